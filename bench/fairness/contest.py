@@ -10,6 +10,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
+from allauth.account.models import EmailAddress
+
 from bench.fairness.attacker import (
     Attack,
     collect_tokens,
@@ -18,20 +20,23 @@ from bench.fairness.attacker import (
     work_and_send_from,
 )
 from bench.fairness.buyers import honest_buyers
-from bench.fairness.guards import ADDRESSES, Guard, Shares
+from bench.fairness.guards import ADDRESSES, CONFIRMED, Guard, Shares
 from bench.processes import spawned
 from bench.sale.data import open_sale, sign_in, users
 from bench.sale.generator import Crowd
 from bench.sale.plan import SALE_CONNECTIONS
 from bench.sale.run import Run, Site, Web, WrongAnswers, back_half, web
-from bench.sale.whole_sales import ours_agree, owners
+from bench.sale.whole_sales import LONGEST_S, LOOK_S, ours_agree, owners
 from orders.placing.tokens import issue_tokens
 from vouchers.catalogue.sales import edit_sale, terms_of
-from vouchers.models import SeckillVoucher
+from vouchers.models import Draw, SaleMode, SeckillVoucher
 
 HOUR_S = 3600
 START_S = 3
 """How long before a sale starts everybody is ready."""
+
+DRAW = dt.timedelta(seconds=20)
+"""How long a draw takes entries: longer than anybody needs here."""
 
 PROXY = {"SECKILL_TRUSTED_PROXIES": "127.0.0.1"}
 NO_LIMITS = {
@@ -62,6 +67,7 @@ def measure(run: Run, guards: Sequence[Guard]) -> list[Shares]:
     honest, attacking = user_ids[: plan.honest], user_ids[plan.honest :]
     found = [Shares(guard, addresses) for guard in guards for addresses in ADDRESSES]
     with ExitStack() as stack:
+        _confirm_contacts([*honest, *attacking[:CONFIRMED]])
         environ = {**os.environ, **PROXY}
         stack.enter_context(back_half(run.site))
         rivals = Rivals(
@@ -84,7 +90,12 @@ def _compete(rivals: Rivals, guard: Guard, addresses: int) -> int:
     :raises WrongAnswers: the sale was not sold out exactly.
     """
     run, units = rivals.run, rivals.run.plan.contested
-    rules = {"work": guard.work} | ({} if guard.limited else {"per_address": 0})
+    rules = {
+        "work": guard.work,
+        "per_address": None if guard.limited else 0,
+        "needs_contact": guard.needs_contact,
+        "mode": SaleMode.DRAW if guard.drawn else SaleMode.FIRST_COME,
+    }
     sale = open_sale(stock=units, begins_in_s=HOUR_S, **rules)
     port = (rivals.limited if guard.limited else rivals.unlimited).port
     attack = Attack(port, sale.pk, rivals.cookies, addresses, guard.work)
@@ -103,6 +114,8 @@ def _compete(rivals: Rivals, guard: Guard, addresses: int) -> int:
         else run.generator.submit(work_and_send_from, attack, opens_at)
     )
     buying.result(), attacking.result()
+    if guard.drawn:
+        _wait_for_the_draw(sale)
     if not ours_agree(sale.pk, units):
         raise WrongAnswers(f"{guard.title}: the sale was not sold out exactly")
     return len(set(rivals.attacking) & set(owners(sale)))
@@ -112,5 +125,29 @@ def _start_soon(sale: SeckillVoucher) -> float:
     """Let the sale start at a full second in a moment; return it, in seconds since 1970."""
     opens_at = math.ceil(time.time()) + START_S
     begins_at = dt.datetime.fromtimestamp(opens_at, dt.UTC)
-    edit_sale(sale_id=sale.pk, terms=replace(terms_of(sale), begins_at=begins_at))
+    terms = replace(terms_of(sale), begins_at=begins_at)
+    if sale.is_draw:
+        terms = replace(terms, ends_at=begins_at + DRAW)
+    edit_sale(sale_id=sale.pk, terms=terms)
     return float(opens_at)
+
+
+def _wait_for_the_draw(sale: SeckillVoucher) -> None:
+    """Wait until the worker has written an order for each winner.
+
+    :raises WrongAnswers: it did not in time.
+    """
+    deadline = time.monotonic() + DRAW.total_seconds() + LONGEST_S
+    while time.monotonic() < deadline:
+        if Draw.objects.filter(seckill_voucher=sale, finished_at__isnull=False).exists():
+            return
+        time.sleep(LOOK_S)
+    raise WrongAnswers("the draw did not finish")
+
+
+def _confirm_contacts(user_ids: Sequence[int]) -> None:
+    """Give each account a confirmed address."""
+    EmailAddress.objects.bulk_create(
+        EmailAddress(user_id=it, email=f"{it}@example.com", verified=True, primary=True)
+        for it in user_ids
+    )

@@ -7,6 +7,8 @@ from typing import Any
 from vouchers.models import Work
 
 ADDRESSES = (1, 50)
+CONFIRMED = 50
+"""The accounts of the attacker with a confirmed contact, at most."""
 
 
 @dataclass(frozen=True)
@@ -14,13 +16,16 @@ class Guard:
     """One way to protect a sale.
 
     Without ``limited``, neither addresses nor accounts have limits. ``prepares``: the attacker asks
-    for all tokens, and does their work, before the sale starts; otherwise only afterwards.
+    for all tokens, and does their work, before the sale starts; otherwise only afterwards. With
+    ``needs_contact`` only ``CONFIRMED`` of its accounts get a token: it has bought so many numbers.
     """
 
     title: str
     limited: bool = True
     work: int = Work.NONE
     prepares: bool = True
+    needs_contact: bool = False
+    drawn: bool = False
 
 
 GUARDS = {
@@ -28,6 +33,9 @@ GUARDS = {
     "limits": Guard("limits"),
     "work": Guard("limits and work, tokens from the start on", work=Work.USUAL, prepares=False),
     "prepared": Guard("limits and work, done before the start", work=Work.USUAL),
+    "contact": Guard("limits and a confirmed contact", needs_contact=True),
+    "draw": Guard("limits and a draw", drawn=True),
+    "both": Guard("limits, a draw and a confirmed contact", needs_contact=True, drawn=True),
 }
 
 

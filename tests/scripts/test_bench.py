@@ -191,7 +191,7 @@ def test_fairness_bench_has_a_row_for_each_guard_and_flood(tmp_path: Path) -> No
     assert said.returncode == 0, said.stderr
     found = json.loads(values.read_text())
     units = {it["guard"]: it["units"] for it in found["contests"] if it["addresses"] == 1}
-    assert len(units) == 4
+    assert len(units) == 7
     assert all(0 <= it <= 10 for of in units.values() for it in of)
     assert len(found["floods"]) == 4
     assert document.read_text().count("\n| ") == 2 * 2 + len(units) + 4
