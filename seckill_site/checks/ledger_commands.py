@@ -42,6 +42,7 @@ COMMANDS: tuple[Command, ...] = (
     ("HGET", _HASH, "field"),
     ("HMGET", _HASH, "field"),
     ("HGETALL", _HASH),
+    ("HEXISTS", _HASH, "field"),
     ("HLEN", _HASH),
     ("HINCRBY", _HASH, "field", "1"),
     ("HRANDFIELD", _HASH),

@@ -140,15 +140,19 @@ class _Count:
 class _Counts:
     """The counts of this process."""
 
+    _timer: threading.Timer | None = None
+
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
         """Start anew, as a new process."""
+        if self._timer is not None:
+            self._timer.cancel()
         self._lock = threading.Lock()
         self._counts: dict[tuple[Limit, str], _Count] = {}
         self._listed: dict[str, float] = {}
-        self._timer: threading.Timer | None = None
+        self._timer = None
 
     def count(self, limit: Limit, subject: str) -> None:
         """Count one request.

@@ -39,12 +39,14 @@ from urllib.parse import urlsplit
 
 from redis.connection import parse_url
 
+from tests.support.patience import GENEROUS_S
+
 Upstream = tuple[str, int] | str | Path
 
 HOST = "127.0.0.1"
 BACKLOG = 1_024
 CHUNK_BYTES = 65_536
-CALL_SECONDS = 5.0
+CALL_SECONDS = GENEROUS_S
 CLOSING_TURN_SECONDS = 0.1
 QUIET_SECONDS = 0.03
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)

@@ -387,12 +387,14 @@ def test_connections_that_meet_a_refusal_are_closed(proxy: FaultProxy) -> None:
     clients = [threading.Thread(target=connect) for _ in range(2)]
     for client in clients:
         client.start()
-    for _ in range(20):
-        proxy.refuse()
-        proxy.heal()
-    over.set()
-    for client in clients:
-        client.join()
+    try:
+        for _ in range(20):
+            proxy.refuse()
+            proxy.heal()
+    finally:  # or they would go on beside all later tests
+        over.set()
+        for client in clients:
+            client.join()
     gc.collect()  # pytest fails the test for each warning
 
 
