@@ -9,6 +9,7 @@ from concurrent.futures import Executor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from allauth.account.models import EmailAddress
 
@@ -90,7 +91,7 @@ def _compete(rivals: Rivals, guard: Guard, addresses: int) -> int:
     :raises WrongAnswers: the sale was not sold out exactly.
     """
     run, units = rivals.run, rivals.run.plan.contested
-    rules = {
+    rules: dict[str, Any] = {
         "work": guard.work,
         "per_address": None if guard.limited else 0,
         "needs_contact": guard.needs_contact,
