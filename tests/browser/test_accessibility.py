@@ -284,7 +284,7 @@ def test_purchase_page_is_accessible_while_ordering(
 
 
 def refuse_for_now(route: Route) -> None:
-    headers = {"Retry-After": "60"}
+    headers = {"Retry-After": "30"}
     route.fulfill(status=503, headers=headers, json={"code": "unavailable", "message": ""})
 
 
