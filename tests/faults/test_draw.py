@@ -262,7 +262,7 @@ def test_dr_four_workers_draw_at_once_without_their_lock() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_dr_entry_that_races_the_close_is_listed_or_refused() -> None:
     buyers, accepted, refused = make_buyers(3_000), set[int](), list[int]()
-    sale = make_draw(stock=UNITS, ends_in_s=3)
+    sale = make_draw(stock=UNITS, ends_in_s=1)
     closed = threading.Event()
 
     def enter_all() -> None:
