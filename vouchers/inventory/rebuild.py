@@ -131,7 +131,7 @@ def rebuild_sale(*, sale_id: int, epoch: str = "") -> None:
         # First, because only the terms may still say that the entries are those of another sale.
         identity = SeckillVoucher.objects.get(pk=sale_id).identity
         _put_foreign_aside(sale_id=sale_id, identity=identity)
-        if not run_script(_UNLOAD, [LedgerKeys(sale_id).buyers], epoch, read=bool):
+        if not _close(sale_id=sale_id, epoch=epoch):
             return
     failpoint("load.closed")
     load_sale(sale_id=sale_id)
@@ -246,6 +246,9 @@ def _build_ledger(*, sale_id: int, epoch: int) -> bool:
         if sale.epoch != epoch:
             # A worker that started after that earlier loss would not be refused.
             return False
+        # Orders do not notice a wrong type of a key that they do not read. One that is accepted
+        # between here and the installation would be lost.
+        _close(sale_id=sale_id)
         contents = _collect_contents(sale=sale)
         restore_places(sale)
         contents.ended |= restore_entries(sale, build=f"{sale.epoch}:{sale.identity}")
@@ -259,6 +262,11 @@ def _build_ledger(*, sale_id: int, epoch: int) -> bool:
         len(contents.buyers), len(contents.pending),
     )  # fmt: skip
     return True
+
+
+def _close(*, sale_id: int, epoch: str = "") -> bool:
+    """Accept nothing more with a wrong ledger; False if another than that of ``epoch`` is loaded."""
+    return run_script(_UNLOAD, [LedgerKeys(sale_id).buyers], epoch, read=bool)
 
 
 def _put_foreign_aside(*, sale_id: int, identity: int) -> None:

@@ -143,7 +143,7 @@ def test_row_is_locked_for_every_write_of_a_load(steps: list[str]) -> None:
     assert steps == [
         *("FOR UPDATE", "write_terms", "COMMIT"),
         *("FOR UPDATE", "UPDATE vouchers_seckillvoucher", "COMMIT"),
-        *("FOR UPDATE", "put_foreign_aside", "snapshot", "load", "COMMIT"),
+        *("FOR UPDATE", "put_foreign_aside", "snapshot", "unload", "load", "COMMIT"),
     ]
 
 
@@ -406,6 +406,32 @@ def test_rebuilt_waiting_list_comes_before_newcomers(
 
     with pytest.raises(SoldOut) if guarded else nullcontext():
         reserve(sale_id=sale.pk, order_id=601, user_id=make_user("eve").pk)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("guarded", [True, False], ids=["guard", "control"])
+@pytest.mark.parametrize("name", ["ended", "tries", "barred", "waiting"])
+def test_nothing_is_accepted_between_reading_and_installing(
+    name: str, guarded: bool, ledger: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Orders in a plain sale do not read these keys, so their wrong type does not stop any."""
+    sale, ada = make_loaded_sale(), make_user("ada")
+    ledger.set(getattr(LedgerKeys(sale.pk), name), "wrong")
+    if not guarded:
+        monkeypatch.setattr(rebuild, "_close", lambda **_: True)
+    collect, accepted = rebuild._collect_contents, []
+
+    def collect_and_order(**given: Any) -> Any:
+        contents = collect(**given)
+        with suppress(NotLoaded):
+            accepted.append(reserve(sale_id=sale.pk, order_id=501, user_id=ada.pk).order_id)
+        return contents
+
+    monkeypatch.setattr(rebuild, "_collect_contents", collect_and_order)
+    load_sale(sale_id=sale.pk)
+
+    assert accepted == ([] if guarded else [501])
+    assert held_order_ids(sale_id=sale.pk, user_id=ada.pk) == []
 
 
 @pytest.mark.django_db
