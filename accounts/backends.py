@@ -19,7 +19,7 @@ class AccountBackend(AuthenticationBackend):  # type: ignore[misc]
     def authenticate(self, request: HttpRequest | None, **credentials: Any) -> User:
         """Return the account with these credentials.
 
-        :raises PermissionDenied: there is none, or it is inactive.
+        :raises PermissionDenied: no account has this name, or the account is inactive.
         """
         user: User | None = super().authenticate(request, **credentials)
         if user is None:

@@ -81,7 +81,7 @@ class SignUpForm(forms.SignupForm):  # type: ignore[misc]
         return cleaned
 
     def try_save(self, request: HttpRequest) -> tuple[User | None, HttpResponse | None]:
-        """Return the new account, or a page that says why there is none."""
+        """Return the new account, or a page that says why none was created."""
         try:
             with transaction.atomic():
                 return super().try_save(request)  # type: ignore[no-any-return]
@@ -100,7 +100,7 @@ class ProfileForm(ModelForm):  # type: ignore[type-arg]
 
 
 class DeletionForm(Form):
-    """A deletion, confirmed by the password, or by the username if there is none."""
+    """Deletion of an account, confirmed by its password or, without one, by its username."""
 
     password = CharField(
         label=gettext_lazy("Password"),

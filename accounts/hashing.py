@@ -72,7 +72,7 @@ def _hashing_threads() -> HashingThreads:
 
 
 def forget_threads() -> None:
-    """Start anew: after a fork, the threads are those of the parent."""
+    """Forget the threads: after a fork they belong to the parent process."""
     global _starting
     _starting = threading.Lock()
     _hashing_threads.cache_clear()

@@ -146,7 +146,7 @@ def store_visits(**kwargs: Any) -> None:
 
 @shared_task(name="orders.tasks.advance_draws")
 def advance_draws(**kwargs: Any) -> None:
-    """Copy the entries of draws into the database, and draw those whose time is over."""
+    """Copy the entries of draws into the database, and hold the draws that are due."""
     drawing.advance_draws()
 
 

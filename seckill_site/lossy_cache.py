@@ -6,13 +6,18 @@ from typing import Any
 
 from django_redis.cache import RedisCache
 
+_ALLAUTH_LOCK = ":lock"
+"""The end of the keys with which allauth locks its counts of attempts."""
+
 
 class LossyCache(RedisCache):  # type: ignore[misc]
-    """django-redis's cache, for callers that lock with ``add()``.
+    """django-redis's cache, with a lock for allauth that a missing cache does not hold for ever."""
 
-    A cache that is away holds no lock, so it refuses none: otherwise nobody could sign in.
-    """
+    def add(self, key: str, *args: Any, **kwargs: Any) -> bool:
+        """Store a value unless there is one; return whether this was done.
 
-    def add(self, *args: Any, **kwargs: Any) -> bool:
-        """Store a value unless there is one; return whether there was none."""
-        return super().add(*args, **kwargs) is not False
+        While the cache is away nothing is stored. allauth would wait for its lock and then refuse
+        everybody, so its locks are granted.
+        """
+        added = super().add(key, *args, **kwargs)
+        return bool(added) or (added is None and key.endswith(_ALLAUTH_LOCK))

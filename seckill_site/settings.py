@@ -312,7 +312,7 @@ CACHES = {
 # --- Accounts of buyers -------------------------------------------------------------------------
 
 SECKILL_UNPAID_ORDERS = env.int("SECKILL_UNPAID_ORDERS", default=5)
-"""An account with so many unpaid orders gets no purchase token; 0: no cap."""
+"""The number of unpaid orders at which an account gets no more purchase tokens; 0: no cap."""
 
 SECKILL_CANCELLATIONS_PER_HOUR = env.int("SECKILL_CANCELLATIONS_PER_HOUR", default=10)
 """The most orders that a buyer may cancel within an hour; 0: no cap."""
@@ -439,11 +439,12 @@ ACCOUNT_PHONE_VERIFICATION_SUPPORTS_RESEND = 2
 ACCOUNT_SESSION_REMEMBER = True
 ACCOUNT_LOGOUT_ON_PASSWORD_CHANGE = False  # other sessions end: each carries the password's hash
 ACCOUNT_RATE_LIMITS = {
-    "login": "120/m/ip",  # a whole office may sign in for the same sale
-    "signup": "60/m/ip",
-    "login_failed": "120/m/ip,5/6m/key",  # the key is a name from one address
+    # Those per address alone are ours: SECKILL_SIGN_INS_PER_ADDRESS and the like.
+    "login": None,
+    "signup": None,
+    "login_failed": "5/6m/key",  # the key is a name from one address
     "request_login_code": "20/m/ip,3/10m/key",
-    "reset_password": "20/m/ip,3/10m/key",
+    "reset_password": "3/10m/key",
 }
 MFA_ADAPTER = "accounts.second_factor.SecondFactorAdapter"
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]

@@ -42,7 +42,7 @@ class CodesForm(forms.Form):
     """How many codes to make, or those to import."""
 
     count = forms.IntegerField(
-        label=_("Make so many new codes"),
+        label=_("Number of new codes"),
         min_value=1,
         max_value=MOST_CODES,
         required=False,

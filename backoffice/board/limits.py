@@ -1,4 +1,4 @@
-"""Who is limited now: in the sale's orders, and in requests to the site."""
+"""Addresses and accounts at a limit now: of a sale's orders, or of requests to the site."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from seckill_site.formatting import grouped
 from seckill_site.web.request_rates import Limit, Limited, limited_now
 from vouchers.inventory.keys import LedgerUnavailable
-from vouchers.inventory.order_limits import ACCOUNT, limited_subjects
+from vouchers.inventory.order_limits import LimitKind, limited_subjects
 
 SHOWN = 20
 """The most that are shown, of the sale's orders and of the site's requests each."""
@@ -45,17 +45,18 @@ def read_limited(*, sale_id: int) -> list[LimitedRow]:
     except LedgerUnavailable:
         orders = []
     requests = limited_now(most=SHOWN)
-    ids = [it.subject.removeprefix(ACCOUNT) for it in orders if it.subject.startswith(ACCOUNT)]
+    ids = [it.name for it in orders if it.kind is LimitKind.ACCOUNT]
     names = _names([*ids, *(it.subject for it in requests if it.limit is Limit.ACCOUNT)])
     rows = []
-    for subject, refused in orders:
-        kind, name = subject[: len(ACCOUNT)], subject[len(ACCOUNT) :]
-        text = gettext("orders of this sale, %(count)s refused") % {"count": grouped(refused)}
-        shown = names.get(name, name) if kind == ACCOUNT else name
-        rows.append(LimitedRow(shown, text, of_sale=subject))
-    for it in requests:
-        shown = names.get(it.subject, it.subject) if it.limit is Limit.ACCOUNT else it.subject
-        rows.append(LimitedRow(shown, str(SITE_LIMITS[it.limit]), of_site=it))
+    for order in orders:
+        words = {"count": grouped(order.refused)}
+        text = gettext("orders of this sale, %(count)s refused") % words
+        shown = names.get(order.name, order.name) if order.kind is LimitKind.ACCOUNT else order.name
+        rows.append(LimitedRow(shown, text, of_sale=order.subject))
+    for request in requests:
+        is_account = request.limit is Limit.ACCOUNT
+        shown = names.get(request.subject, request.subject) if is_account else request.subject
+        rows.append(LimitedRow(shown, str(SITE_LIMITS[request.limit]), of_site=request))
     return rows
 
 

@@ -207,7 +207,7 @@ def _room(board: Board) -> str:
 
 
 def _draw(board: Board) -> str:
-    """Return how far a draw is; nothing for a sale that is none."""
+    """Return the progress of a draw; a dash for other sales."""
     if not board.sale.is_draw:
         return NO_VALUE
     draw, found = Draw.of(board.sale), board.snapshot

@@ -30,7 +30,7 @@ class DrawFigures:
 
 
 def read_draw(*, sale: SeckillVoucher) -> DrawFigures | None:
-    """Return the figures of a sale's draw; None if the sale is none."""
+    """Return the figures of a sale's draw; None for a sale without a draw."""
     if not sale.is_draw:
         return None
     draw = Draw.of(sale)

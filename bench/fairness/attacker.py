@@ -1,7 +1,7 @@
 """The attacker's program: many accounts, few addresses, one core for the work.
 
-It knows the API: it asks for tokens with the accounts' sessions, does their work with the fastest
-SHA-256 at hand, and sends each token once.
+It knows the API: it asks for tokens with the accounts' sessions, does their work with
+OpenSSL's SHA-256, and sends each token once.
 """
 
 import json

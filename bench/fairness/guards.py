@@ -17,7 +17,7 @@ class Guard:
 
     Without ``limited``, neither addresses nor accounts have limits. ``prepares``: the attacker asks
     for all tokens, and does their work, before the sale starts; otherwise only afterwards. With
-    ``needs_contact`` only ``CONFIRMED`` of its accounts get a token: it has bought so many numbers.
+    ``needs_contact`` only ``CONFIRMED`` of its accounts get a token: it bought them numbers.
     """
 
     title: str
@@ -41,7 +41,7 @@ GUARDS = {
 
 @dataclass(frozen=True)
 class Shares:
-    """The units that an attacker with so many addresses got behind a guard, in each contest."""
+    """The units an attacker got behind a guard in each contest, by number of addresses."""
 
     guard: Guard
     addresses: int

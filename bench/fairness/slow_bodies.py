@@ -39,7 +39,7 @@ def measure(run: Run) -> list[Line]:
 
 
 def send_slowly(port: int, seconds: float) -> int:
-    """Hold the connections for so long; return how many the server ended."""
+    """Hold the connections for ``seconds``; return how many the server closed."""
     return asyncio.run(_hold_all(port, time.monotonic() + seconds))
 
 

@@ -21,9 +21,9 @@ from orders.placing.tokens import issue_tokens
 from seckill_site.clocks.ledger import read_ledger_ms
 from seckill_site.clocks.machine import from_epoch_ms
 from vouchers.catalogue.sales import SaleTerms, create_voucher_on_sale
+from vouchers.inventory.entering import enter_call
 from vouchers.inventory.keys import send_many
 from vouchers.inventory.rebuild import load_sale
-from vouchers.inventory.reservations import enter_call
 from vouchers.models import Draw, SaleMode, SeckillVoucher
 
 LONGEST_S = 30

@@ -2,7 +2,7 @@
 
 A token is issued without SQL. So each process keeps the ids of the few accounts that have too many
 unpaid orders, and one of its requests reads them again every few seconds. This cap is soft: it
-knows nothing of tokens issued before, of queued orders, and of those of the last seconds.
+misses tokens issued earlier, queued orders, and orders of the last seconds.
 """
 
 import datetime as dt
@@ -21,7 +21,7 @@ KNOWN_S = 5.0
 """How long a process keeps the accounts with too many unpaid orders."""
 
 SHARE = 20
-"""They are kept so many times as long as reading them took, if that is longer."""
+"""Keep them at least this many times as long as it took to read them."""
 
 HOUR = dt.timedelta(hours=1)
 

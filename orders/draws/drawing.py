@@ -157,7 +157,7 @@ def _ticket(draw: Draw, entry_id: int) -> str:
 
 
 def give_units(*, sale_id: int) -> bool:
-    """Give units to the winners without an order; return whether there are none.
+    """Give units to winners without an order; return whether every winner has one.
 
     Accounts that were deleted get none, and a winner that is set aside waits for staff.
     """
@@ -194,7 +194,7 @@ def split(*, sale: SeckillVoucher) -> tuple[list[tuple[int, int]], list[tuple[in
 
 
 def finish(*, sale_id: int) -> None:
-    """Let those who did not win wait in drawn order, if the sale says so.
+    """Put the other buyers on the waiting list in drawn order, if the sale has one.
 
     Every winner has a row.
     """

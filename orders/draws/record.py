@@ -54,7 +54,7 @@ class DrawRecord:
     def parse(cls, text: str) -> DrawRecord:
         """Return the record in a text.
 
-        :raises MalformedRecord: the text is none.
+        :raises MalformedRecord: the text is not the record of a draw.
         """
         lines = text.splitlines()
         found: dict[str, str] = {}

@@ -55,7 +55,7 @@ def is_winner(*, draw: Draw, entry_id: int) -> bool:
 
 
 def standing_of(*, sale_id: int, order_id: int, user_id: int) -> Standing | None:
-    """Return how a buyer's entry stands; None if there is none.
+    """Return the standing of a buyer's entry; None if the buyer has not entered.
 
     :raises LedgerUnavailable: it has no row, and Redis did not respond.
     """

@@ -1,4 +1,4 @@
-"""Guesses at codes: so many wrong ones per account and window, and no more."""
+"""A limit on wrong codes, per account and time window."""
 
 import datetime as dt
 from collections.abc import Iterator

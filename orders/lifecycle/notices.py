@@ -92,7 +92,7 @@ def notice_offer(*, sale_id: int, user: User) -> Offer:
     except (SaleEnded, TooLate, SalePaused, UnitAvailable) as error:
         reason = error
     live = Notice.objects.filter(seckill_voucher=sale_id, user=user, live=True)
-    # Too late to ask is not too late to be told: the reminder may be on its way.
+    # It is too late for a new request, but one made earlier may still be sent.
     shown = Kind.START if isinstance(reason, TooLate) else kind
     asked = shown is not None and live.filter(kind=shown).exists()
     found = channel_to(user.pk, confirmed_contact(user))

@@ -1,6 +1,6 @@
 """The outbox: sends messages one after the other, and says which of them to try again.
 
-What is to be sent stands in rows of its callers, who record what became of it. A channel is a way
+Its callers keep the messages in their own rows, and record there what was sent. A channel is a way
 to reach readers; ``SECKILL_NOTICE_CHANNELS`` names those for notices (``docs/notices.md``).
 """
 
@@ -146,7 +146,7 @@ def _channels(paths: tuple[str, ...]) -> list[Channel]:
 
 @dataclass(frozen=True)
 class Letter:
-    """A message on its way; ``key`` is that of the caller's row."""
+    """A message to be sent; ``key`` identifies the caller's row."""
 
     key: int
     channel: Channel

@@ -8,9 +8,10 @@ from orders.placing.order_ids import minted_ms
 from orders.placing.publishing import publish_fulfillment
 from orders.placing.tokens import BadToken, PurchaseToken, check_work, read_token
 from seckill_site.failpoints import failpoint
+from vouchers.inventory.entering import enter_call
 from vouchers.inventory.keys import NotLoaded, OtherSale, send
 from vouchers.inventory.rebuild import load_sale_exclusively
-from vouchers.inventory.reservations import NotReplicated, Reservation, enter_call, reserve_call
+from vouchers.inventory.reservations import NotReplicated, Reservation, reserve_call
 
 T = TypeVar("T")
 

@@ -5,9 +5,8 @@ A token is ``<order id>-<user>-<sale>-<expiry in ms>-<identity of the sale>:<sig
 and ``-w<bits>`` after that if it asks for work. Sent again, it names the same order, so a buyer
 whose answer was lost may retry as often as needed.
 
-Work is a nonce that the buyer's program appends as ``~<nonce>``, with which the SHA-256 of the
-whole text begins with so many zero bits. To find one takes 2^bits hashes on average, to check it
-one.
+Work is a nonce that the buyer's program appends as ``~<nonce>``: the SHA-256 of the whole text then
+begins with that many zero bits. Finding one takes 2^bits hashes on average; checking takes one.
 """
 
 import re

@@ -40,10 +40,10 @@ from seckill_site.web.responses import (
 )
 from vouchers.inventory.draw_entries import NoEntry
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
+from vouchers.inventory.order_limits import LimitKind
 from vouchers.inventory.request_stats import ACCOUNT_LIMITED, ADDRESS_LIMITED
 from vouchers.inventory.reservations import (
     AlreadyOrdered,
-    LimitKind,
     NotAdmitted,
     NotReplicated,
     NotStarted,

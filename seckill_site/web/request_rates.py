@@ -50,7 +50,7 @@ MOST_COUNTS = 100_000
 """The most counts in a process; above that, they start anew."""
 
 LISTED = "seckill:limited"
-"""The key of those who are limited: when each limit ends, in seconds since 1970."""
+"""A sorted set: each limited subject, by the end of its limit in seconds since 1970."""
 
 REDIS_PREFIX = "seckill:rates"
 
@@ -183,7 +183,7 @@ class _Counts:
             raise RateLimited(limit, wait_s=wait_s)
 
     def share(self) -> None:
-        """Add the busy counts to those of all processes; without the cache, keep them."""
+        """Add high counts to the totals of all processes; keep them while the cache is away."""
         items, storage = _items(), _limiter().storage
         with self._lock:
             self._timer = None
@@ -289,7 +289,7 @@ class RequestRates:
 
 
 def _has_session(request: HttpRequest) -> bool:
-    """Return whether a limited request may name its account by a session; orders name it not."""
+    """Return whether the request's account is in its session; an order's is in its token."""
     path, environ = request.META["PATH_INFO"], request.META
     if not seems_signed_in(request) or "HTTP_PURCHASE_TOKEN" in environ or _PLACE.fullmatch(path):
         return False
@@ -319,7 +319,7 @@ def _list(members: Mapping[str, float]) -> None:
 
 
 def limited_now(*, most: int) -> list[Limited]:
-    """Return those who were limited and still are, the longest first; none without the cache."""
+    """Return the subjects that are limited now, longest wait first; none without the cache."""
     try:
         found = get_redis_connection("default").zrevrangebyscore(
             LISTED, "+inf", _now_s(), start=0, num=most, withscores=True

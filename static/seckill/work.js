@@ -1,5 +1,5 @@
-// The work that some tokens ask for: a nonce with which the SHA-256 of the token's text begins with
-// so many zero bits. The module is its own worker, so that the page stays quick.
+// The work that some tokens ask for: find a nonce that gives the SHA-256 of the token's text a number
+// of leading zero bits. The module is its own worker, so that the page stays responsive.
 
 const K = new Int32Array(64);
 const START = new Int32Array(8);

@@ -16,9 +16,9 @@ from seckill_site.clocks.machine import from_epoch_ms
 from tests.support.orders import make_sale, tokens_for
 from tests.support.sales import redis_now_ms
 from vouchers.inventory.draw_entries import read_entries
+from vouchers.inventory.entering import enter_call
 from vouchers.inventory.keys import send
 from vouchers.inventory.rebuild import load_sale
-from vouchers.inventory.reservations import enter_call
 from vouchers.models import Draw, SaleMode, SeckillVoucher
 
 

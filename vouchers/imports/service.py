@@ -103,15 +103,9 @@ def _preview(rows: Sequence[TextRow], file_name: str, by: Importer, now: dt.date
     plan = make_plan(rows=[read_row(row) for row in rows], by=by, now=now)
     key = secrets.token_urlsafe(16) if plan.writes else ""
     kept = (file_name, [(row.number, row.cells) for row in rows], plan.digest)
-    if key and not _is_kept(_cache_key(by, key), kept):
+    if key and not cache.add(_cache_key(by, key), kept, timeout=KEPT_S):
         raise PreviewNotKept
     return Preview(file_name, plan, key)
-
-
-def _is_kept(key: str, kept: object) -> bool:
-    """Keep a preview in the cache; return whether that has it now."""
-    cache.set(key, kept, timeout=KEPT_S)
-    return cache.get(key) is not None
 
 
 def _cache_key(by: Importer, key: str) -> str:

@@ -1,6 +1,6 @@
 """Entries in a draw, as the ledger has them: read, closed, withdrawn, and turned into reservations.
 
-``docs/adr/0030`` says how a list is closed. Entering is :func:`reservations.enter_call`.
+``docs/adr/0030`` says how a list is closed. Entering has a module of its own, :mod:`entering`.
 """
 
 from __future__ import annotations

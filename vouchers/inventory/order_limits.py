@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterable
+from enum import StrEnum
 from typing import NamedTuple
 
 from redis.exceptions import ResponseError
@@ -30,9 +31,14 @@ WINDOW_MS = 1_000_000
 MOST_SEEN = 100_000
 """The most addresses that a process remembers; above that, it starts anew."""
 
-ADDRESS, ACCOUNT = "a:", "u:"
-
 _PROCESS = secrets.token_hex(4)
+
+
+class LimitKind(StrEnum):
+    """What a limit counts. A subject of the script is one of these, a colon, and its name."""
+
+    ADDRESS = "a"
+    ACCOUNT = "u"
 
 
 class _Seen:
@@ -63,14 +69,20 @@ def counted_subject(*, sale_id: int, address: str) -> tuple[str, str]:
     """Return what the script counts an order of this address for, and the name of its first one."""
     if not address or _seen.is_first(sale_id, address):
         return "", ""
-    return f"{ADDRESS}{address}", f"f:{_PROCESS}:{os.getpid()}:{address}"
+    return f"{LimitKind.ADDRESS}:{address}", f"f:{_PROCESS}:{os.getpid()}:{address}"
 
 
 class LimitedSubject(NamedTuple):
-    """An address or account at its limit in a sale, and the orders refused for it."""
+    """An address or account id at its limit in a sale, and the orders refused for it."""
 
-    subject: str
+    kind: LimitKind
+    name: str
     refused: int
+
+    @property
+    def subject(self) -> str:
+        """The subject as the script names it."""
+        return f"{self.kind}:{self.name}"
 
 
 def limited_subjects(*, sale_id: int, most: int) -> list[LimitedSubject]:
@@ -83,7 +95,8 @@ def limited_subjects(*, sale_id: int, most: int) -> list[LimitedSubject]:
         if isinstance(error.__cause__, ResponseError):  # a key of a wrong type lists nobody
             return []
         raise
-    return [LimitedSubject(subject, int(refused)) for subject, refused in found]
+    parts = [(subject.partition(":"), int(refused)) for subject, refused in found]
+    return [LimitedSubject(LimitKind(kind), name, refused) for (kind, _, name), refused in parts]
 
 
 def lift_order_limits(*, sale_id: int, subjects: Iterable[str]) -> None:

@@ -246,8 +246,8 @@ def _build_ledger(*, sale_id: int, epoch: int) -> bool:
         if sale.epoch != epoch:
             # A worker that started after that earlier loss would not be refused.
             return False
-        # Orders do not notice a wrong type of a key that they do not read. One that is accepted
-        # between here and the installation would be lost.
+        # An order does not notice that a key it never reads has a wrong type. If it were accepted
+        # between the reading below and the installation, it would be lost.
         _close(sale_id=sale_id)
         contents = _collect_contents(sale=sale)
         restore_places(sale)
@@ -265,7 +265,7 @@ def _build_ledger(*, sale_id: int, epoch: int) -> bool:
 
 
 def _close(*, sale_id: int, epoch: str = "") -> bool:
-    """Accept nothing more with a wrong ledger; False if another than that of ``epoch`` is loaded."""
+    """Close a broken ledger to buyers; return False if a ledger of another epoch is loaded."""
     return run_script(_UNLOAD, [LedgerKeys(sale_id).buyers], epoch, read=bool)
 
 

@@ -31,7 +31,7 @@ from vouchers.inventory.keys import (
     run_script,
     send,
 )
-from vouchers.inventory.order_limits import ADDRESS, counted_subject
+from vouchers.inventory.order_limits import LimitKind, counted_subject
 from vouchers.inventory.receipt_cache import ROTATION_MS
 
 ENDED_RETENTION_MS = settings.SECKILL_TOKEN_GRACE_MS + 60 * 60 * 1000
@@ -49,7 +49,6 @@ BACKOFF_MS = (250, 4_000)
 FAILURES_KEPT_MS = 4 * BACKOFF_MS[1]
 
 _RESERVE = ledger_script("reserve")
-_ENTER = ledger_script("enter")
 _READ_PENDING = ledger_script("read_pending")
 _CONFIRM = ledger_script("confirm")
 _RELEASE = ledger_script("release")
@@ -60,13 +59,6 @@ _CLAIM_SWEEP = ledger_script("claim_sweep")
 
 
 logger = logging.getLogger(__name__)
-
-
-class LimitKind(StrEnum):
-    """What a limit of new orders counts, as in the fields of ``limits`` (``reserve.lua``)."""
-
-    ADDRESS = "a"
-    ACCOUNT = "u"
 
 
 class ReservationRefused(Exception):
@@ -145,20 +137,6 @@ class ReserveCode(StrEnum):
     ENDED = "ENDED"
     NOT_ADMITTED = "NOT_ADMITTED"
     OTHER_MODE = "OTHER_MODE"
-
-
-class EnterCode(StrEnum):
-    """The codes of ``enter.lua``."""
-
-    ACCEPTED = "ACCEPTED"
-    ALREADY_ORDERED = "ALREADY_ORDERED"
-    NOT_LOADED = "NOT_LOADED"
-    OTHER_SALE = "OTHER_SALE"
-    OTHER_MODE = "OTHER_MODE"
-    PAUSED = "PAUSED"
-    NOT_STARTED = "NOT_STARTED"
-    ENDED = "ENDED"
-    LIMITED = "LIMITED"
 
 
 class ClaimCode(StrEnum):
@@ -265,7 +243,7 @@ def reserve_call(
     address: str = "",
 ) -> ScriptCall[Reservation]:
     """Build the call of :func:`reserve`; reading its reply raises the refusals."""
-    kick_ms, behind_ms, replicas, limits = _reserve_settings()
+    kick_ms, behind_ms, replicas, limits = reserve_settings()
     ids, wait = (str(order_id), str(user_id)), 1 if replicas else ""
     minted = "" if minted_ms is None else minted_ms
     subject, first = counted_subject(sale_id=sale_id, address=address)
@@ -275,37 +253,12 @@ def reserve_call(
         args=(*ids, kick_ms, behind_ms, str(identity or ""), minted, wait, subject, *limits, first),
         read=partial(_read_reservation, sale_id),
     )
-    return _replicated(call, wanted=replicas) if replicas else call
-
-
-def enter_call(
-    *, sale_id: int, order_id: int, user_id: int, identity: int = 0, address: str = ""
-) -> ScriptCall[Reservation]:
-    """Build the call that enters a buyer in a draw; its kick is never due.
-
-    Reading its reply raises the refusals of :func:`reserve`: ``AlreadyOrdered`` for an account that
-    has another entry, ``SaleEnded`` once the list is closed.
-    """
-    _, _, replicas, (most, _) = _reserve_settings()
-    subject = f"{ADDRESS}{address}" if address else ""
-    wait = 1 if replicas else ""
-    call = ScriptCall(
-        script=_ENTER,
-        keys=_entry_keys(sale_id),
-        args=[str(order_id), str(user_id), str(identity or ""), wait, subject, most],
-        read=partial(_read_entry, sale_id),
-    )
-    return _replicated(call, wanted=replicas) if replicas else call
-
-
-@lru_cache(maxsize=1024)
-def _entry_keys(sale_id: int) -> tuple[str, ...]:
-    keys = LedgerKeys(sale_id)
-    return (*keys.contents, keys.entries, keys.fresh, keys.limits, keys.limited)
+    return replicated(call, wanted=replicas) if replicas else call
 
 
 @kept
-def _reserve_settings() -> tuple[int, int, int, tuple[int, int]]:
+def reserve_settings() -> tuple[int, int, int, tuple[int, int]]:
+    """Return the kick's and the longest delay's milliseconds, the replicas, and the limits."""
     kick_ms, behind_ms = settings.SECKILL_KICK_MS, settings.SECKILL_BEHIND_MS
     limits = settings.SECKILL_ORDERS_PER_ADDRESS, settings.SECKILL_ORDERS_PER_ACCOUNT
     return kick_ms, behind_ms, settings.SECKILL_LEDGER_REPLICAS, limits
@@ -317,7 +270,7 @@ def _reserve_keys(sale_id: int) -> tuple[str, ...]:
     return (*keys.contents, keys.kick, keys.pace, keys.limits, keys.limited)
 
 
-def _replicated(call: ScriptCall[Reservation], *, wanted: int) -> ScriptCall[Reservation]:
+def replicated(call: ScriptCall[Reservation], *, wanted: int) -> ScriptCall[Reservation]:
     """Let ``WAIT`` follow in the same write; reading the replies raises :class:`NotReplicated`."""
 
     def read(replies: Sequence[Any]) -> Reservation:
@@ -359,20 +312,6 @@ def _read_reservation(sale_id: int, reply: str) -> Reservation:
         case ReserveCode.BEHIND:
             raise SaleBehind(int(figures[0]))
         case ReserveCode.LIMITED:
-            raise OrdersLimited(figures[0], wait_ms=int(figures[1]))
-        case other:
-            kind, text = REFUSALS[other]
-            raise kind(f"sale {sale_id} {text}")
-
-
-def _read_entry(sale_id: int, reply: str) -> Reservation:
-    code, *figures = reply.split(" ")
-    match EnterCode(code):
-        case EnterCode.ACCEPTED:
-            return Reservation(int(figures[0]), kick_due=False)
-        case EnterCode.ALREADY_ORDERED:
-            raise AlreadyOrdered(int(figures[0]))
-        case EnterCode.LIMITED:
             raise OrdersLimited(figures[0], wait_ms=int(figures[1]))
         case other:
             kind, text = REFUSALS[other]

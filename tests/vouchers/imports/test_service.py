@@ -401,7 +401,7 @@ def test_preview_lost_by_cache_is_gone(boss: Importer) -> None:
 
 
 def test_unavailable_cache_refuses_preview(boss: Importer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "set", lambda *_args, **_options: None)
+    monkeypatch.setattr(cache, "add", lambda *_args, **_options: False)
     with pytest.raises(PreviewNotKept):
         preview(boss, NOODLES)
 

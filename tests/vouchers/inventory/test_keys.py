@@ -23,6 +23,7 @@ from vouchers.inventory.batch_journal import (
     set_aside,
 )
 from vouchers.inventory.draw_entries import CloseCode, GiveCode, WithdrawCode
+from vouchers.inventory.entering import EnterCode
 from vouchers.inventory.holdings import (
     Holding,
     add_buyers,
@@ -47,7 +48,6 @@ from vouchers.inventory.rebuild import LoadCode, current_run_id
 from vouchers.inventory.receipt_cache import LookupCode, cache_row, look_up_receipt
 from vouchers.inventory.reservations import (
     ClaimCode,
-    EnterCode,
     PendingEntry,
     Release,
     ReserveCode,

@@ -23,8 +23,10 @@ from tests.support.sales import (
 from tests.vouchers.inventory.test_reservations import WIN, commands_of_script
 from vouchers.catalogue.sales import edit_sale, terms_of
 from vouchers.inventory import reservations
+from vouchers.inventory.entering import enter_call
 from vouchers.inventory.keys import LedgerKeys, send
 from vouchers.inventory.order_limits import (
+    LimitKind,
     forget_first_orders,
     lift_order_limits,
     limited_subjects,
@@ -32,11 +34,9 @@ from vouchers.inventory.order_limits import (
 from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.reservations import (
     AlreadyOrdered,
-    LimitKind,
     OrdersLimited,
     Release,
     SoldOut,
-    enter_call,
     release,
     reserve,
 )
@@ -248,11 +248,13 @@ def test_lifted_subjects_are_counted_anew() -> None:
     cycle(500, 3)
     with pytest.raises(OrdersLimited):
         order(500, address="", order_id=9_000)
-    assert limited_subjects(sale_id=1, most=9) == [("u:500", 1), (f"a:{HOME}", 1)]
+    account, address = limited_subjects(sale_id=1, most=9)
+    assert account == (LimitKind.ACCOUNT, "500", 1)
+    assert address == (LimitKind.ADDRESS, HOME, 1)
 
-    lift_order_limits(sale_id=1, subjects=[f"a:{HOME}"])
+    lift_order_limits(sale_id=1, subjects=[address.subject])
 
-    assert limited_subjects(sale_id=1, most=9) == [("u:500", 1)]
+    assert limited_subjects(sale_id=1, most=9) == [account]
     assert orders_until_limited(range(100, 200)) == 3
 
 

@@ -1,0 +1,74 @@
+"""Entering a buyer in a draw: what :mod:`reservations` does for other sales."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from functools import lru_cache, partial
+
+from locks.lua_script import ScriptCall
+from vouchers.inventory.keys import LedgerKeys, ledger_script
+from vouchers.inventory.order_limits import LimitKind
+from vouchers.inventory.reservations import (
+    REFUSALS,
+    AlreadyOrdered,
+    OrdersLimited,
+    Reservation,
+    replicated,
+    reserve_settings,
+)
+
+_ENTER = ledger_script("enter")
+
+
+class EnterCode(StrEnum):
+    """The codes of ``enter.lua``."""
+
+    ACCEPTED = "ACCEPTED"
+    ALREADY_ORDERED = "ALREADY_ORDERED"
+    NOT_LOADED = "NOT_LOADED"
+    OTHER_SALE = "OTHER_SALE"
+    OTHER_MODE = "OTHER_MODE"
+    PAUSED = "PAUSED"
+    NOT_STARTED = "NOT_STARTED"
+    ENDED = "ENDED"
+    LIMITED = "LIMITED"
+
+
+def enter_call(
+    *, sale_id: int, order_id: int, user_id: int, identity: int = 0, address: str = ""
+) -> ScriptCall[Reservation]:
+    """Build the call that enters a buyer in a draw; its kick is never due.
+
+    Reading its reply raises the refusals of :func:`reserve`: ``AlreadyOrdered`` for an account that
+    has another entry, ``SaleEnded`` once the list is closed.
+    """
+    _, _, replicas, (most, _) = reserve_settings()
+    subject = f"{LimitKind.ADDRESS}:{address}" if address else ""
+    wait = 1 if replicas else ""
+    call = ScriptCall(
+        script=_ENTER,
+        keys=_entry_keys(sale_id),
+        args=[str(order_id), str(user_id), str(identity or ""), wait, subject, most],
+        read=partial(_read_entry, sale_id),
+    )
+    return replicated(call, wanted=replicas) if replicas else call
+
+
+@lru_cache(maxsize=1024)
+def _entry_keys(sale_id: int) -> tuple[str, ...]:
+    keys = LedgerKeys(sale_id)
+    return (*keys.contents, keys.entries, keys.fresh, keys.limits, keys.limited)
+
+
+def _read_entry(sale_id: int, reply: str) -> Reservation:
+    code, *figures = reply.split(" ")
+    match EnterCode(code):
+        case EnterCode.ACCEPTED:
+            return Reservation(int(figures[0]), kick_due=False)
+        case EnterCode.ALREADY_ORDERED:
+            raise AlreadyOrdered(int(figures[0]))
+        case EnterCode.LIMITED:
+            raise OrdersLimited(figures[0], wait_ms=int(figures[1]))
+        case other:
+            kind, text = REFUSALS[other]
+            raise kind(f"sale {sale_id} {text}")
