@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -9,6 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.utils import timezone
 from django.utils.crypto import get_random_string
 from playwright.sync_api import (
     Browser,
@@ -21,8 +23,11 @@ from playwright.sync_api import (
 )
 
 from tests.browser.window import Window, fill_window, session_key
+from tests.concurrency.sales import DETAILS
 from tests.fixtures.processes import add_logs
 from tests.support.stack import Stack, Web
+from vouchers.catalogue.sales import SaleTerms, create_voucher_on_sale
+from vouchers.models import SeckillVoucher
 
 PASSWORD = "a-journey-of-1000-li"
 
@@ -79,6 +84,35 @@ def people(browser: Browser, web: Web, db: None) -> Iterator[Callable[..., Page]
     for context in contexts:
         context.close()
     assert not errors, "scripts failed on a page"
+
+
+@pytest.fixture
+def person(people: Callable[..., Page], web: Web) -> Iterator[Callable[..., Page]]:
+    """Call it as ``people``. No page may have faults or ask another site."""
+    faults = Faults(web.url)
+
+    def page_of(user: User | None = None, **options: Any) -> Page:
+        page = people(user, **options)
+        faults.watch(page)
+        return page
+
+    yield page_of
+    faults.leave()
+    assert faults.found == []
+
+
+def put_on_sale(*, begins_in_s: int = -1, **terms: Any) -> SeckillVoucher:
+    """Put five units of a voucher on sale for two hours."""
+    now = timezone.now().replace(microsecond=0)
+    return create_voucher_on_sale(
+        details=DETAILS,
+        terms=SaleTerms(
+            stock=5,
+            begins_at=now + dt.timedelta(seconds=begins_in_s),
+            ends_at=now + dt.timedelta(hours=2),
+            **terms,
+        ),
+    )
 
 
 def make_person(name: str, *, admin: bool = False, password: str | None = None) -> User:

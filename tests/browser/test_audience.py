@@ -2,57 +2,24 @@
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Group, User
-from django.utils import timezone
+from django.contrib.auth.models import Group
 from playwright.sync_api import Page, expect
 
 from orders.models import CodeUse, InvitationCode
-from tests.browser.conftest import Faults, make_person
-from tests.concurrency.sales import DETAILS
+from tests.browser.conftest import make_person, put_on_sale
 from tests.orders.audience.rules import give_code
 from tests.support.patience import GENEROUS_S
 from tests.support.stack import Web
-from vouchers.catalogue.sales import SaleTerms, create_voucher_on_sale
-from vouchers.models import SeckillVoucher
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("row_locks", "workers")]
 
 PATIENT_MS = GENEROUS_S * 1000
 
 Person = Callable[..., Page]
-
-
-@pytest.fixture
-def person(people: Person, web: Web) -> Iterator[Person]:
-    """Call it as ``people``. No page may have faults or ask another site."""
-    faults = Faults(web.url)
-
-    def page_of(user: User, **options: Any) -> Page:
-        page = people(user, **options)
-        faults.watch(page)
-        return page
-
-    yield page_of
-    faults.leave()
-    assert faults.found == []
-
-
-def put_on_sale(*, begins_in_s: int = -1, **rules: Any) -> SeckillVoucher:
-    now = timezone.now().replace(microsecond=0)
-    return create_voucher_on_sale(
-        details=DETAILS,
-        terms=SaleTerms(
-            stock=5,
-            begins_at=now + dt.timedelta(seconds=begins_in_s),
-            ends_at=now + dt.timedelta(hours=2),
-            **rules,
-        ),
-    )
 
 
 def test_buyer_enters_a_code_and_buys(person: Person, web: Web) -> None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import pytest
-from django.contrib.auth.models import User
 from playwright.sync_api import Page, Request, Route, expect
 
-from tests.browser.conftest import Faults, make_person
+from tests.browser.conftest import make_person
 from tests.support.draws import draw_to_the_end, end, entered, listed, make_draw
 from tests.support.inspection import live_ids
 from tests.support.orders import make_buyers
 from tests.support.patience import wait_for
-from tests.support.stack import Web
 from vouchers.models import Draw, SeckillVoucher
 
 pytestmark = [
@@ -27,21 +24,6 @@ LARGEST_PAGE_BYTES = 15_000
 """A draw's page with its scripts, as they go over the wire; without style sheet and record."""
 
 LATER_MS = 30_000
-
-
-@pytest.fixture
-def person(people: Callable[..., Page], web: Web) -> Iterator[Callable[..., Page]]:
-    """Call it as ``people``. No page may have faults or ask another site."""
-    faults = Faults(web.url)
-
-    def page_of(user: User | None = None, **options: Any) -> Page:
-        page = people(user, **options)
-        faults.watch(page)
-        return page
-
-    yield page_of
-    faults.leave()
-    assert not faults.found
 
 
 def drawn() -> SeckillVoucher:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from django.conf import settings
-from django.contrib.auth.models import User
 from django.utils import timezone
 from playwright.sync_api import Page, Response, expect
 
@@ -46,21 +45,6 @@ IN_A_HURRY = """{
 """Pauses between requests are a tenth as long."""
 
 Person = Callable[..., Page]
-
-
-@pytest.fixture
-def person(people: Person, web: Web) -> Iterator[Person]:
-    """Call it as ``people``. No page may have faults or ask another site."""
-    faults = Faults(web.url)
-
-    def page_of(user: User | None = None, **options: Any) -> Page:
-        page = people(user, **options)
-        faults.watch(page)
-        return page
-
-    yield page_of
-    faults.leave()
-    assert faults.found == []
 
 
 def put_on_sale(

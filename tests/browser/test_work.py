@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import re
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 from captcha.models import CaptchaStore
-from django.contrib.auth.models import User
 from django.templatetags.static import static
-from django.utils import timezone
 from playwright.sync_api import Page, Request, expect
 
 from orders.placing.tokens import PurchaseToken, check_work, read_token
-from tests.browser.conftest import Faults, make_person
-from tests.concurrency.sales import DETAILS
+from tests.browser.conftest import make_person, put_on_sale
 from tests.support.patience import GENEROUS_S
 from tests.support.stack import Web
-from vouchers.catalogue.sales import SaleTerms, create_voucher_on_sale
 from vouchers.models import SeckillVoucher, Work
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("row_locks", "workers")]
@@ -27,34 +21,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("row_locks", "workers
 PATIENT_MS = GENEROUS_S * 1000
 
 Person = Callable[..., Page]
-
-
-@pytest.fixture
-def person(people: Person, web: Web) -> Iterator[Person]:
-    """Call it as ``people``. No page may have faults or ask another site."""
-    faults = Faults(web.url)
-
-    def page_of(user: User, **options: Any) -> Page:
-        page = people(user, **options)
-        faults.watch(page)
-        return page
-
-    yield page_of
-    faults.leave()
-    assert faults.found == []
-
-
-def put_on_sale(*, work: Work = Work.USUAL, begins_in_s: int = -1) -> SeckillVoucher:
-    now = timezone.now().replace(microsecond=0)
-    return create_voucher_on_sale(
-        details=DETAILS,
-        terms=SaleTerms(
-            stock=5,
-            begins_at=now + dt.timedelta(seconds=begins_in_s),
-            ends_at=now + dt.timedelta(hours=2),
-            work=work,
-        ),
-    )
 
 
 def sent_text(request: Request) -> str:
@@ -68,7 +34,7 @@ def read(text: str, sale: SeckillVoucher) -> PurchaseToken:
 
 
 def test_browser_does_the_work_and_buys(person: Person, web: Web) -> None:
-    sale = put_on_sale()
+    sale = put_on_sale(work=Work.USUAL)
     page = person(make_person("ann"), locale="en")
     page.goto(f"{web.url}/vouchers/{sale.pk}/")
     button = page.get_by_role("button", name="Buy now")
@@ -83,7 +49,7 @@ def test_browser_does_the_work_and_buys(person: Person, web: Web) -> None:
 
 
 def test_work_is_done_before_the_start(person: Person, web: Web) -> None:
-    sale = put_on_sale(begins_in_s=3600)
+    sale = put_on_sale(work=Work.USUAL, begins_in_s=3600)
     page = person(make_person("ben"), locale="en")
     page.goto(f"{web.url}/vouchers/{sale.pk}/")
     expect(page.locator("#token")).to_have_value(re.compile("~"), timeout=PATIENT_MS)
@@ -93,7 +59,7 @@ def test_work_is_done_before_the_start(person: Person, web: Web) -> None:
 
 def test_nonce_fits_whatever_the_length_of_a_token(person: Person, web: Web) -> None:
     page = person(make_person("dan"), locale="en")
-    page.goto(f"{web.url}/vouchers/{put_on_sale().pk}/")
+    page.goto(f"{web.url}/vouchers/{put_on_sale(work=Work.USUAL).pk}/")
     src = static("seckill/work.js")
     texts = ["1" * length + "-w9:A" for length in range(60, 140)]
     found = page.evaluate(
@@ -109,7 +75,7 @@ def test_nonce_fits_whatever_the_length_of_a_token(person: Person, web: Web) -> 
 
 
 def test_buyer_without_javascript_answers_a_picture(person: Person, web: Web) -> None:
-    sale = put_on_sale()
+    sale = put_on_sale(work=Work.USUAL)
     page = person(make_person("cat"), locale="en", java_script_enabled=False)
     page.goto(f"{web.url}/vouchers/{sale.pk}/")
     page.get_by_role("link", name="Buy without JavaScript").click()
