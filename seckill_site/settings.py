@@ -330,9 +330,7 @@ SECKILL_SANDBOX_KEY_FALLBACKS = env.list(
 
 # --- Mail ----------------------------------------------------------------------------------------
 
-SECKILL_SITE_URL = env.str(
-    "SECKILL_SITE_URL", default="http://127.0.0.1:8000" if DEBUG else ""
-).rstrip("/")
+SECKILL_SITE_URL = env.str("SECKILL_SITE_URL", default="http://127.0.0.1:8000").rstrip("/")
 """The address of this site, of which every absolute address is built; never of a request's Host."""
 
 SECKILL_REHEARSAL_URL = env.str("SECKILL_REHEARSAL_URL", default=SECKILL_SITE_URL).rstrip("/")

@@ -104,7 +104,7 @@ def check_payment_paths(**_: Any) -> Iterator[CheckMessage]:
 
 @register(SETTINGS)
 def check_site_url(**_: Any) -> Iterator[CheckMessage]:
-    """Find a missing or malformed address of the site, of which links and callbacks are built."""
+    """Find a malformed address of the site, from which links and callbacks are built."""
     url = settings.SECKILL_SITE_URL
     try:
         parts = urlsplit(url)
@@ -163,6 +163,18 @@ def check_secret_keys(**_: Any) -> Iterator[CheckMessage]:
             "SECRET_KEY or one of its fallbacks can be guessed. It signs sessions and tokens.",
             hint='Make one: python -c "import secrets; print(secrets.token_urlsafe(50))"',
             id="seckill.E007",
+        )
+
+
+@register(SETTINGS, deploy=True)
+def check_site_url_is_set(**_: Any) -> Iterator[CheckMessage]:
+    """Find a deployment whose links and callbacks would lead to the default, this machine."""
+    if not settings.DEBUG and not os.environ.get("SECKILL_SITE_URL"):
+        yield Error(
+            "SECKILL_SITE_URL is not set. Mails, the payment provider and its returning buyers "
+            f"would be sent to {settings.SECKILL_SITE_URL}.",
+            hint="Set it to the address that buyers use: SECKILL_SITE_URL=https://shop.example",
+            id="seckill.E018",
         )
 
 
