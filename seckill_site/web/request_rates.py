@@ -6,8 +6,8 @@ Two ways to count, in the same keys of the cache (``limits``):
 - All other requests are counted in memory. A process adds what it has counted of the busy ones to
   the shared count once a second and learns of the others' share, so no request waits for that.
 
-Without the cache each process limits by its own count, and accounts are not limited at all.
-Whoever is limited is listed for staff, who may lift a limit.
+Without the cache each process limits by its own count, and sign-ups, sign-ins and resets are not
+limited. Limited subjects are listed for staff, who may lift a limit.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ RATE_LIMITED_TEXT = gettext_noop("Too many requests. Wait a little and try again
 SHARE_S = 1.0
 """How often a process shares what it has counted."""
 
-BUSY_PART = 64
-"""A count is shared from this part of its limit on, so a crowd of many addresses shares nothing."""
+REFUSED_S = 1.0
+"""How long a process repeats the refusal of a sign-in without asking the cache again."""
 
 MOST_COUNTS = 100_000
 """The most counts in a process; above that, they start anew."""
@@ -95,6 +95,10 @@ class Limited(NamedTuple):
     @property
     def member(self) -> str:
         return f"{self.limit}:{self.subject}"
+
+
+BUSY_PART = {Limit.ADDRESS: 64, Limit.ACCOUNT: 4}
+"""A count is shared from this part of its limit on, so a crowd of small counts shares nothing."""
 
 
 @kept
@@ -151,7 +155,9 @@ class _Counts:
             self._timer.cancel()
         self._lock = threading.Lock()
         self._counts: dict[tuple[Limit, str], _Count] = {}
+        self._busy: set[tuple[Limit, str]] = set()
         self._listed: dict[str, float] = {}
+        self._refused: dict[tuple[Limit, str], float] = {}
         self._timer = None
 
     def count(self, limit: Limit, subject: str) -> None:
@@ -168,6 +174,7 @@ class _Counts:
             if found is None or found.ends_at_s <= now_s:
                 if len(self._counts) >= MOST_COUNTS:
                     self._counts.clear()
+                    self._busy.clear()
                 found = self._counts[limit, subject] = _Count(now_s + item.get_expiry())
             found.mine += 1
             found.unshared += 1
@@ -175,25 +182,26 @@ class _Counts:
             is_over = found.shared + found.unshared > item.amount
             if is_over:
                 self._listed[f"{limit}:{subject}"] = _now_s() + wait_s
-            if self._timer is None and found.mine * BUSY_PART >= item.amount:
-                self._timer = threading.Timer(SHARE_S, self.share)
-                self._timer.daemon = True
-                self._timer.start()
+            if found.mine * BUSY_PART[limit] >= item.amount:
+                self._busy.add((limit, subject))
+                self._share_soon()
         if is_over:
             raise RateLimited(limit, wait_s=wait_s)
+
+    def _share_soon(self) -> None:
+        if self._timer is None:
+            self._timer = threading.Timer(SHARE_S, self.share)
+            self._timer.daemon = True
+            self._timer.start()
 
     def share(self) -> None:
         """Add high counts to the totals of all processes; keep them while the cache is away."""
         items, storage = _items(), _limiter().storage
         with self._lock:
             self._timer = None
-            busy = [
-                (key, found, found.unshared, items[key[0]])
-                for key, found in self._counts.items()
-                if key[0] in items
-                and found.unshared
-                and found.mine * BUSY_PART >= items[key[0]].amount
-            ]
+            keys, self._busy = self._busy, set()
+            counts = [(key, self._counts[key]) for key in keys if key[0] in items]
+            busy = [(key, found, found.unshared, items[key[0]]) for key, found in counts]
             listed, self._listed = self._listed, {}
         try:
             for (limit, subject), found, new, item in busy:
@@ -204,6 +212,21 @@ class _Counts:
             _list(listed)
         except RedisError as error:
             logger.warning("request counts are not shared: %s", error)
+
+    def refuse_for_now(self, limit: Limit, subject: str) -> None:
+        """Repeat a refusal for ``REFUSED_S``, without asking the cache."""
+        with self._lock:
+            if len(self._refused) >= MOST_COUNTS:
+                self._refused.clear()
+            self._refused[limit, subject] = monotonic() + REFUSED_S
+
+    def check_refused(self, limit: Limit, subject: str) -> None:
+        """Refuse what was refused a moment ago.
+
+        :raises RateLimited: it was.
+        """
+        if monotonic() < self._refused.get((limit, subject), 0.0):
+            raise RateLimited(limit, wait_s=REFUSED_S)
 
 
 counts = _Counts()
@@ -219,6 +242,9 @@ def check_address(environ: dict[str, Any]) -> None:
     environ[COUNTED] = True
     if address := client_address(environ):
         counts.count(Limit.ADDRESS, address)
+        # Here, in front of the gate of sign-ins, whose places this request would take from others.
+        if (limit := _account_limit(environ)) is not None:
+            counts.check_refused(limit, address)
 
 
 def check_account(environ: Mapping[str, Any], user_id: int) -> None:
@@ -238,17 +264,15 @@ def check_account_path(environ: Mapping[str, Any]) -> None:
 
     :raises RateLimited: too many came from this address.
     """
-    match = _ACCOUNT_PATHS.match(environ["PATH_INFO"])
-    if match is None or environ["REQUEST_METHOD"] != "POST":
-        return
-    limit = Limit.SIGN_IN if match.lastgroup == "admin" else Limit(str(match.lastgroup))
-    item, address = _items().get(limit), client_address(environ)
-    if item is None or not address:
+    limit, address = _account_limit(environ), client_address(environ)
+    item = _items().get(limit) if limit else None
+    if limit is None or item is None or not address:
         return
     try:
         if _limiter().hit(item, limit, address):
             return
-        wait_s = _wait_s(item, limit, address)
+        wait_s = max(0.0, _limiter().get_window_stats(item, limit, address).reset_time - _now_s())
+        counts.refuse_for_now(limit, address)
         _list({f"{limit}:{address}": _now_s() + wait_s})
     except RedisError as error:
         logger.warning("%s is not limited: %s", limit, error)
@@ -256,9 +280,14 @@ def check_account_path(environ: Mapping[str, Any]) -> None:
     raise RateLimited(limit, wait_s=wait_s)
 
 
-def _wait_s(item: RateLimitItem, limit: Limit, address: str) -> float:
-    key = f"{REDIS_PREFIX}:{item.key_for(limit, address)}"
-    return max(0, int(get_redis_connection("default").pttl(key))) / 1000
+def _account_limit(environ: Mapping[str, Any]) -> Limit | None:
+    """Return the limit of an attempt to sign up, sign in or reset a password; None for the rest."""
+    if environ["REQUEST_METHOD"] != "POST":
+        return None
+    match = _ACCOUNT_PATHS.match(environ["PATH_INFO"])
+    if match is None:
+        return None
+    return Limit.SIGN_IN if match.lastgroup == "admin" else Limit(str(match.lastgroup))
 
 
 # --- The middleware -------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ Note [First orders]
 ~~~~~~~~~~~~~~~~~~~
 To count an order costs Redis as much as a third of the order. Nearly all of a crowd have an address
 of their own, and order once. So a web process names an address only from its second order of a sale
-on; the script counts the first together with it, once. An address gets exactly its limit, and at
-worst one more for each further process that it reached only once.
+on; the script counts the first together with it, once. A first order that is refused is no order.
+An address gets its limit, and at worst one more for each further process that it reached only once.
 """
 
 from __future__ import annotations
@@ -56,6 +56,9 @@ class _Seen:
         self.found.add((sale_id, address))
         return len(self.found) > size
 
+    def forget(self, sale_id: int, address: str) -> None:
+        self.found.discard((sale_id, address))
+
 
 _seen = _Seen()
 
@@ -63,6 +66,11 @@ _seen = _Seen()
 def forget_first_orders() -> None:
     """Start anew, as a new process."""
     _seen.found = set()
+
+
+def forget_first_order(*, sale_id: int, address: str) -> None:
+    """Take back that an address has sent its first order, because that was refused."""
+    _seen.forget(sale_id, address)
 
 
 def counted_subject(*, sale_id: int, address: str) -> tuple[str, str]:

@@ -31,7 +31,7 @@ from vouchers.inventory.keys import (
     run_script,
     send,
 )
-from vouchers.inventory.order_limits import LimitKind, counted_subject
+from vouchers.inventory.order_limits import LimitKind, counted_subject, forget_first_order
 from vouchers.inventory.receipt_cache import ROTATION_MS
 
 ENDED_RETENTION_MS = settings.SECKILL_TOKEN_GRACE_MS + 60 * 60 * 1000
@@ -82,7 +82,7 @@ class NotAdmitted(ReservationRefused):
 
 
 class OtherMode(ReservationRefused):
-    """The token is of a time when the sale was a draw, or of one when it was none."""
+    """The token was issued while the sale had another mode."""
 
 
 class SoldOut(ReservationRefused):
@@ -247,11 +247,12 @@ def reserve_call(
     ids, wait = (str(order_id), str(user_id)), 1 if replicas else ""
     minted = "" if minted_ms is None else minted_ms
     subject, first = counted_subject(sale_id=sale_id, address=address)
+    uncounted = address if address and not subject else ""
     call = ScriptCall(
         script=_RESERVE,
         keys=_reserve_keys(sale_id),
         args=(*ids, kick_ms, behind_ms, str(identity or ""), minted, wait, subject, *limits, first),
-        read=partial(_read_reservation, sale_id),
+        read=partial(_read_reservation, sale_id, uncounted),
     )
     return replicated(call, wanted=replicas) if replicas else call
 
@@ -295,8 +296,11 @@ REFUSALS: dict[str, tuple[type[Exception], str]] = {
 """The exceptions of codes that carry no figures; the scripts share these codes."""
 
 
-def _read_reservation(sale_id: int, reply: str) -> Reservation:
+def _read_reservation(sale_id: int, uncounted: str, reply: str) -> Reservation:
+    """Read a reply; ``uncounted`` is the address of an order that was sent as its first."""
     code, *figures = reply.split(" ")
+    if uncounted and code != ReserveCode.ACCEPTED:
+        forget_first_order(sale_id=sale_id, address=uncounted)
     match ReserveCode(code):
         case ReserveCode.ACCEPTED:
             return Reservation(int(figures[0]), kick_due=figures[1] == "1")

@@ -180,6 +180,40 @@ def test_attempts_of_an_address_are_limited_over_all_names(
     assert [it.subject for it in limited_now(most=9)] == [HOME]
 
 
+def test_refusal_is_repeated_without_the_cache_and_the_gate(
+    client: Client, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.SECKILL_REQUESTS_PER_ADDRESS = 0
+    settings.SECKILL_SIGN_INS_PER_ADDRESS = 1
+    monkeypatch.setattr(request_rates, "REFUSED_S", 3600.0)
+
+    def attempt() -> int:
+        return client.post("/accounts/login/", {}, REMOTE_ADDR=HOME).status_code
+
+    assert [attempt() for _ in range(2)] == [200, 429]
+
+    def ask(_environ: Any) -> None:
+        pytest.fail("asked again")
+
+    monkeypatch.setattr(request_rates, "check_account_path", ask)
+    assert attempt() == 429
+    monkeypatch.setattr(request_rates, "REFUSED_S", 0.0)
+    counts.reset()
+    with pytest.raises(pytest.fail.Exception):
+        attempt()  # the control: it would be asked
+
+
+def test_account_far_below_its_limit_shares_nothing(settings: Settings) -> None:
+    settings.SECKILL_REQUESTS_PER_ACCOUNT = 100
+    for _ in range(24):
+        counts.count(Limit.ACCOUNT, "7")
+    counts.share()
+    assert not get_redis_connection("default").keys("seckill:rates*")
+    counts.count(Limit.ACCOUNT, "7")
+    counts.share()
+    assert get_redis_connection("default").keys("seckill:rates*")
+
+
 # --- Processes ------------------------------------------------------------------------------------
 
 

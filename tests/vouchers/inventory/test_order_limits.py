@@ -109,6 +109,15 @@ def test_control_without_the_check_an_address_takes_all(
         list(map(order, USERS))
 
 
+def test_refused_first_order_is_no_order() -> None:
+    open_ledger(1, total=100)
+    order(50, address="")
+    with pytest.raises(AlreadyOrdered):
+        order(50, order_id=7)  # the first from this address
+
+    assert orders_until_limited() == 3
+
+
 def test_other_addresses_and_unlimited_ones_go_on() -> None:
     open_ledger(1, total=100)
     orders_until_limited()
