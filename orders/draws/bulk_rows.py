@@ -26,7 +26,7 @@ WAITING_COLUMNS = ("order_id", "user_id", "seckill_voucher_id", "joined_at", "li
 def insert_entries(
     *, sale_id: int, entries: Iterable[Entry], known_users: set[int], outcome: str
 ) -> None:
-    """Insert the rows of these entries, except of ids that have one and of second live entries.
+    """Insert rows for these entries; skip ids that have a row, and second live entries of a buyer.
 
     With an ``outcome``, they are not in the list.
     """

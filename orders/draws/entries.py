@@ -12,6 +12,7 @@ from orders.models import DrawEntry
 from seckill_site.failpoints import failpoint
 from vouchers.inventory.draw_entries import (
     Entry,
+    count_fresh,
     forget_fresh,
     fresh_entries,
     read_entries,
@@ -52,7 +53,7 @@ def _store_forgotten(sale_id: int) -> None:
     except NotLoaded:
         return
     rows = DrawEntry.objects.filter(seckill_voucher=sale_id, live=True)
-    if count <= rows.count():
+    if count <= rows.count() + count_fresh(sale_id=sale_id):
         return
     with transaction.atomic(durable=True):
         store_all(sale=lock_seckill_voucher(sale_id=sale_id))

@@ -1,4 +1,4 @@
-"""How a draw is computed: pure functions of texts, which anybody can repeat with ``sha256sum``."""
+"""The computation of a draw: pure functions of texts; anybody can repeat it with ``sha256sum``."""
 
 from collections.abc import Iterable
 from hashlib import sha256

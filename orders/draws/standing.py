@@ -1,4 +1,4 @@
-"""How an entry in a draw stands, until it has an order."""
+"""The status of an entry in a draw, until it has an order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOT_DRAWN = "not_drawn"
 
 
 class Stage(Enum):
-    """What has become of an entry."""
+    """The stage of an entry."""
 
     ENTERED = auto()
     WON = auto()

@@ -89,6 +89,14 @@ def fresh_entries(*, sale_id: int, most: int) -> tuple[list[Entry], list[str]]:
     return entries, members
 
 
+def count_fresh(*, sale_id: int) -> int:
+    """Return the size of the log of what no row may have yet."""
+    key = LedgerKeys(sale_id).fresh
+    with ledger_errors():
+        is_log = ledger_connection().type(key) == "zset"
+        return int(ledger_connection().zcard(key)) if is_log else 0
+
+
 def forget_fresh(*, sale_id: int, members: Sequence[str]) -> None:
     """Drop what is stored from the log; members that cannot be parsed, too."""
     key = LedgerKeys(sale_id).fresh

@@ -11,11 +11,13 @@ from orders.draws.drawing import close_list, take_due_steps
 from orders.draws.entries import store_entries, withdraw
 from orders.models import DrawEntry
 from seckill_site.ledger_connection import ledger_connection
+from tests.fixtures.vouchers import ScriptWithout
 from tests.support.draws import end, enter, entered, in_redis, listed, make_draw
 from tests.support.orders import ids, make_buyer, make_buyers, make_sale, token_for
 from tests.support.sales import change_state, lose_state, redis_now_ms
+from vouchers.inventory import entering
 from vouchers.inventory.draw_entries import NoEntry, fresh_entries
-from vouchers.inventory.keys import LedgerKeys, NotLoaded
+from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded
 from vouchers.inventory.rebuild import load_sale, rebuild_sale
 from vouchers.inventory.reservations import (
     AlreadyOrdered,
@@ -259,6 +261,32 @@ def test_nobody_withdraws_after_the_end_or_another_entry() -> None:
     with pytest.raises(SaleEnded):
         take_back(sale, tokens[0].order_id, buyers[0].pk)
     assert in_redis(sale) == ids(tokens)
+
+
+def test_withdrawing_after_the_entries_expired_keeps_the_ledger() -> None:
+    sale, buyer = make_draw(), make_buyer()
+    [token] = entered(sale, [buyer])
+    end(sale)
+    ledger_connection().delete(LedgerKeys(sale.pk).entries)  # as an hour later
+    with pytest.raises(SaleEnded):
+        take_back(sale, token.order_id, buyer.pk)
+    assert snapshot(sale_id=sale.pk).entries == 0
+
+
+@pytest.mark.parametrize("guarded", [True, False], ids=["guard", "control"])
+def test_ended_hash_of_a_wrong_type_takes_no_entry(
+    guarded: bool, monkeypatch: pytest.MonkeyPatch, script_without: ScriptWithout
+) -> None:
+    if not guarded:
+        without = script_without("enter", " or sale.plain == '0' and not others_are_whole()", "")
+        monkeypatch.setattr(entering, "_ENTER", without)
+    sale, buyer = make_draw(), make_buyer()
+    [token] = entered(sale, [buyer])
+    take_back(sale, token.order_id, buyer.pk)
+    ledger_connection().set(LedgerKeys(sale.pk).ended, "x")
+
+    with pytest.raises(NotLoaded if guarded else LedgerUnavailable):
+        enter(token)
 
 
 # --- Closing --------------------------------------------------------------------------------------

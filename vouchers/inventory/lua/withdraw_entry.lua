@@ -20,13 +20,14 @@ local order_id, user_id = ARGV[1], ARGV[2]
 local sale = read_ledger()
 if not sale then return 'NOT_LOADED' end
 if string.sub(sale.room, -1) ~= 'd' then return 'UNKNOWN' end
+if redis.call('HGET', KEYS[3], order_id) == user_id .. ':withdrawn' then return 'WITHDRAWN' end
+local now_ms = now_in_ms()
+-- First, because the entries of an old draw have expired: read_entries would take that for a loss.
+if now_ms >= tonumber(sale.ends_at_ms) then return 'ENDED' end
 local entry, phase = read_entries(KEYS[1], KEYS[7], sale.build, user_id)
 if not phase then return 'NOT_LOADED' end
-if redis.call('HGET', KEYS[3], order_id) == user_id .. ':withdrawn' then return 'WITHDRAWN' end
 if not entry or string.match(entry, '^(%d+):') ~= order_id then return 'UNKNOWN' end
-
-local now_ms = now_in_ms()
-if now_ms >= tonumber(sale.ends_at_ms) or phase ~= 'open' then return 'ENDED' end
+if phase ~= 'open' then return 'ENDED' end
 unset_plain(sale)
 log_entry(KEYS[7], KEYS[8], order_id, user_id, integer(now_ms), 'W')
 redis.call('HDEL', KEYS[7], user_id)
