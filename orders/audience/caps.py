@@ -34,29 +34,28 @@ class _CappedAccounts:
     def __init__(self) -> None:
         self._ids: frozenset[int] = frozenset()
         self._until = 0.0
-        self._reading = Lock()
+        self._claiming = Lock()
 
     def __contains__(self, user_id: int) -> bool:
         return user_id in self._ids
 
-    @property
-    def is_due(self) -> bool:
-        """Whether they are to be read again, and nobody does it already."""
-        return monotonic() >= self._until and not self._reading.locked()
+    def claim_refresh(self) -> bool:
+        """Return whether the caller is to refresh them: one request every few seconds."""
+        with self._claiming:
+            if monotonic() < self._until:
+                return False
+            self._until = monotonic() + KNOWN_S
+            return True
 
     def refresh(self) -> None:
-        """Read them, unless another thread does."""
-        if not self._reading.acquire(blocking=False):
-            return
+        """Read them; if the database does not respond, keep the old ones."""
         started = monotonic()
         try:
             self._ids = _read_capped()
         except DatabaseError as error:  # what else the request needs will say so too
             logger.warning("the unpaid orders of accounts are not counted now: %s", error)
-        finally:
-            now = monotonic()
-            self._until = now + max(KNOWN_S, SHARE * (now - started))
-            self._reading.release()
+        now = monotonic()
+        self._until = now + max(KNOWN_S, SHARE * (now - started))
 
 
 capped_accounts = _CappedAccounts()
@@ -78,6 +77,8 @@ def unpaid_verdict() -> Verdict:
 
 def check_cancellations(*, user_id: int, now: dt.datetime) -> None:
     """Refuse a buyer who has cancelled too many orders within the hour.
+
+    Cancellations at the same moment do not see each other, so this cap is soft, too.
 
     :raises NotEligible: they have; the order stays, and ends by itself if it is not paid.
     """

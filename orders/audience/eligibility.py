@@ -3,7 +3,7 @@
 The same for ``me/``, ``token/`` and the page without JavaScript, at the front door and in Django.
 The buyer of a sale without rules costs no SQL. A verdict on another is kept for a moment; a changed
 rule makes it void at once. Tokens issued before a rule count: what two of them could both pass is
-decided again in ``orders/fulfilment/claims.py``.
+decided again in ``claims.py``.
 """
 
 import datetime as dt
@@ -32,8 +32,6 @@ _known: dict[tuple[int, int], tuple[Audience, Verdict, float]] = {}
 
 def recall_verdict(*, sale_id: int, user_id: int, audience: Audience) -> Verdict | None:
     """Return the verdict on a buyer as this process knows it; None if it has to ask."""
-    if capped_accounts.is_due:
-        return None
     if user_id in capped_accounts:
         return _noted(unpaid_verdict(), sale_id, user_id)
     if audience == EVERYBODY:
@@ -44,7 +42,7 @@ def recall_verdict(*, sale_id: int, user_id: int, audience: Audience) -> Verdict
 
 def judge_buyer(*, sale_id: int, user_id: int, audience: Audience) -> Verdict:
     """Return the verdict on a buyer, with SQL where this process does not know."""
-    if capped_accounts.is_due:
+    if capped_accounts.claim_refresh():
         capped_accounts.refresh()
     found = recall_verdict(sale_id=sale_id, user_id=user_id, audience=audience)
     return found or _noted(_learn(sale_id, user_id, audience), sale_id, user_id)

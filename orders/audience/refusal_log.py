@@ -1,4 +1,4 @@
-"""Whom the rules of a sale have refused, for board and report.
+"""The log of buyers whom a sale's rules refused, for board and report.
 
 Each process collects in memory and writes once or twice a second, so a refusal costs a request
 nothing. A process that is killed loses half a second. Nothing is decided by these rows.
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 FLUSH_S = 0.5
 
 MOST_WAITING = 50_000
-"""The most refusals that a process keeps while it cannot write; above that, it drops them."""
+"""The most refusals that wait to be written; more are dropped, as are those that cannot be."""
 
 MOST_WRITTEN = 100_000
 """The most refusals of which a process remembers that it has written them."""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from django.db import DatabaseError
 
+from orders.audience.caps import capped_accounts
 from orders.placing.order_ids import mint_call
 from orders.receipts.buyer_in_sale import (
     BuyerInSale,
@@ -160,6 +161,9 @@ async def find_buyer(sale_id: int, user_id: int, visitor: Visitor) -> BuyerInSal
 
 async def _judged(found: BuyerInSale) -> BuyerInSale:
     """Return the same buyer with the verdict of the rules, as ``judged`` does in a thread."""
+    if capped_accounts.claim_refresh():  # beside this request, which goes by the last count
+        refreshing = asyncio.ensure_future(threads().query(capped_accounts.refresh))
+        refreshing.add_done_callback(lambda done: done.cancelled() or done.exception())
     known = judged_already(found)
     return known if known is not None else await threads().query(partial(judged, found))
 

@@ -124,4 +124,4 @@ def test_capped_accounts_stay_known_while_the_database_is_away(
     monkeypatch.setattr(caps, "_read_capped", fail)
     accounts.refresh()
     assert buyer.pk in accounts
-    assert not accounts.is_due
+    assert not accounts.claim_refresh()
