@@ -1,8 +1,21 @@
-"""Every row lock of orders. A flow locks the sale's row first, then orders by id, then payments."""
+"""Every row lock of orders. A flow locks the sale's row first, then orders by id, then payments.
+
+A user's row is locked alone.
+"""
 
 from collections.abc import Iterable
 
+from django.contrib.auth.models import User
+
 from orders.models import OrderStatus, VoucherOrder
+
+
+def lock_user(*, user_id: int) -> User:
+    """Lock an account until the transaction ends.
+
+    :raises User.DoesNotExist: there is no such account.
+    """
+    return User.objects.select_for_update().get(pk=user_id)
 
 
 def lock_order(*, order_id: int) -> VoucherOrder:

@@ -2,17 +2,23 @@
 
 Two tokens of a buyer may both have been issued before either has become an order. So the rules
 that allow one order are decided here, in the transaction that writes it: by ``code_used_once``, and
-across sales by ``first_order_once_per_buyer``. A sale without such rules costs no statement.
+across sales by ``first_order_once_per_buyer``. Writing orders of a sale without such rules costs no
+statement.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from django.db import OperationalError
 from django.db.models import Exists, OuterRef
 
 from orders.models import CodeUse, FirstOrder, InvitationCode, RefusalReason, VoucherOrder
 from vouchers.models import SeckillVoucher
+
+
+class ClaimsBusy(Exception):
+    """A buyer's first order is being claimed in another sale, whose transaction does not end."""
 
 
 class Claimant(Protocol):
@@ -65,7 +71,10 @@ class Claims:
 
 
 def open_claims(sale: SeckillVoucher, orders: Sequence[Claimant]) -> Claims:
-    """Return what these new orders may use up; the caller holds the sale's row ``FOR UPDATE``."""
+    """Return what these new orders may use up; the caller holds the sale's row ``FOR UPDATE``.
+
+    :raises ClaimsBusy: another sale's worker holds a claim for too long; the caller rolls back.
+    """
     return Claims(
         codes=_unused_codes(sale, orders) if sale.needs_code and orders else None,
         first=_claim_first(orders) if sale.first_order_only and orders else None,
@@ -103,8 +112,11 @@ def _claim_first(orders: Iterable[Claimant]) -> set[int]:
     others = VoucherOrder.objects.filter(user__in=wanted, live=True)
     buyers = set(others.values_list("user_id", flat=True))
     users = sorted(wanted.keys() - buyers)  # in order: two sales never wait for each other
-    FirstOrder.objects.bulk_create(
-        (FirstOrder(user_id=it, order_id=wanted[it]) for it in users), ignore_conflicts=True
-    )
+    try:
+        FirstOrder.objects.bulk_create(
+            (FirstOrder(user_id=it, order_id=wanted[it]) for it in users), ignore_conflicts=True
+        )
+    except OperationalError as error:
+        raise ClaimsBusy(str(error)) from error
     claims = FirstOrder.objects.filter(order_id__in=[wanted[it] for it in users])
     return set(claims.values_list("order_id", flat=True))

@@ -23,6 +23,7 @@ from celery.exceptions import SoftTimeLimitExceeded
 from django.db import DEFAULT_DB_ALIAS, connection, connections
 
 from locks import LockBusy, LockNotOwned, MultiLock, RedisLock
+from orders.audience.claims import ClaimsBusy
 from orders.fulfilment.batch import (
     BatchOutcome,
     LockLost,
@@ -50,7 +51,15 @@ class BatchTimeout(Exception):
     """An attempt at a batch took longer than ``BATCH_LIMIT_S``."""
 
 
-INTERRUPTIONS = (LockBusy, LockNotOwned, LockLost, StaleFence, StaleBatchNumber, NotLoaded)
+INTERRUPTIONS = (
+    LockBusy,
+    LockNotOwned,
+    LockLost,
+    StaleFence,
+    StaleBatchNumber,
+    NotLoaded,
+    ClaimsBusy,
+)
 """Errors that end a pass early and tell how to go on."""
 
 NOT_THE_ENTRY = (SoftTimeLimitExceeded, LedgerUnavailable, DatabaseAtFault, *INTERRUPTIONS)

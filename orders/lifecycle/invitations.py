@@ -14,6 +14,7 @@ from django.db import transaction
 from orders.audience.eligibility import forget_verdict, judge_buyer
 from orders.audience.verdicts import NotEligible
 from orders.lifecycle.guesses import GuessLimit, counted_guess
+from orders.lock_objects import lock_user
 from orders.models import INVITATION_LENGTH, InvitationCode, Rule
 from vouchers.catalogue.audience import audience_of
 from vouchers.models import SeckillVoucher
@@ -30,6 +31,10 @@ _BATCH = 1_000
 
 class CodeRefused(Exception):
     """No such code, or another account has entered it."""
+
+
+class EnoughCodes(Exception):
+    """The account has entered a code for each unit that it may buy, and one of them is unused."""
 
 
 GUESSES = GuessLimit("invitation-wrong", most=10, window_s=600, wrong=CodeRefused)
@@ -107,6 +112,7 @@ def enter_code(*, sale_id: int, user_id: int, text: str, now: dt.datetime) -> No
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     :raises NotEligible: another rule refuses the buyer, who would waste the code.
     :raises CodeRefused: no such code, or another account has entered it.
+    :raises EnoughCodes: the account has an unused code, and one for each unit it may buy.
     :raises TooManyGuesses: too many codes were wrong.
     :raises GuessesUnknown: wrong codes cannot be counted now.
     """
@@ -126,9 +132,11 @@ def _enter(sale: SeckillVoucher, user_id: int, code: str, now: dt.datetime) -> N
     own = codes.filter(user=user_id)
     if own.filter(code=code).exists():
         return
-    # Who has as many codes as they may buy units would only take them from others.
-    if own.count() >= sale.limit and own.filter(uses=None).exists():
-        return
-    entered = codes.filter(code=code, user=None).update(user=user_id, entered_at=now)
+    with transaction.atomic(durable=True):
+        lock_user(user_id=user_id)  # two codes at the same moment would both pass the check
+        # A buyer with enough codes would only take more from others.
+        if own.count() >= sale.limit and own.filter(uses=None).exists():
+            raise EnoughCodes("the buyer has a code for each unit")
+        entered = codes.filter(code=code, user=None).update(user=user_id, entered_at=now)
     if not entered:
         raise CodeRefused("no such code for this account")

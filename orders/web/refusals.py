@@ -19,7 +19,7 @@ from orders.audience.verdicts import NotEligible
 from orders.draws.publishing import ListOpen, NoDraw
 from orders.lifecycle.cancellation import Busy
 from orders.lifecycle.guesses import GuessesUnknown, TooManyGuesses
-from orders.lifecycle.invitations import CodeRefused
+from orders.lifecycle.invitations import CodeRefused, EnoughCodes
 from orders.lifecycle.notices import NoContact, TooLate
 from orders.lifecycle.transitions import WrongState
 from orders.lifecycle.waiting_list import NotWaiting
@@ -244,6 +244,11 @@ _REFUSALS: dict[type[Exception], Refusal | Callable[[Any], Refusal]] = {
     ),
     OrdersLimited: _limited,
     NotEligible: _not_eligible,
+    EnoughCodes: Refusal(
+        409,
+        "enough_codes",
+        gettext_noop("You have entered enough codes for this sale. You can buy now."),
+    ),
     CodeRefused: Refusal(
         409,
         "code_refused",

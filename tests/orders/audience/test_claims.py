@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from orders.audience import claims
 from orders.fulfilment import batch
+from orders.fulfilment.attempts import INTERRUPTIONS
 from orders.fulfilment.batch import BatchOutcome
 from orders.fulfilment.retry import RuleForbids, retry_order, retry_orders
 from orders.fulfilment.worker import fulfill_sale
@@ -31,6 +32,7 @@ from tests.orders.fulfilment.test_batch import (
 from tests.support.inspection import live_ids, refusals_of
 from tests.support.orders import (
     an_entry,
+    another_session,
     at_once,
     id_minted,
     make_buyer,
@@ -239,6 +241,20 @@ def test_control_without_the_key_both_orders_are_first(monkeypatch: pytest.Monke
     with without_constraint(FirstOrder, "first_order_once_per_buyer"):
         _, sales = two_first_orders(monkeypatch, patience_s=GENEROUS_S)
     assert sum(len(live_ids(it)) for it in sales) == 2, "the control did not show the race"
+
+
+@race
+def test_claim_that_is_held_too_long_elsewhere_interrupts_the_pass() -> None:
+    sale, buyer = make_sale(first_order_only=True), make_buyer()
+    table = FirstOrder._meta.db_table
+    with another_session() as other, other.cursor() as cursor:
+        cursor.execute(
+            f"INSERT INTO {table} (user_id, order_id) VALUES (%s, %s)",
+            [buyer.pk, id_minted(seconds_ago=2)],
+        )
+        with pytest.raises(claims.ClaimsBusy):
+            write(sale, [an_entry(sale, buyer.pk, order_id=id_minted(seconds_ago=1))])
+    assert claims.ClaimsBusy in INTERRUPTIONS
 
 
 def two_first_orders(

@@ -15,6 +15,7 @@ from orders.lifecycle.guesses import TooManyGuesses
 from orders.lifecycle.invitations import (
     GUESSES,
     CodeRefused,
+    EnoughCodes,
     Imported,
     UnusableCode,
     enter_code,
@@ -114,8 +115,22 @@ def test_of_many_accounts_at_once_one_gets_the_code(sale: SeckillVoucher) -> Non
 def test_buyer_takes_no_more_codes_than_units(sale: SeckillVoucher, buyer: User) -> None:
     for code in ("WELCOME1", "WELCOME2"):
         give_code(sale, None, code)
-        enter(sale, buyer, code)
+    enter(sale, buyer, "WELCOME1")
+    with pytest.raises(EnoughCodes):
+        enter(sale, buyer, "WELCOME2")
     assert owner_of(sale, "WELCOME2") is None
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("row_locks")
+@pytest.mark.concurrency
+def test_of_many_codes_at_once_a_buyer_gets_one(sale: SeckillVoucher, buyer: User) -> None:
+    texts = [f"WELCOME{n}" for n in range(8)]
+    for text in texts:
+        give_code(sale, None, text)
+    outcomes = at_once(*(lambda it=it: enter(sale, buyer, it) for it in texts))
+    assert sum(isinstance(it, EnoughCodes) for it in outcomes) == 7
+    assert InvitationCode.objects.filter(user=buyer).count() == 1
 
 
 def test_buyer_whom_another_rule_refuses_wastes_no_code(buyer: User) -> None:
