@@ -84,16 +84,6 @@ def _reserve_or_enter(token: PurchaseToken, *, address: str) -> ScriptCall[Reser
     return reserve_call(**ids, identity=token.identity, minted_ms=minted, address=address)
 
 
-def load_and_place_order(*, token_text: object, sale_id: int, now_ms: int) -> PurchaseToken:
-    """Place an order, and load the sale into Redis first if it is not loaded.
-
-    :raises SeckillVoucher.DoesNotExist: the sale was deleted.
-    :raises: what ``place_order`` raises.
-    """
-    token = read_order_token(token_text, sale_id=sale_id, now_ms=now_ms)
-    return load_and_send(place_call(token), sale_id=sale_id)
-
-
 def load_and_send(call: ScriptCall[T], *, sale_id: int) -> T:
     """Send the call that places an order, and load the sale first if it is not loaded.
 

@@ -105,7 +105,7 @@ if (!isPage) {
 const doing = new Map(); // from a token to its promised text
 
 /** Return the text of a token with its work, which is begun once and kept. */
-export function worked(token) {
+export function workOnce(token) {
   const bits = Number(/-w(\d+):[^~]*$/.exec(token)[1]);
   if (!doing.has(token)) {
     doing.clear(); // a page has one token at a time
@@ -116,14 +116,19 @@ export function worked(token) {
 
 function inWorker(token, bits) {
   return new Promise((resolve) => {
-    const worker = new Worker(import.meta.url, { type: "module" });
+    let worker;
+    try {
+      worker = new Worker(import.meta.url, { type: "module" });
+    } catch {
+      return resolve(doWork(token, bits)); // no workers: the page waits
+    }
     const end = (text) => {
       worker.terminate();
       resolve(text);
     };
     worker.addEventListener("message", ({ data }) => end(data));
-    worker.addEventListener("error", () => end(doWork(token, bits))); // no workers: the page waits
+    worker.addEventListener("error", () => end(doWork(token, bits)));
     // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a worker takes none
-    worker.postMessage({ token, bits });
+    return worker.postMessage({ token, bits });
   });
 }

@@ -48,6 +48,17 @@ def test_browser_does_the_work_and_buys(person: Person, web: Web) -> None:
     expect(page).to_have_url(f"{web.url}/vouchers/{sale.pk}/orders/{token.order_id}/")
 
 
+def test_browser_without_workers_does_the_work_itself(person: Person, web: Web) -> None:
+    sale = put_on_sale(work=Work.USUAL)
+    page = person(make_person("eve"), locale="en")
+    page.add_init_script("window.Worker = class { constructor() { throw new Error('none'); } };")
+    page.goto(f"{web.url}/vouchers/{sale.pk}/")
+    button = page.get_by_role("button", name="Buy now")
+    expect(button).to_be_enabled(timeout=PATIENT_MS)
+    button.click()
+    page.wait_for_url("**/orders/*/", timeout=PATIENT_MS)
+
+
 def test_work_is_done_before_the_start(person: Person, web: Web) -> None:
     sale = put_on_sale(work=Work.USUAL, begins_in_s=3600)
     page = person(make_person("ben"), locale="en")

@@ -40,10 +40,7 @@ def recall_sale(*, sale_id: int) -> KnownSale | None:
 
 
 def was_public(*, sale_id: int) -> bool:
-    """Return whether the sale was public when this process last asked.
-
-    No public sale becomes a draft again, so this is enough for what a public sale has told already.
-    """
+    """Return whether the sale was public when this process last asked the database."""
     return _known.get(sale_id, (_NOT_PUBLIC, 0.0))[0].is_public
 
 

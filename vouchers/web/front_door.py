@@ -8,6 +8,7 @@ from time import monotonic
 from django.db import DatabaseError
 
 from seckill_site.front_door.requests import Environ, request_language
+from seckill_site.front_door.threads import Busy
 from seckill_site.web.responses import Answer, names_html, unavailable_answer
 from vouchers.catalogue.public_sales import was_public
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded, ask
@@ -47,7 +48,7 @@ async def live(environ: Environ) -> Answer | None:
         return None
     sale_id = int(match[1])
     try:
-        if not (was_public(sale_id=sale_id) or (await known_sale(sale_id)).is_public):
+        if not await _is_public(sale_id):
             return None
         return live_answer(await recent_snapshot(sale_id))
     except (SeckillVoucher.DoesNotExist, DatabaseError):
@@ -56,6 +57,15 @@ async def live(environ: Environ) -> Answer | None:
         if names_html(environ):
             return None
         return unavailable_answer(NOT_LOADED_TEXT, language=request_language(environ))
+
+
+async def _is_public(sale_id: int) -> bool:
+    try:
+        return (await known_sale(sale_id)).is_public
+    except (DatabaseError, Busy):
+        if was_public(sale_id=sale_id):
+            return True
+        raise
 
 
 async def recent_snapshot(sale_id: int) -> Snapshot:

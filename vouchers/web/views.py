@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.db import DatabaseError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
@@ -23,7 +24,7 @@ from seckill_site.web.responses import (
 )
 from vouchers.catalogue.calendar import calendar_file
 from vouchers.catalogue.listing import SaleCard, list_sales, public_sale
-from vouchers.catalogue.public_sales import learn_sale, was_public
+from vouchers.catalogue.public_sales import learn_sale, recall_sale, was_public
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.rebuild import snapshot_or_load
 from vouchers.inventory.reservations import SaleEnded
@@ -59,11 +60,20 @@ def voucher_list(request: HttpRequest) -> HttpResponseBase:
     return as_shell(render(request, "vouchers/list.html", {"cards": cards}))
 
 
+def _is_public(sale_id: int) -> bool:
+    try:
+        return (recall_sale(sale_id=sale_id) or learn_sale(sale_id=sale_id)).is_public
+    except DatabaseError:
+        if was_public(sale_id=sale_id):
+            return True
+        raise
+
+
 @allow("GET", "HEAD")
 def live(request: HttpRequest, sale_id: int) -> HttpResponseBase:
     """Return the public figures of one sale, which may be a second old."""
     try:
-        if not (was_public(sale_id=sale_id) or learn_sale(sale_id=sale_id).is_public):
+        if not _is_public(sale_id):
             raise Http404
         return as_response(live_answer(snapshot_or_load(sale_id=sale_id)))
     except SeckillVoucher.DoesNotExist:

@@ -12,7 +12,7 @@ from django.test import Client
 from pytest_django import DjangoAssertNumQueries, Settings
 from redis import Redis
 
-from orders.placing.service import load_and_place_order, place_order
+from orders.placing.service import load_and_send, place_call, place_order, read_order_token
 from orders.placing.tokens import BadToken, MalformedToken, PurchaseToken, issue_tokens
 from tests.support.inspection import (
     Commands,
@@ -52,9 +52,9 @@ pytestmark = pytest.mark.django_db
 
 
 def place(token: PurchaseToken) -> PurchaseToken:
-    return load_and_place_order(
-        token_text=token.sign(), sale_id=token.sale_id, now_ms=time.time_ns() // 1_000_000
-    )
+    now_ms = time.time_ns() // 1_000_000
+    read = read_order_token(token.sign(), sale_id=token.sale_id, now_ms=now_ms)
+    return load_and_send(place_call(read), sale_id=token.sale_id)
 
 
 def post(client: Client, token: PurchaseToken, accept: str = "application/json") -> Any:
@@ -379,6 +379,6 @@ def test_token_of_another_sale_with_this_id_buys_nothing() -> None:
     load_sale(sale_id=sale.pk)
 
     with pytest.raises(BadToken):
-        load_and_place_order(token_text=token.sign(), sale_id=sale.pk, now_ms=0)
+        load_and_send(place_call(token), sale_id=sale.pk)
 
     assert snapshot(sale_id=sale.pk).taken == 0
