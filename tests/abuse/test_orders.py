@@ -7,15 +7,28 @@ from functools import partial
 from typing import Any
 
 import pytest
+from captcha.models import CaptchaStore
 from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import Settings
 
 from orders.fulfilment.worker import fulfill_sale
 from orders.models import VoucherOrder
+from orders.placing import service as placing
+from orders.placing.signer import Signer
 from orders.placing.tokens import PurchaseToken
+from orders.receipts import service as receipts
+from tests.abuse import guard_and_control
 from tests.support import asgi, wsgi
-from tests.support.orders import make_buyer, make_buyers, make_sale, token_for, tokens_for
+from tests.support.orders import (
+    id_minted,
+    make_buyer,
+    make_buyers,
+    make_order,
+    make_sale,
+    token_for,
+    tokens_for,
+)
 from tests.support.work import do_work
 from vouchers.inventory.order_limits import forget_first_orders
 from vouchers.models import SeckillVoucher, Work
@@ -43,6 +56,12 @@ def ask(request: pytest.FixtureRequest) -> Any:
 
 def order(ask: Any, sale: SeckillVoucher, text: str, **headers: str) -> Any:
     return ask("POST", f"/vouchers/{sale.pk}/orders/", {"token": text}, **headers)
+
+
+def browser_of(user: User) -> Client:
+    client = Client(headers={"Accept": "application/json"})
+    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    return client
 
 
 def order_as_all(ask: Any, sale: SeckillVoucher, buyers: list[User], **headers: str) -> list[int]:
@@ -89,6 +108,33 @@ def test_made_up_address_counts_for_nothing(trusted: list[str], accepted: int) -
     assert statuses.count(202) == accepted
 
 
+# --- Ordering and cancelling ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("orders", "cancellations", "accepted"), [(5, OFF, 1 + 5), (OFF, 10, 10 + 1), (OFF, OFF, 15)]
+)
+def test_account_orders_and_cancels_few_times(
+    ask: Any, settings: Settings, orders: int, cancellations: int, accepted: int
+) -> None:
+    """The first order is not counted; the last of ten cancellations leaves one order."""
+    settings.SECKILL_ORDERS_PER_ACCOUNT = orders
+    settings.SECKILL_CANCELLATIONS_PER_HOUR = cancellations
+    sale, buyer = make_sale(stock=1), make_buyer()
+    browser = browser_of(buyer)
+
+    statuses = []
+    for token in tokens_for(sale, [buyer] * 15):
+        answer = order(ask, sale, token.sign())
+        statuses.append(answer.status)
+        if answer.status == 202:
+            fulfill_sale(sale_id=sale.pk)
+            browser.post(f"{answer.json['status_url']}cancel/")
+
+    assert statuses.count(202) == accepted
+    assert set(statuses[accepted:]) <= {429 if orders else 409}
+
+
 # --- Tokens and work of others --------------------------------------------------------------------
 
 
@@ -96,9 +142,7 @@ def test_shared_token_buys_for_its_account_alone(ask: Any) -> None:
     """Whoever sends a token, and however often, it is one order of the account that got it."""
     sale, owner = make_sale(stock=10), make_buyer()
     text = token_for(sale, owner).sign()
-    clients = [Client() for _ in range(3)]
-    for client, user in zip(clients, make_buyers(3), strict=True):
-        client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    clients = [browser_of(it) for it in make_buyers(3)]
 
     answers = [
         order(ask, sale, text, HTTP_COOKIE=f"sessionid={client.cookies['sessionid'].value}")
@@ -121,14 +165,98 @@ def test_replayed_work_buys_nothing_more(ask: Any) -> None:
     assert VoucherOrder.objects.count() == 1
 
 
-def test_work_cannot_be_moved_to_another_token(ask: Any) -> None:
+@guard_and_control
+def test_work_cannot_be_moved_to_another_token(
+    ask: Any, guarded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not guarded:
+        monkeypatch.setattr(placing, "check_work", lambda token, text: None)
     sale = make_sale(stock=10, work=Work.LIGHT)
     done, other = (with_work(it) for it in tokens_for(sale, make_buyers(2)))
     nonce = do_work(done).partition("~")[2]
 
-    assert order(ask, sale, f"{other.sign()}~{nonce}").json["code"] == "work_missing"
+    moved = order(ask, sale, f"{other.sign()}~{nonce}")
+
+    assert moved.json.get("code") == ("work_missing" if guarded else None)
+    assert moved.status == (403 if guarded else 202)
     assert order(ask, sale, do_work(other)).status == 202
+
+
+@guard_and_control
+def test_picture_is_answered_for_one_account(
+    guarded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without that, a person answers one picture for a thousand programs."""
+    if not guarded:
+        monkeypatch.setattr(CaptchaStore, "delete", lambda picture: None)
+    sale = make_sale(stock=10, work=Work.LIGHT)
+    path = f"/vouchers/{sale.pk}/form/"
+    person, program = (browser_of(it) for it in make_buyers(2))
+    person.get(path)
+    picture = CaptchaStore.objects.get()
+    answer = {"answer_0": picture.hashkey, "answer_1": picture.response}
+
+    statuses = [it.post(path, answer).status_code for it in (person, program)]
+
+    assert statuses == [303, 200 if guarded else 303]
+
+
+@guard_and_control
+def test_token_of_another_account_cannot_be_made_up(
+    ask: Any, guarded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The attacker writes the victim's id into the attacker's own token."""
+    if not guarded:
+        monkeypatch.setattr(Signer, "has_signed", lambda *_: True)
+    sale, (attacker, victim) = make_sale(stock=10), make_buyers(2)
+    token = token_for(sale, attacker)
+    signature = token.sign().rpartition(":")[2]
+    payload = token._replace(user_id=victim.pk).sign().rpartition(":")[0]
+
+    answer = order(ask, sale, f"{payload}:{signature}")
+    fulfill_sale(sale_id=sale.pk)
+
+    assert answer.status == (403 if guarded else 202)
+    owners = list(VoucherOrder.objects.values_list("user", flat=True))
+    assert owners == ([] if guarded else [victim.pk])
 
 
 def with_work(token: PurchaseToken) -> PurchaseToken:
     return token._replace(work=Work.LIGHT)
+
+
+# --- Orders of others -----------------------------------------------------------------------------
+
+
+@guard_and_control
+def test_made_up_order_id_tells_nothing(guarded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the check of the purchase token, any id that is old enough is called a lost order."""
+    look = receipts._lost
+    if not guarded:
+        monkeypatch.setattr(receipts, "_lost", lambda *found: look(*found[:3], True))
+    sale = make_sale(stock=10)
+    attacker = browser_of(make_buyer())
+
+    answers = [
+        attacker.get(f"/vouchers/{sale.pk}/orders/{id_minted(seconds_ago=60 + number)}/")
+        for number in range(3)
+    ]
+
+    assert [it.status_code for it in answers] == [404 if guarded else 200] * 3
+    assert {it.json().get("reason") for it in answers} == {None if guarded else "lost"}
+
+
+@guard_and_control
+def test_order_of_another_looks_like_none(guarded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not guarded:
+        monkeypatch.setattr(receipts, "_check_owner", lambda *_: None)
+    sale = make_sale(stock=10)
+    attacker = browser_of(make_buyer())
+    real, made_up = make_order(sale, make_buyer()).pk, id_minted(seconds_ago=60)
+
+    answers = [
+        attacker.get(f"/vouchers/{sale.pk}/orders/{order_id}/") for order_id in (real, made_up)
+    ]
+
+    assert [it.status_code for it in answers] == [404 if guarded else 200, 404]
+    assert (answers[0].json() == answers[1].json()) is guarded
