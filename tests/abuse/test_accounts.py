@@ -237,9 +237,8 @@ def test_planted_session_is_never_signed_in(
     if not guarded:
         monkeypatch.setattr(SessionStore, "cycle_key", lambda store: None)
     attacker, victim = Client(), Client()
-    planted = attacker.session.session_key  # which begins one
-    victim.cookies["sessionid"] = planted
-    assert planted
+    attacker.session.save()
+    victim.cookies["sessionid"] = planted = attacker.cookies["sessionid"].value
     assert not is_signed_in(planted)
 
     sign_in(victim)
