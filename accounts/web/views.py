@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from allauth.account import views
 from allauth.account.internal.flows.signup import complete_signup
+from allauth.usersessions.internal.flows.sessions import end_other_sessions
 from django.contrib.auth import logout as logout_here
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
@@ -60,6 +61,8 @@ def invitation(request: HttpRequest, token: str) -> HttpResponseBase:
     try:
         if request.method == "POST" and request.user.is_authenticated:
             accept_invitation(token=token, user=_user_of(request))
+            # They were opened as a buyer's, for two weeks.
+            end_other_sessions(request, _user_of(request))
             limit_staff_session(request, _user_of(request))
             return redirect("admin:index")
         found = find_invitation(token)

@@ -62,6 +62,20 @@ def test_newcomer_signs_up_and_accepts(owner: Client) -> None:
     assert client.session.get_expiry_age() <= 12 * 3600
 
 
+@pytest.mark.django_db(transaction=True)  # the cache drops them after the commit
+def test_accepting_ends_the_other_sessions(owner: Client) -> None:
+    path = invite(owner)
+    user = User.objects.create_user("new", password=PASSWORD)
+    here, elsewhere = Client(), Client()
+    for client in (here, elsewhere):
+        client.post("/accounts/login/", {"username": user.username, "password": PASSWORD})
+
+    here.post(path)
+
+    assert here.get("/accounts/profile/").status_code == 200
+    assert elsewhere.get("/accounts/profile/").status_code == 302
+
+
 def test_visitor_cannot_accept(owner: Client) -> None:
     assert Client().post(invite(owner)).status_code == 200
     assert User.objects.filter(is_staff=True).count() == 1
