@@ -16,7 +16,7 @@ def anonymise(user: User) -> None:
     with transaction.atomic():
         for model in (EmailAddress, Phone, Reader, Authenticator):
             model.objects.filter(user=user).delete()
-        user.username = f"deleted-{user.pk}"
+        user.username = f"deleted:{user.pk}"  # nobody can sign up with a colon
         user.first_name = user.last_name = user.email = ""
         user.is_active = user.is_staff = user.is_superuser = False
         user.last_login = None

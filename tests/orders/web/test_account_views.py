@@ -107,7 +107,7 @@ def test_deletion_keeps_the_orders_without_a_name(ada: User) -> None:
     row = VoucherOrder.objects.get(pk=order.pk)
     assert row.status == order.status
     assert row.user is not None
-    assert row.user.username == f"deleted-{ada.pk}"
+    assert row.user.username == f"deleted:{ada.pk}"
     left = User.objects.filter(pk=ada.pk).values().get()
     assert not left["is_active"]
     assert not {"ada", "Ada", EMAIL} & {str(it) for it in left.values()}
@@ -123,6 +123,17 @@ def test_deleted_account_cannot_sign_in_and_its_name_is_free(ada: User) -> None:
     assert not is_signed_in(signed_in())
     form = {"username": "ada", "password1": PASSWORD, "password2": PASSWORD}
     assert Client().post("/accounts/signup/", form).status_code == 302
+
+
+@pytest.mark.parametrize("sign", "-:")
+def test_nobody_can_take_the_name_of_a_deleted_account(ada: User, sign: str) -> None:
+    form = {"username": f"deleted{sign}{ada.pk}", "password1": PASSWORD, "password2": PASSWORD}
+    Client().post("/accounts/signup/", form)
+
+    response = signed_in().post("/accounts/delete/", {"password": PASSWORD})
+
+    assert response.status_code == 302
+    assert not User.objects.filter(username="ada").exists()
 
 
 def test_deletion_leaves_waiting_lists(ada: User) -> None:
