@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,7 +21,7 @@ from django.utils.translation import get_language, gettext, gettext_noop
 from django.utils.translation import gettext_lazy as _
 
 from accounts.contacts import remember_language
-from accounts.mails import CONFIRMATIONS, MailNotSent, may_be_sent, send_mail
+from accounts.mails import MailNotSent, may_be_sent, send_mail
 from accounts.models import Phone
 from accounts.phones import PhoneNumberField, as_phone, send_text
 from accounts.usernames import as_username, username_is_taken
@@ -108,18 +109,14 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
     def send_mail(self, template_prefix: str, email: str, context: dict[str, Any]) -> None:
         """Send a mail if this address may get it.
 
-        :raises ImmediateHttpResponse: the mail server does not accept it.
+        A mail that is not sent fails nothing: what it tells of is done already, an owner can ask for
+        another, and the answer must not show whether this address has an account.
         """
         if not may_be_sent(template_prefix, email):
             return
-        request = core.request
-        context = {"request": request, "email": email, "current_site": SITE, **context}
-        try:
+        context = {"request": core.request, "email": email, "current_site": SITE, **context}
+        with suppress(MailNotSent):
             send_mail(email, lambda: self.render_mail(template_prefix, email, context))
-        except MailNotSent as error:
-            if template_prefix in CONFIRMATIONS:
-                return  # the account is there; its owner can ask for another
-            raise ImmediateHttpResponse(unavailable(request, gettext(NOT_SENT))) from error
 
     # --- Phones -----------------------------------------------------------------------------------
 
@@ -162,15 +159,17 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
     def send_verification_code_sms(self, user: User, phone: str, code: str, **kwargs: Any) -> None:
         """Send a code to a phone.
 
-        :raises ImmediateHttpResponse: the provider does not accept it.
+        :raises ImmediateHttpResponse: the provider does not accept it. A visitor is not told, since
+            the answer would show that the number has an account.
         """
         text = gettext("%(code)s is your code. Do not tell it to anybody.") % {"code": code}
         try:
             send_text(phone, text)
         except OSError as error:
             logger.warning("a code was not sent to a phone: %r", error)
-            refusal = unavailable(core.request, gettext(NOT_SENT))
-            raise ImmediateHttpResponse(refusal) from error
+            if core.request.user.is_authenticated:
+                refusal = unavailable(core.request, gettext(NOT_SENT))
+                raise ImmediateHttpResponse(refusal) from error
 
     # --- Signing in by a code ---------------------------------------------------------------------
 

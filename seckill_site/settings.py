@@ -337,6 +337,7 @@ SECKILL_REHEARSAL_URL = env.str("SECKILL_REHEARSAL_URL", default=SECKILL_SITE_UR
 """The address of the web server for a rehearsal's crowd; the workers send its requests."""
 
 DEFAULT_FROM_EMAIL = env.str("SECKILL_MAIL_FROM", default="noreply@localhost")
+EMAIL_TIMEOUT = 5  # seconds; SMTP, too, must not hold a thread for ever
 vars().update(env.email_url("SECKILL_MAIL_URL", default="consolemail://"))
 
 SECKILL_NOTICE_CHANNELS = env.list(

@@ -17,7 +17,7 @@ from accounts.phones import ConsoleBackend, as_phone
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("cheap_passwords"), pytest.mark.quick]
 
 PASSWORD = "lang genug 1234"
-NUMBER = "+8613800000001"
+NUMBER, OTHER_NUMBER = "+8613800000001", "+8613800000002"
 
 
 class Provider:
@@ -141,10 +141,20 @@ def test_phone_is_added_and_changed(client, sent):
         assert confirmed_contact(user).phone == number
 
 
-def test_provider_that_is_away_is_answered_503(client, ada, settings):
+def test_provider_that_is_away_tells_no_number(ada, settings):
     settings.SECKILL_SMS_BACKEND = f"{__name__}.Away"
 
-    response = client.post("/accounts/login/code/", {"phone": NUMBER})
+    known = Client().post("/accounts/login/code/", {"phone": NUMBER})
+    unknown = Client().post("/accounts/login/code/", {"phone": OTHER_NUMBER})
+
+    assert (known.status_code, known["Location"]) == (unknown.status_code, unknown["Location"])
+
+
+def test_provider_that_is_away_is_told_to_an_account(client, ada, settings):
+    client.post("/accounts/login/", {"username": "ada", "password": PASSWORD})
+    settings.SECKILL_SMS_BACKEND = f"{__name__}.Away"
+
+    response = client.post("/accounts/phone/change/", {"phone": OTHER_NUMBER})
 
     assert response.status_code == 503
 
