@@ -14,7 +14,7 @@ from django.utils.translation import gettext
 
 from accounts.contacts import confirmed_contact
 from accounts.forms import ProfileForm, SignUpForm
-from accounts.invitations import InvitationOver, accept_invitation, find_invitation
+from accounts.invitations import InvitationInvalid, accept_invitation, find_invitation
 from accounts.sessions import end_all_sessions, limit_staff_session
 from seckill_site.web.responses import allow, for_owner, problem
 
@@ -66,7 +66,7 @@ def invitation(request: HttpRequest, token: str) -> HttpResponseBase:
             limit_staff_session(request, _user_of(request))
             return redirect("admin:index")
         found = find_invitation(token)
-    except InvitationOver:
+    except InvitationInvalid:
         text = gettext("This invitation has expired or was accepted already. Ask for a new one.")
         return problem(request, status=410, code="ended", message=text)
     context = {"invitation": found, "role": gettext(found.role.name)}
