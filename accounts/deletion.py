@@ -7,6 +7,7 @@ from allauth.mfa.models import Authenticator
 from django.contrib.auth.models import User
 from django.db import transaction
 
+from accounts.invitations import invitations_of
 from accounts.models import Phone, Reader
 from accounts.sessions import end_all_sessions
 
@@ -14,6 +15,7 @@ from accounts.sessions import end_all_sessions
 def anonymise(user: User) -> None:
     """Remove all that names the owner of an account, close it, and end its sessions."""
     with transaction.atomic():
+        invitations_of(user).delete()
         for model in (EmailAddress, Phone, Reader, Authenticator):
             model.objects.filter(user=user).delete()
         user.username = f"deleted:{user.pk}"  # nobody can sign up with a colon
