@@ -92,7 +92,10 @@ class SignUpForm(forms.SignupForm):  # type: ignore[misc]
 
     def _clean_way_of_codes(self, email: str, phone: str) -> None:
         if email and phone:  # the code would confirm one of them, and the other be lost
-            self.add_error("phone", gettext("Without a password, enter only one of both."))
+            self.add_error(
+                "phone",
+                gettext("Without a password, enter either an email address or a phone number."),
+            )
         elif not (email or phone):
             text = gettext(
                 "Choose a password, or enter an email address or phone number for sign-in codes."
