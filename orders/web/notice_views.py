@@ -69,7 +69,8 @@ def stop_by_link(request: HttpRequest, *, token: str) -> HttpResponseBase:
         user_id = reader_of_stop_link(token)
     except BadStopLink:
         text = _(
-            "This link is not valid. To stop your reminders, sign in and open Reminders under Account."
+            "This link is not valid. "
+            "To stop your reminders, sign in and open Reminders under Account."
         )
         return problem(request, status=404, code="not_found", message=text)
     is_stopped = request.method == "POST"
