@@ -55,8 +55,8 @@ def readyz(request: HttpRequest) -> JsonResponse:
 
     Clocks that differ by more than a second are named, too.
     """
-    parts = _cached_parts()
-    errors = _errors(parts)
+    parts = current_parts()
+    errors = current_errors(parts)
     report_clocks("web")
     ready = all(parts.values()) and not errors
     response = JsonResponse(
@@ -91,7 +91,7 @@ _parts: tuple[float, dict[str, bool]] = (0.0, {})
 _probing = threading.Lock()
 
 
-def _cached_parts() -> dict[str, bool]:
+def current_parts() -> dict[str, bool]:
     """Probe all parts, or return the last result if it is new or being replaced."""
     global _parts
     if time.monotonic() < _parts[0] or not _probing.acquire(blocking=not _parts[1]):
@@ -191,7 +191,8 @@ ASKS = {"installation": "redis", "keys": "redis"}
 _cached: dict[str, tuple[float, list[CheckMessage]]] = {}
 
 
-def _errors(parts: dict[str, bool]) -> list[CheckMessage]:
+def current_errors(parts: dict[str, bool]) -> list[CheckMessage]:
+    """Return what the start-up checks find now, of the parts that respond."""
     asked = [name for name in CHECKS if parts.get(ASKS.get(name, name), True)]
     for gone in CHECKS.keys() - asked:
         _cached.pop(gone, None)  # it may come back with another configuration

@@ -149,7 +149,7 @@ INSTALLED_APPS = [
     "orders",
     "backoffice",
     "locks",
-    "django.contrib.admin",
+    "backoffice.apps.BackOfficeAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

@@ -22,6 +22,7 @@ from django.http import (
 from django.shortcuts import get_object_or_404
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
+from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
@@ -40,12 +41,22 @@ from orders.fulfilment.retry import Retry, is_set_aside, retry_orders
 from orders.lifecycle.cancellation import Busy
 from orders.lifecycle.transitions import Actor, WrongState
 from orders.models import OrderJob, OrderStatus, VoucherOrder
-from seckill_site.formatting import NO_VALUE, grouped, money, timestamp
+from seckill_site.formatting import NO_VALUE, grouped, money
+from seckill_site.web.admin_lists import moment, pill
 from seckill_site.web.url_converters import LARGEST_ID
 from vouchers.catalogue.staff_texts import NO_ANSWER
 from vouchers.models import SaleStage
 
 logger = logging.getLogger(__name__)
+
+STATUS_TONES = {
+    OrderStatus.UNPAID: "warn",
+    OrderStatus.PAID: "good",
+    OrderStatus.USED: "good",
+    OrderStatus.REFUNDING: "warn",
+    OrderStatus.REFUSED: "bad",
+}
+"""The colour of a status; what has ended without a voucher is quiet."""
 
 TITLES = {
     OrderJob.Kind.CANCEL: _("Cancel orders"),
@@ -84,7 +95,7 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
     # The help text of this field is for developers.
     form = forms.modelform_factory(VoucherOrder, fields=(), help_texts={"user": ""})
     list_display = (
-        "id", "user", "voucher", "status", "due", "price", "unit", "reason", "accepted",
+        "id", "user", "voucher", "state", "due", "price", "accepted",
     )  # fmt: skip
     list_filter = ("status", "reason", ("seckill_voucher", admin.RelatedOnlyFieldListFilter))
     list_select_related = ("user", "seckill_voucher__voucher")
@@ -92,11 +103,11 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
     search_help_text = _("Order id, buyer or voucher")
     actions = ("try_again", "cancel_selected", "refund_selected", "export_selected")
     fields = (
-        "id", "user", "seckill_voucher", "unit", "price", "status", "reason", "due", "code",
+        "id", "user", "seckill_voucher", "unit", "price", "state", "reason", "due", "code",
         "accepted",
     )  # fmt: skip
-    readonly_fields = ("price", "due", "accepted")
-    accepted = timestamp_column("accepted_at", _("accepted at"))
+    readonly_fields = ("price", "state", "due", "accepted")
+    accepted = timestamp_column("accepted_at", _("ordered"))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[VoucherOrder]:
         # Orders of a rehearsal are temporary.
@@ -123,10 +134,20 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
     def price(self, order: VoucherOrder) -> str:
         return money(order.price_cents)
 
+    @admin.display(description=_("status"), ordering="status")
+    def state(self, order: VoucherOrder) -> str:
+        """Return the status, with the reason of a refusal below it."""
+        shown = pill(STATUS_TONES.get(OrderStatus(order.status), ""), order.get_status_display())
+        if not order.reason:
+            return shown
+        return format_html(
+            '{} <span class="office-why">{}</span>', shown, order.get_reason_display()
+        )
+
     @admin.display(description=_("payment due"), ordering="pay_by")
     def due(self, order: VoucherOrder) -> str:
         unpaid = order.status == OrderStatus.UNPAID
-        return timestamp(order.pay_by) if unpaid and order.pay_by else NO_VALUE
+        return moment(order.pay_by) if unpaid else NO_VALUE
 
     def get_fields(self, request: HttpRequest, obj: VoucherOrder | None = None) -> Any:
         # Anyone who knows the code of a paid voucher can use it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -13,10 +13,10 @@ from django.http import Http404, HttpRequest, HttpResponseBase
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
 from seckill_site.clocks.database import database_now
-from seckill_site.formatting import NO_VALUE, timestamp
-from seckill_site.web.admin_lists import CheckedList
+from seckill_site.web.admin_lists import CheckedList, moment, pill
 from vouchers.models import SeckillVoucher
 
 T = TypeVar("T")
@@ -42,8 +42,20 @@ def timestamp_column(field: str, description: Any) -> Callable[[Any, Any], str]:
 
     @admin.display(description=description, ordering=field)
     def column(model_admin: Any, row: Any) -> str:
-        moment = getattr(row, field)
-        return timestamp(moment) if moment else NO_VALUE
+        return moment(getattr(row, field))
+
+    return column
+
+
+def pill_column(
+    field: str, description: Any, tones: Mapping[str, str]
+) -> Callable[[Any, Any], SafeString]:
+    """Return a column that shows a field with choices as a pill; ``tones`` are its colours."""
+
+    @admin.display(description=description, ordering=field)
+    def column(model_admin: Any, row: Any) -> SafeString:
+        label = getattr(row, f"get_{field}_display")()
+        return pill(tones.get(getattr(row, field), ""), label)
 
     return column
 

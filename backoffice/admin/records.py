@@ -15,15 +15,28 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from redis import RedisError
 
-from backoffice.admin.pages import ReadOnlyAdmin, admin_page, order_link, timestamp_column
+from backoffice.admin.pages import (
+    ReadOnlyAdmin,
+    admin_page,
+    order_link,
+    pill_column,
+    timestamp_column,
+)
 from backoffice.bulk_jobs import refusal_text
 from locks.inspection import held_locks
 from locks.models import Lock
-from orders.models import JobStatus, OrderJob, Payment
+from orders.models import JobStatus, OrderJob, Payment, PaymentStatus
 from seckill_site.formatting import NO_VALUE, money
 from seckill_site.ledger_connection import ledger_connection
 
 REFUSALS_PER_PAGE = 100
+
+PAYMENT_TONES = {
+    PaymentStatus.PAID: "good",
+    PaymentStatus.REFUNDING: "warn",
+    PaymentStatus.REFUNDED: "",
+    PaymentStatus.OPEN: "warn",
+}
 
 
 class ProblemFilter(admin.SimpleListFilter):
@@ -44,16 +57,17 @@ class ProblemFilter(admin.SimpleListFilter):
 class PaymentAdmin(ReadOnlyAdmin):
     """Payments as reported by their providers."""
 
-    list_display = ("reference", "its_order", "provider", "amount", "status", "wrong", "created")
+    list_display = ("reference", "its_order", "provider", "amount", "state", "wrong", "created")
     list_filter = ("status", ProblemFilter, "settles", "provider")
     search_fields = ("=reference", "=provider_reference", "=order__id")
     search_help_text = _("Reference, the provider's reference or order id")
     ordering = ("-pk",)
     fields = (
-        "reference", "its_order", "provider", "provider_reference", "amount", "status", "settles",
+        "reference", "its_order", "provider", "provider_reference", "amount", "state", "settles",
         "wrong", "asks", "asked", "created", "changed",
     )  # fmt: skip
-    readonly_fields = ("its_order", "amount", "wrong", "asks", "created", "changed")
+    readonly_fields = ("its_order", "amount", "state", "wrong", "asks", "created", "changed")
+    state = pill_column("status", _("status"), PAYMENT_TONES)
     asks = timestamp_column("ask_at", _("next check at"))
     created = timestamp_column("created_at", _("created"))
     changed = timestamp_column("changed_at", _("changed"))
@@ -78,11 +92,12 @@ class PaymentAdmin(ReadOnlyAdmin):
 class OrderJobAdmin(ReadOnlyAdmin):
     """The progress of each job, and the orders it did not change."""
 
-    list_display = ("__str__", "progress", "status", "actor", "why", "created", "changed")
+    list_display = ("__str__", "progress", "state", "actor", "why", "created", "changed")
     list_filter = ("status", "kind")
     list_select_related = ("actor",)
-    fields = ("kind", "why", "actor", "progress", "status", "created", "changed")
-    readonly_fields = ("progress", "created", "changed")
+    fields = ("kind", "why", "actor", "progress", "state", "created", "changed")
+    readonly_fields = ("progress", "state", "created", "changed")
+    state = pill_column("status", _("status"), {JobStatus.RUNNING: "warn", JobStatus.DONE: "good"})
     created = timestamp_column("created_at", _("created"))
     changed = timestamp_column("changed_at", _("changed"))
 

@@ -26,6 +26,7 @@ from backoffice.rehearsal.service import (
 from backoffice.rehearsal.texts import headline, outcome, progress_json, tables
 from orders.models import Rehearsal
 from seckill_site.clocks.database import database_now
+from seckill_site.web.admin_lists import pill
 from seckill_site.web.responses import for_owner
 from vouchers.admin.sale import SeckillVoucherAdmin
 from vouchers.catalogue.staff_texts import NO_ANSWER, StaffRefusal
@@ -168,7 +169,10 @@ class RehearsalAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("outcome"))
     def how(self, rehearsal: Rehearsal) -> str:
-        return outcome(rehearsal)
+        text = outcome(rehearsal)
+        if rehearsal.running:
+            return pill("warn", text)
+        return pill("good" if headline(rehearsal)[1] == "right" else "bad", text)
 
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any

@@ -100,15 +100,23 @@ class SaleAdmin(SeckillVoucherAdmin):
     def reconcile(self, request: HttpRequest, queryset: QuerySet[SeckillVoucher]) -> None:
         for sale in queryset:
             try:
-                before, after = _reconciled(sale_id=sale.pk)
+                reconcile_and_tell(request, sale)
             except SeckillVoucher.DoesNotExist:
                 continue  # deleted in the meantime
             except UNAVAILABLE:
                 self.message_user(request, NO_ANSWER, messages.ERROR)
                 return
-            level, text = _outcome(before, after)
-            values = {"sale": sale, "before": before.difference, "after": after.difference}
-            self.message_user(request, text % values, level)
+
+
+def reconcile_and_tell(request: HttpRequest, sale: SeckillVoucher) -> None:
+    """Reconcile a sale and tell the user the outcome.
+
+    :raises SeckillVoucher.DoesNotExist: it was deleted meanwhile.
+    """
+    before, after = _reconciled(sale_id=sale.pk)
+    level, text = _outcome(before, after)
+    values = {"sale": sale, "before": before.difference, "after": after.difference}
+    messages.add_message(request, level, text % values)
 
 
 def _add_up(sales: Iterable[SeckillVoucher]) -> None:

@@ -6,16 +6,15 @@ cached for all viewers; slow counts are cached for longer.
 """
 
 import datetime as dt
-import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 
 from django.conf import settings
-from django.core.cache import cache
 from django.db.models import Count, Q
 
 from backoffice.board.limits import LimitedRow, read_limited
+from backoffice.slow_counts import kept_counts
 from orders.audience.refusal_log import count_refused
 from orders.models import Notice, OrderStatus, VoucherOrder
 from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
@@ -33,16 +32,6 @@ RATE_S = 5
 
 OPEN_S = 2
 """Most recent seconds to leave out, because web processes still add to them."""
-
-CACHE_FACTOR = 20
-"""Ratio of cache time to counting time: counting takes at most 5 % of one connection."""
-
-CACHE_S = (1.0, 60.0)
-"""The shortest and the longest cache time of the counts."""
-
-STALE_S = 3600
-COUNTING_S = 30
-"""Seconds after which another process may count, because the first one has died or failed."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +160,35 @@ def read_board(*, sale_id: int, now: dt.datetime) -> Board:
     )
 
 
+def read_boards(*, sales: Iterable[SeckillVoucher], now: dt.datetime) -> list[Board]:
+    """Return the live figures of several sales without what reads every order of them.
+
+    One round trip to Redis for all, and the pace of each that is running.
+    """
+    sales = list(sales)
+    found: dict[int, Snapshot | None] = {}
+    ledger_answers = True
+    try:
+        found = snapshots(sale_ids=[sale.pk for sale in sales])
+    except LedgerUnavailable:
+        ledger_answers = False
+    return [
+        Board(
+            sale=sale,
+            now=from_epoch_ms(snapshot.now_ms) if snapshot else now,
+            ledger_answers=ledger_answers,
+            snapshot=snapshot,
+            pace=_pace(sale, now) if ledger_answers and _is_running(sale, now) else None,
+            counts=None,
+        )
+        for sale, snapshot in ((sale, found.get(sale.pk)) for sale in sales)
+    ]
+
+
+def _is_running(sale: SeckillVoucher, now: dt.datetime) -> bool:
+    return sale.begins_at <= now < sale.ends_at
+
+
 # --- The pace -------------------------------------------------------------------------------------
 
 
@@ -205,20 +223,11 @@ def _spread(rows: Iterable[RequestCount], first_s: int, last_s: int) -> Pace:
 
 
 def _counts(sale: SeckillVoucher, now: dt.datetime, *, may_count: bool) -> Counts | None:
-    """Return the cached counts, if any; recount if they are stale and nobody else is counting."""
-    key = f"board:{sale.pk}"
-    kept = cache.get(key)
-    is_fresh = kept is not None and epoch_ms(now) < kept["until_ms"]
-    if is_fresh or not may_count or not cache.add(f"{key}:counting", 1, timeout=COUNTING_S):
-        return Counts(**kept["counts"]) if kept else None
-    # If counting fails, the key stays and the board shows no counts for a while.
-    started = time.monotonic()
-    counts = _count(sale, now)
-    kept_s = min(max(CACHE_S[0], CACHE_FACTOR * (time.monotonic() - started)), CACHE_S[1])
-    until_ms = epoch_ms(now) + int(kept_s * 1000)
-    cache.set(key, {"counts": asdict(counts), "until_ms": until_ms}, timeout=STALE_S)
-    cache.delete(f"{key}:counting")
-    return counts
+    """Return the counts that the cache keeps, if any."""
+    kept = kept_counts(
+        f"board:{sale.pk}", lambda: asdict(_count(sale, now)), now=now, may_count=may_count
+    )
+    return Counts(**kept) if kept else None
 
 
 def _count(sale: SeckillVoucher, now: dt.datetime) -> Counts:

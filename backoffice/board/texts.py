@@ -54,8 +54,8 @@ SENTENCES = {
 def board_json(board: Board, *, actions: Sequence[str]) -> dict[str, Any]:
     """Return everything the board shows; ``actions`` are those offered to this viewer."""
     return {
-        "state": _state(board),
-        "alert": _alert(board),
+        "state": state_of(board),
+        "alert": alert_of(board),
         "verdict": sum_verdict(board.sum),
         "now_ms": epoch_ms(board.now),
         "begins_at_ms": epoch_ms(board.sale.begins_at),
@@ -70,7 +70,8 @@ def board_json(board: Board, *, actions: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _rate(value: float | None) -> str:
+def rate_text(value: float | None) -> str:
+    """Return a rate per second, with a decimal below ten."""
     if value is None:
         return NO_VALUE
     return f"{value:,.1f}" if 0 < value < 10 else f"{value:,.0f}"
@@ -82,7 +83,8 @@ def _seconds(milliseconds: int) -> str:
     return gettext("%(seconds)s s") % {"seconds": text}
 
 
-def _state(board: Board) -> dict[str, str]:
+def state_of(board: Board) -> dict[str, str]:
+    """Return the state of the sale, as a code and in words."""
     is_draft = board.sale.stage == SaleStage.DRAFT
     code = SaleStage.DRAFT if is_draft else board.state
     text = capfirst(str(STATES[code]))
@@ -91,7 +93,7 @@ def _state(board: Board) -> dict[str, str]:
     return {"code": code.value, "text": text}
 
 
-def _alert(board: Board) -> dict[str, str]:
+def alert_of(board: Board) -> dict[str, str]:
     """Return the most serious current problem, if any."""
     if not board.ledger_answers:
         text = gettext(
@@ -146,8 +148,8 @@ def _main_figures(board: Board) -> dict[str, str]:
     found, pace = board.snapshot, board.pace
     left, total = grouped(found.remaining if found else None), grouped(board.sale.stock)
     pending = grouped(found.pending if found else None)
-    accepted = _rate(pace.accepted_now if pace else None)
-    requests = _rate(pace.requests_now if pace else None)
+    accepted = rate_text(pace.accepted_now if pace else None)
+    requests = rate_text(pace.requests_now if pace else None)
     return {
         "left": left,
         "of_total": gettext("of %(total)s") % {"total": total},
@@ -303,7 +305,7 @@ def _chart(pace: Pace | None) -> dict[str, Any] | None:
         "minutes": WINDOW_S // 60,
         "requests": grouped(sum(pace.answers.values())),
         "accepted": grouped(accepted),
-        "most": _rate(max(pace.requests)),
+        "most": rate_text(max(pace.requests)),
     }
     return {
         "first_s": pace.first_s,

@@ -1,5 +1,6 @@
-"""Lists of the admin that answer made-up queries and selections without a server error."""
+"""Lists of the admin: their pills and moments, and no server error for made-up queries."""
 
+import datetime as dt
 from typing import Any
 
 from django.contrib.admin import ModelAdmin
@@ -9,6 +10,11 @@ from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import BadRequest, ValidationError
 from django.db import DataError, ProgrammingError
 from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from seckill_site.formatting import NO_VALUE, timestamp
 
 _UNFIT = (ValueError, OverflowError, DataError, ProgrammingError)
 """What Python and the database raise for a value that fits no column, such as the year 10^11."""
@@ -36,3 +42,16 @@ class CheckedList(ModelAdmin):  # type: ignore[type-arg]
             except ValidationError as error:
                 raise BadRequest(f"{value!r} is not an id") from error
         return super().response_action(request, *args, **kwargs)
+
+
+def pill(tone: str, label: object) -> SafeString:
+    """Return a status as a pill: ``good``, ``warn``, ``bad``, ``live``, or quiet."""
+    return format_html('<span class="pill{}">{}</span>', f" pill--{tone}" if tone else "", label)
+
+
+def moment(value: dt.datetime | None) -> SafeString | str:
+    """Return a moment that a script shows relative to now; without it, and on hover, exactly."""
+    if value is None:
+        return NO_VALUE
+    iso = timezone.localtime(value).isoformat(timespec="seconds")
+    return format_html('<time datetime="{}" data-relative>{}</time>', iso, timestamp(value))

@@ -16,7 +16,8 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from seckill_site.clocks.database import database_now
-from seckill_site.formatting import NO_VALUE, money, timestamp
+from seckill_site.formatting import NO_VALUE, money
+from seckill_site.web.admin_lists import moment, pill
 from vouchers.catalogue.listing import SaleCard, cards
 from vouchers.catalogue.sales import publish_sale
 from vouchers.catalogue.series import MOST_SALES
@@ -34,6 +35,13 @@ STATES = {
     SaleState.ENDED: SaleState.ENDED.label,
 }
 """The states as staff sees them: a draft at any time, else the state that buyers see."""
+
+TONES = {
+    SaleState.OPEN: "live",
+    SaleState.SOLD_OUT: "good",
+    SaleState.PAUSED: "warn",
+}
+"""The colour of a state's pill."""
 
 
 class SaleChangeList(ChangeList):
@@ -111,10 +119,12 @@ class SaleColumns:
     @admin.display(description=_("state"))
     def state(self, sale: SeckillVoucher) -> str:
         if sale.stage == SaleStage.DRAFT:
-            return str(STATES[SaleStage.DRAFT])
+            return pill("", STATES[SaleStage.DRAFT])
         card = card_of(sale)
-        label = str(STATES[card.state])
-        return label if card.remaining is not None else f"{label} ({gettext('not loaded')})"
+        shown = pill(TONES.get(card.state, ""), STATES[card.state])
+        if card.remaining is not None:
+            return shown
+        return format_html('{} <span class="office-why">{}</span>', shown, gettext("not loaded"))
 
     @admin.display(description=_("total"), ordering="stock")
     def total(self, sale: SeckillVoucher) -> int:
@@ -138,11 +148,11 @@ class SaleColumns:
 
     @admin.display(description=_("starts"), ordering="begins_at")
     def begins(self, sale: SeckillVoucher) -> str:
-        return timestamp(sale.begins_at)
+        return moment(sale.begins_at)
 
     @admin.display(description=_("ends"), ordering="ends_at")
     def ends(self, sale: SeckillVoucher) -> str:
-        return timestamp(sale.ends_at)
+        return moment(sale.ends_at)
 
     # Named like the fields of the form, for staff who may only view them.
 

@@ -1,0 +1,72 @@
+"""System in the admin: servers, checks, balances, mails, and the tables behind the shop."""
+
+from typing import Any
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import get_object_or_404
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.translation import gettext
+
+from backoffice.admin.sales import reconcile_and_tell
+from backoffice.board.snapshot import read_boards
+from backoffice.board.texts import sum_verdict
+from backoffice.job_engine import UNAVAILABLE
+from backoffice.navigation import SYSTEM
+from backoffice.site import BackOffice
+from backoffice.today.figures import unsent_mails, watched_sales
+from backoffice.today.texts import PARTS
+from seckill_site.clocks.database import database_now
+from seckill_site.health import current_errors, current_parts
+from vouchers.catalogue.staff_texts import NO_ANSWER
+from vouchers.models import RUN_PERMISSION, SeckillVoucher
+
+SHOWN_MAILS = 20
+
+
+def system_page(request: HttpRequest) -> HttpResponse:
+    """Show whether everything works, and what helps if it does not."""
+    if not SYSTEM.may_see(request.user):
+        raise PermissionDenied
+    now, parts = database_now(), current_parts()
+    may_see_orders = request.user.has_perm("orders.view_voucherorder")
+    boards = read_boards(sales=watched_sales(now), now=now)
+    mails = unsent_mails().select_related("order__user").order_by("pk") if may_see_orders else None
+    context: dict[str, Any] = {
+        **admin.site.each_context(request),
+        "title": gettext("System"),
+        "parts": [(PARTS[name], answers) for name, answers in parts.items()],
+        "checks": current_errors(parts),
+        "balances": [(board, sum_verdict(board.sum)) for board in boards],
+        "may_run": request.user.has_perm(RUN_PERMISSION),
+        "mails": mails[:SHOWN_MAILS] if mails is not None else [],
+        "tables": next(
+            (
+                it["models"]
+                for it in admin.site.get_app_list(request)
+                if it["app_label"] == "system"
+            ),
+            [],
+        ),
+    }
+    return TemplateResponse(request, "admin/system.html", context)
+
+
+def reconcile_page(request: HttpRequest, sale_id: int) -> HttpResponse:
+    """Reconcile one sale, and go back to the page of the system."""
+    if not request.user.has_perm(RUN_PERMISSION):
+        raise PermissionDenied
+    if request.method == "POST":
+        sale = get_object_or_404(SeckillVoucher.objects.select_related("voucher"), pk=sale_id)
+        try:
+            reconcile_and_tell(request, sale)
+        except UNAVAILABLE:
+            messages.error(request, NO_ANSWER)
+    return HttpResponseRedirect(reverse("admin:system"))
+
+
+office: BackOffice = admin.site  # type: ignore[assignment]
+office.add_page("system/", system_page, name="system")
+office.add_page("system/reconcile/<id:sale_id>/", reconcile_page, name="system-reconcile")

@@ -1,0 +1,29 @@
+"""Tags and filters of the back office's templates."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString, mark_safe
+from django.utils.text import capfirst
+
+from seckill_site.web.admin_lists import moment
+
+register = template.Library()
+
+
+@register.filter
+def with_labels(cells: Iterable[str], headers: Iterable[Mapping[str, Any]]) -> list[SafeString]:
+    """Return the cells of a row, each with the name of its column for the cards of a phone."""
+    return [_labelled(cell, header) for cell, header in zip(cells, headers, strict=False)]
+
+
+def _labelled(cell: str, header: Mapping[str, Any]) -> SafeString:
+    if not cell.startswith(("<td ", "<th ")) or "action-checkbox" in cell[:40]:
+        return mark_safe(cell)
+    label = format_html(' data-label="{}"', capfirst(str(header["text"])))
+    return mark_safe(cell[:3] + label + cell[3:])
+
+
+register.filter(moment)

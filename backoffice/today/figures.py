@@ -1,0 +1,261 @@
+"""The figures of Today, the home page of the back office.
+
+Each viewer's page costs a fixed number of statements, and one more for each running sale that is
+shown. They read ranges of an index; what has to read all changes of the day is kept in the cache.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from django.core.cache import cache
+from django.db.models import Count, Q, QuerySet, Sum
+from django.utils import timezone
+
+from backoffice.board.snapshot import Board, read_boards
+from backoffice.slow_counts import kept_counts
+from orders.models import (
+    JobStatus,
+    OrderEvent,
+    OrderJob,
+    OrderStatus,
+    Payment,
+    PaymentStatus,
+    RefusalReason,
+    Rehearsal,
+    VoucherOrder,
+)
+from seckill_site.health import current_errors, current_parts
+from vouchers.models import SaleStage, SeckillVoucher
+
+SHOWN_SALES = 5
+"""The most running sales on the page; the list of sales has the others."""
+
+WATCHED_SALES = 30
+"""The most sales, running or just over, that are looked at for problems."""
+
+SET_ASIDE_FOR = dt.timedelta(days=7)
+"""How long the page asks for a decision about an order that was set aside."""
+
+SLOW_AFTER = dt.timedelta(minutes=10)
+"""A refund or a job without progress for that long needs attention."""
+
+MOST = 100
+"""Problems are counted up to this number."""
+
+
+@dataclass(frozen=True)
+class Next:
+    """The next sale to start; ``is_loaded`` is None if Redis did not respond."""
+
+    sale: SeckillVoucher
+    is_loaded: bool | None
+    rehearsal: Rehearsal | None
+
+
+@dataclass(frozen=True)
+class Trade:
+    """What buyers did in a day: orders written, paid and refunded, and the sums in cents."""
+
+    orders: int
+    paid: int
+    paid_cents: int
+    refunded: int
+    refunded_cents: int
+
+
+@dataclass(frozen=True)
+class Worries:
+    """The number of things that need attention, by kind.
+
+    ``boards`` are of sales with a problem, ``parts`` are the servers that do not respond, and
+    ``checks`` are what the start-up checks find.
+    """
+
+    boards: list[Board] = field(default_factory=list)
+    set_aside: int = 0
+    payments: int = 0
+    refunds: int = 0
+    mails: int = 0
+    jobs: int = 0
+    parts: list[str] = field(default_factory=list)
+    checks: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Rights:
+    """Which parts of the page a member of staff may see."""
+
+    sales: bool = False
+    orders: bool = False
+    payments: bool = False
+    system: bool = False
+
+
+@dataclass(frozen=True)
+class Today:
+    """The page at one moment. What a viewer may not see, and what is unknown, is None."""
+
+    now: dt.datetime
+    ledger_answers: bool
+    running: list[Board] | None
+    more_running: int
+    next: Next | None
+    trade: Trade | None
+    worries: Worries
+
+
+def read_today(*, now: dt.datetime, rights: Rights) -> Today:
+    """Return the figures for a viewer with these rights."""
+    watched = watched_sales(now) if rights.sales else []
+    coming = _coming(now) if rights.sales else None
+    boards = read_boards(sales=[*watched[:WATCHED_SALES], *([coming] if coming else [])], now=now)
+    next_board = boards.pop() if coming else None
+    running = [it for it in boards if it.sale.begins_at <= now < it.sale.ends_at]
+    return Today(
+        now=now,
+        ledger_answers=all(it.ledger_answers for it in boards),
+        running=running[:SHOWN_SALES] if rights.sales else None,
+        more_running=max(0, len(running) - SHOWN_SALES),
+        next=_next(next_board) if next_board else None,
+        trade=read_trade(now=now) if rights.orders else None,
+        worries=_worries(boards, now=now, rights=rights),
+    )
+
+
+def watched_sales(now: dt.datetime) -> list[SeckillVoucher]:
+    """Return the sales that run or may still change by themselves, the latest start first."""
+    sales = _public_sales().filter(SeckillVoucher.still_active(now), begins_at__lte=now)
+    return list(sales.order_by("-begins_at", "-pk")[:WATCHED_SALES])
+
+
+def _coming(now: dt.datetime) -> SeckillVoucher | None:
+    sales = _public_sales().filter(ends_at__gt=now, begins_at__gt=now)
+    return sales.order_by("begins_at", "pk").first()
+
+
+def _public_sales() -> QuerySet[SeckillVoucher]:
+    return SeckillVoucher.objects.select_related("voucher").filter(stage=SaleStage.PUBLIC)
+
+
+def _next(board: Board) -> Next:
+    rehearsals = Rehearsal.objects.filter(seckill_voucher=board.sale).defer("crowd")
+    is_loaded = board.snapshot is not None if board.ledger_answers else None
+    return Next(board.sale, is_loaded, rehearsals.order_by("-pk").first())
+
+
+# --- The day's trade ------------------------------------------------------------------------------
+
+
+def read_trade(*, now: dt.datetime) -> Trade | None:
+    """Return what buyers have done since midnight in the shop's time zone; None if unknown.
+
+    The history of orders says it, which only grows: the day is a range of its ids.
+    """
+    midnight = day_start(now)
+    key = f"today:{midnight:%Y%m%d}"
+    kept = kept_counts(key, lambda: asdict(_trade(midnight)), now=now)
+    return Trade(**kept) if kept else None
+
+
+def day_start(now: dt.datetime) -> dt.datetime:
+    """Return the last midnight in the shop's time zone."""
+    return timezone.localtime(now).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def _trade(midnight: dt.datetime) -> Trade:
+    events = OrderEvent.objects.filter(pk__gte=_first_event_id(midnight), at__gte=midnight)
+    events = events.filter(~Q(order__seckill_voucher__stage=SaleStage.REHEARSAL))
+    paid, refunded = Q(after=OrderStatus.PAID), Q(after=OrderStatus.REFUNDED)
+    found = events.order_by().aggregate(
+        orders=Count("pk", filter=Q(after=OrderStatus.UNPAID)),
+        paid=Count("pk", filter=paid),
+        paid_cents=Sum("order__price_cents", filter=paid, default=0),
+        refunded=Count("pk", filter=refunded),
+        refunded_cents=Sum("order__price_cents", filter=refunded, default=0),
+    )
+    return Trade(**{name: int(value) for name, value in found.items()})
+
+
+def _first_event_id(midnight: dt.datetime) -> int:
+    """Return an id before which no event is of this day, found by halving the range of ids.
+
+    Ids follow time to within a transaction, so an hour is more than enough to spare.
+    """
+    key = f"today:first:{midnight:%Y%m%d}"
+    kept: int | None = cache.get(key)
+    if kept is not None:
+        return kept
+    since, events = midnight - dt.timedelta(hours=1), OrderEvent.objects.order_by("pk")
+    low, high = 1, (events.values_list("pk", flat=True).last() or 0) + 1
+    while low < high:
+        middle = (low + high) // 2
+        at = events.filter(pk__gte=middle).values_list("at", flat=True).first()
+        if at is None or at >= since:
+            high = middle
+        else:
+            low = middle + 1
+    cache.set(key, low, timeout=24 * 3600)
+    return low
+
+
+# --- What needs attention -------------------------------------------------------------------------
+
+
+def _worries(boards: list[Board], *, now: dt.datetime, rights: Rights) -> Worries:
+    return Worries(
+        boards=[it for it in boards if has_problem(it)],
+        **(_order_worries(now) if rights.orders else {}),
+        **(_payment_worries(now) if rights.payments else {}),
+        **(_system_worries(now) if rights.system else {}),
+    )
+
+
+def has_problem(board: Board) -> bool:
+    """Return whether a sale needs somebody: late or set-aside orders, or a wrong balance."""
+    if board.snapshot is None:
+        return False
+    found = board.sum
+    is_off = found is not None and found.difference != 0 and not found.in_flight
+    return bool(board.snapshot.set_aside) or board.is_behind or board.is_late or is_off
+
+
+def _order_worries(now: dt.datetime) -> dict[str, int]:
+    refused = VoucherOrder.objects.filter(
+        status=OrderStatus.REFUSED,
+        reason=RefusalReason.FAILED,
+        accepted_at__gte=now - SET_ASIDE_FOR,
+    )
+    return {"set_aside": _count(refused), "mails": _count(unsent_mails())}
+
+
+def unsent_mails() -> QuerySet[OrderEvent]:
+    """Return the changes of orders whose mail was not accepted and is tried again."""
+    return OrderEvent.objects.filter(notified_at=None, notify_at__isnull=False)
+
+
+def _payment_worries(now: dt.datetime) -> dict[str, int]:
+    unsettled = Payment.objects.filter(status__in=[PaymentStatus.OPEN, PaymentStatus.REFUNDING])
+    wrong = ~Q(problem="") & Q(status=PaymentStatus.OPEN)
+    slow = Q(status=PaymentStatus.REFUNDING, changed_at__lt=now - SLOW_AFTER)
+    silent = Q(status=PaymentStatus.OPEN, silent_since__lt=now - SLOW_AFTER)
+    return {
+        "payments": _count(unsettled.filter(wrong | silent)),
+        "refunds": _count(unsettled.filter(slow)),
+    }
+
+
+def _system_worries(now: dt.datetime) -> dict[str, Any]:
+    running = OrderJob.objects.filter(status=JobStatus.RUNNING)
+    parts = current_parts()
+    return {
+        "jobs": _count(running.filter(changed_at__lt=now - SLOW_AFTER)),
+        "parts": [name for name, answers in parts.items() if not answers],
+        "checks": [error.msg for error in current_errors(parts)],
+    }
+
+
+def _count(rows: QuerySet[Any]) -> int:
+    return rows.order_by()[:MOST].count()
