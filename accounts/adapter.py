@@ -17,7 +17,8 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MaxLengthValidator
 from django.db import IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse
-from django.utils.translation import get_language, gettext
+from django.urls import reverse
+from django.utils.translation import get_language, gettext, gettext_noop
 from django.utils.translation import gettext_lazy as _
 
 from accounts.contacts import remember_language
@@ -180,7 +181,10 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         return login.signup and login.user is not None and not login.user.has_usable_password()
 
     def post_login(self, request: HttpRequest, user: User, **kwargs: Any) -> HttpResponse:
-        """Remember the language of an account that has signed in."""
+        """Remember the language of who has signed in; staff goes to the back office."""
         remember_language(user, get_language() or "")
         response: HttpResponse = super().post_login(request, user, **kwargs)
+        if user.is_staff and response.headers.get("Location") == reverse("voucher-list"):
+            # They came to work, and asked for no other page.
+            response["Location"] = reverse("admin:index")
         return response

@@ -10,8 +10,7 @@ from django.contrib.auth.models import User
 from django.core import signing
 from django.core.mail import EmailMessage
 from django.db import transaction
-from django.db.models import Q, QuerySet
-from django.db.models.functions import Lower
+from django.db.models import QuerySet
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.translation import gettext
@@ -58,11 +57,11 @@ def _mail_link(invitation: Invitation) -> None:
     send_mail(invitation.email, render)
 
 
-def invitations_of(user: User) -> QuerySet[Invitation]:
-    """Return the invitations that an account accepted, or that were sent to its addresses."""
-    emails = EmailAddress.objects.filter(user=user, verified=True).values_list("email", flat=True)
-    of_user = Q(accepted_by=user) | Q(lower_email__in=list(emails))
-    return Invitation.objects.annotate(lower_email=Lower("email")).filter(of_user)
+def open_invitations() -> QuerySet[Invitation]:
+    """Return the invitations that can still be accepted, the latest first."""
+    since = database_now() - VALID_FOR
+    found = Invitation.objects.filter(accepted_at=None, invited_at__gt=since)
+    return found.select_related("role", "invited_by").order_by("-pk")
 
 
 def find_invitation(token: str) -> Invitation:
@@ -73,10 +72,8 @@ def find_invitation(token: str) -> Invitation:
     try:
         pk = signing.loads(token, salt=_SALT)
     except signing.BadSignature as error:
-        raise InvitationInvalid from error
-    since = database_now() - VALID_FOR
-    found = Invitation.objects.filter(pk=pk, accepted_at=None, invited_at__gt=since)
-    invitation = found.select_related("role").first()
+        raise InvitationOver from error
+    invitation = open_invitations().filter(pk=pk).first()
     if invitation is None:
         raise InvitationInvalid
     return invitation
@@ -94,7 +91,8 @@ def accept_invitation(*, token: str, user: User) -> None:
         if not taken.update(accepted_at=now, accepted_by=user):
             raise InvitationInvalid
         user.is_staff = True
-        user.save(update_fields=["is_staff"])
+        user.first_name = user.first_name or invitation.name
+        user.save(update_fields=["is_staff", "first_name"])
         user.groups.add(invitation.role)
         _confirm(user, invitation.email.lower())
 

@@ -53,6 +53,14 @@ class Reader(models.Model):
 class Invitation(models.Model):
     """An invitation of staff: whoever holds the mailed link gets the role, once, within days."""
 
+    name = models.CharField(
+        _("name"),
+        max_length=150,
+        blank=True,
+        default="",
+        db_default="",
+        help_text=_("As colleagues know them."),
+    )
     email = models.EmailField(_("email address"), max_length=254)
     role = models.ForeignKey(
         "auth.Group", on_delete=models.CASCADE, related_name="+", verbose_name=_("role")

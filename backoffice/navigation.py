@@ -11,11 +11,11 @@ from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
 from django.utils.translation import gettext_lazy as _
 
+from seckill_site.sessions import DESK
+
 AnyUser = User | AnonymousUser
 
 REDEEM = "orders.redeem_voucherorder"
-DESK = "staff_desk"
-"""The key in a session of staff that says where they work: ``office`` or ``redeem``."""
 
 
 def _has_any(*permissions: str) -> Callable[[AnyUser], bool]:
@@ -82,7 +82,7 @@ ENTRIES = (
         _("Staff"),
         "admin:staff",
         _has_any("auth.view_user", "auth.change_user"),
-        models=("accounts_invitation",),
+        models=("accounts_invitation", "auth_user", "auth_group"),
         pages=("staff",),
     ),
     Entry(

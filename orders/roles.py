@@ -1,4 +1,4 @@
-"""Staff roles: three groups in every installation, and their permissions."""
+"""Staff roles: four groups in every installation, and their permissions."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -24,6 +24,9 @@ PREPARE = (
 )
 """Prepare sales, vouchers and invitation codes, redeem vouchers, view orders."""
 
+REDEEM = ("orders.redeem_voucherorder",)
+"""Redeem vouchers, and nothing else."""
+
 RUN = (
     RUN_PERMISSION,
     "orders.change_voucherorder",  # to retry orders that were set aside; nobody edits an order
@@ -40,9 +43,14 @@ RUN = (
 class Role(models.TextChoices):
     """A role of staff; the value is the name of its group."""
 
+    CASHIER = "Cashier", _("Cashier")
     SHOP_STAFF = "Shop staff", _("Shop staff")
     OPERATOR = "Operator", _("Operator")
     READ_ONLY = "Read-only", _("Read-only")
+
+
+NAMED = {Role.CASHIER: REDEEM, Role.SHOP_STAFF: PREPARE, Role.OPERATOR: PREPARE + RUN}
+"""The permissions of the roles; one that only reads has all permissions to view."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +88,7 @@ def _permissions(role: Role, apps: Apps) -> Iterable[Any]:
     if role == Role.READ_ONLY:
         return every.filter(content_type__app_label__in=SHOP_APPS, codename__startswith="view_")
     named = Q()
-    for name in PREPARE if role == Role.SHOP_STAFF else PREPARE + RUN:
+    for name in NAMED[role]:
         app_label, codename = name.split(".")
         named |= Q(content_type__app_label=app_label, codename=codename)
     return every.filter(named)

@@ -44,6 +44,9 @@ That hides no new session: its key is random, and nobody is told it before its r
 
 MOST_UNKNOWN = 1_000
 
+DESK = "staff_desk"
+"""The key in a session of staff that says where they work: ``office`` or ``redeem``."""
+
 _unknown: dict[str, float] = {}
 _SESSION_KEY = re.compile(f"[{VALID_KEY_CHARS}]{{32}}")
 _USER = "seckill.user"
@@ -51,10 +54,11 @@ _READ_SESSION = LuaScript(Path(__file__).parent / "lua" / "read_session.lua")
 
 
 class Buyer(NamedTuple):
-    """A signed-in user."""
+    """A signed-in user; ``desk`` is where they work, if the session is one of staff."""
 
     user_id: int
     name: str
+    desk: str = ""
 
 
 class SessionStore(cached_db.SessionStore):
@@ -152,7 +156,7 @@ def _buyer(session: dict[str, Any], facts: dict[str, Any]) -> Buyer | None:
         return None
     if not compare_digest(session.get(HASH_SESSION_KEY, ""), facts["session_hash"]):
         return None
-    return Buyer(facts["id"], facts["name"])
+    return Buyer(facts["id"], facts["name"], str(session.get(DESK, "")))
 
 
 # --- From the database ----------------------------------------------------------------------------

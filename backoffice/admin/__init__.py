@@ -9,6 +9,17 @@ from backoffice.admin import (
     sales,
     system,
     today,
+    words,
 )
 
-__all__ = ["accounts", "codes", "orders", "records", "rehearsals", "sales", "system", "today"]
+__all__ = [
+    "accounts",
+    "codes",
+    "orders",
+    "records",
+    "rehearsals",
+    "sales",
+    "system",
+    "today",
+    "words",
+]

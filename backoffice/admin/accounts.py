@@ -10,16 +10,24 @@ from allauth.usersessions.admin import UserSession
 from django.contrib import admin, messages
 from django.contrib.auth.admin import GroupAdmin, UserAdmin
 from django.contrib.auth.models import Group, User
-from django.forms import ModelChoiceField, ModelMultipleChoiceField
-from django.http import HttpRequest
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.forms import ModelChoiceField, ModelForm, ModelMultipleChoiceField
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from accounts.invitations import send_invitation
+from accounts.invitations import VALID_FOR, open_invitations, send_invitation
+from accounts.mails import MailNotSent
 from accounts.models import Invitation
 from accounts.sessions import end_all_sessions
+from backoffice.admin.pages import timestamp_column
+from backoffice.site import BackOffice
 from orders.roles import Role
-from seckill_site.web.admin_lists import CheckedList
+from seckill_site.formatting import NO_VALUE
+from seckill_site.web.admin_lists import CheckedList, pill
 
 admin.site.unregister([User, Group])
 admin.site.unregister([EmailAddress, Authenticator, UserSession])  # their owner's alone
@@ -33,17 +41,113 @@ class GroupsField(ModelMultipleChoiceField):  # type: ignore[type-arg]
 
 
 class RoleField(ModelChoiceField):  # type: ignore[type-arg]
-    """One of the roles, by its translated name."""
+    """One of the shop's roles, by its translated name."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(shop_roles(), **kwargs)
 
     def label_from_instance(self, obj: Group) -> str:
         return gettext(obj.name)
 
 
+def shop_roles() -> QuerySet[Group]:
+    """Return the groups that are the shop's roles."""
+    return Group.objects.filter(name__in=Role.values).order_by("pk")
+
+
+class StaffForm(ModelForm):  # type: ignore[type-arg]
+    """A member of staff on one page: name, address, role. Everything else is under Advanced."""
+
+    role = RoleField(
+        label=_("Role"),
+        required=False,
+        empty_label=_("No role: not a member of staff"),
+        help_text=_("What they may see and do. Without a role they cannot enter the back office."),
+    )
+
+    class Meta:
+        model = User
+        fields = ("username", "first_name", "email", "is_active")
+        labels = {"username": _("Sign-in name"), "first_name": _("Name"), "email": _("E-mail")}
+        help_texts = {
+            "username": "",
+            "first_name": _("As colleagues know them."),
+            "is_active": _("Untick this to lock somebody out instead of deleting the account."),
+        }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.initial["role"] = self.instance.groups.filter(name__in=Role.values).first()
+        if self.instance.is_superuser:
+            del self.fields["role"]  # an owner may do everything
+
+    def clean(self) -> dict[str, Any]:
+        """Refuse to let somebody lock themselves out."""
+        data = super().clean() or self.cleaned_data
+        if self.is_own and not data.get("is_active", True):
+            self.add_error("is_active", gettext("You cannot lock yourself out."))
+        return data
+
+    is_own = False
+    """Whether this is the account of whoever fills in the form; set by the admin."""
+
+    def save(self, commit: bool = True) -> Any:
+        """Make the account one of staff if it has a role."""
+        if "role" in self.fields:
+            self.instance.is_staff = self.cleaned_data["role"] is not None
+        return super().save(commit)
+
+    def save_role(self) -> None:
+        """Replace the account's role; other groups stay."""
+        if "role" not in self.fields or "role" not in self.changed_data:
+            return
+        self.instance.groups.remove(*shop_roles())
+        if role := self.cleaned_data["role"]:
+            self.instance.groups.add(role)
+
+
 @admin.register(User)
 class AccountAdmin(CheckedList, UserAdmin):  # type: ignore[type-arg]
-    """Accounts, with the roles of each in the list."""
+    """Accounts, with the roles of each in the list.
 
-    list_display = ("username", "email", "is_staff", "is_superuser", "roles", "last_login")
+    The page of one is the form for staff. Only superusers get to what is Advanced: groups, single
+    permissions and the password.
+    """
+
+    list_display = ("username", "email", "roles", "active", "last_seen")
+    list_filter = ("is_staff", "is_superuser", "is_active")
+    last_seen = timestamp_column("last_login", _("last sign-in"))
+
+    @admin.display(description=_("account"), ordering="is_active")
+    def active(self, user: User) -> str:
+        return pill("good", gettext("active")) if user.is_active else pill("bad", gettext("locked"))
+
+    def get_form(
+        self, request: HttpRequest, obj: User | None = None, change: bool = False, **kwargs: Any
+    ) -> Any:
+        """Return the form for staff, unless an account is new or Advanced was asked for."""
+        if obj is None or _is_advanced(request):
+            return super().get_form(request, obj, change=change, **kwargs)
+        kwargs["form"] = type("StaffForm", (StaffForm,), {"is_own": obj == request.user})
+        return super().get_form(request, obj, change=change, **kwargs)
+
+    def get_fieldsets(self, request: HttpRequest, obj: User | None = None) -> Any:
+        if obj is None or _is_advanced(request):
+            return super().get_fieldsets(request, obj)
+        fields = ["username", "first_name", "email", "role", "is_active"]
+        if obj.is_superuser or not _is_superuser(request):  # to give a role is to give rights
+            fields.remove("role")
+        return [(None, {"fields": fields})]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> Any:
+        fields = super().get_readonly_fields(request, obj)
+        is_plain = obj is not None and not _is_advanced(request)
+        return (*fields, "username") if is_plain and "username" not in fields else fields
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        super().save_related(request, form, formsets, change)
+        if isinstance(form, StaffForm):
+            form.save_role()
 
     def get_queryset(self, request: Any) -> Any:
         return super().get_queryset(request).prefetch_related("groups")
@@ -55,13 +159,25 @@ class AccountAdmin(CheckedList, UserAdmin):  # type: ignore[type-arg]
 
     def save_model(self, request: Any, obj: User, form: Any, change: bool) -> None:
         """Save the account; who becomes staff signs in again, for a session of staff."""
+        becomes_staff = change and obj.is_staff and not form.initial.get("is_staff", was_staff(obj))
         super().save_model(request, obj, form, change)
-        if change and obj.is_staff and "is_staff" in form.changed_data:
+        if becomes_staff:
             end_all_sessions(obj)
 
     @admin.display(description=_("roles"))
     def roles(self, user: User) -> str:
-        return ", ".join(gettext(group.name) for group in user.groups.all()) or "–"
+        return role_names(user) or NO_VALUE
+
+
+def role_names(user: User) -> str:
+    """Return the names of an account's groups; a superuser is the owner."""
+    names = [gettext(group.name) for group in user.groups.all()]
+    return ", ".join([gettext("Owner"), *names] if user.is_superuser else names)
+
+
+def was_staff(user: User) -> bool:
+    """Return whether the stored account is one of staff."""
+    return User.objects.filter(pk=user.pk, is_staff=True).exists()
 
 
 @admin.register(Group)
@@ -79,8 +195,10 @@ class RoleAdmin(CheckedList, GroupAdmin):
 class InvitationAdmin(CheckedList):
     """Invitations of staff. To invite is to give rights, so only superusers do."""
 
-    list_display = ("email", "role_name", "invited_by", "invited_at", "accepted_by", "accepted_at")
-    fields = ("email", "role")
+    list_display = ("email", "name", "role_name", "invited", "accepted", "accepted_by")
+    fields = ("name", "email", "role")
+    invited = timestamp_column("invited_at", _("invited"))
+    accepted = timestamp_column("accepted_at", _("accepted"))
     actions = None
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -101,22 +219,69 @@ class InvitationAdmin(CheckedList):
     def formfield_for_foreignkey(self, db_field: Any, request: Any, **kwargs: Any) -> Any:
         """Offer the roles of the shop, in the reader's language."""
         if db_field.name == "role":
-            kwargs |= {"form_class": RoleField, "to_field_name": "name"}
-            kwargs["queryset"] = Group.objects.filter(name__in=Role.values)
+            return RoleField(
+                label=_("Role"),
+                to_field_name="name",
+                help_text=_("What they may see and do in the back office."),
+            )
         return super().formfield_for_foreignkey(db_field, request, **kwargs)
 
     def save_model(self, request: Any, obj: Invitation, form: Any, change: bool) -> None:
         """Save the invitation and send it."""
+        request.mail_was_sent = True  # type: ignore[attr-defined]
+        try:
+            send_invitation(obj, invited_by=request.user)
+        except MailNotSent:
+            request.mail_was_sent = False  # type: ignore[attr-defined]
 
-        def say_failure() -> None:
+    def response_add(
+        self, request: HttpRequest, obj: Invitation, post_url_continue: str | None = None
+    ) -> HttpResponse:
+        """Say whether the mail was sent, and go back to the staff."""
+        if getattr(request, "mail_was_sent", False):
+            text = gettext("The invitation was sent to %(email)s.") % {"email": obj.email}
+            self.message_user(request, text, messages.SUCCESS)
+        else:
             text = gettext("The mail could not be sent. Delete the invitation and try again.")
             self.message_user(request, text, messages.ERROR)
+        return HttpResponseRedirect(reverse("admin:staff"))
 
         send_invitation(obj, invited_by=request.user, on_failure=say_failure)
 
     @admin.display(description=_("role"))
     def role_name(self, invitation: Invitation) -> str:
         return gettext(invitation.role.name)
+
+
+# --- The staff ------------------------------------------------------------------------------------
+
+
+def staff_page(request: HttpRequest) -> HttpResponse:
+    """Show who works here with which role, and who is invited."""
+    may = request.user.has_perm
+    if not (may("auth.view_user") or may("auth.change_user")):
+        raise PermissionDenied
+    staff = User.objects.filter(is_staff=True).prefetch_related("groups").order_by("username")
+    is_owner = _is_superuser(request)
+    context = {
+        **admin.site.each_context(request),
+        "title": gettext("Staff"),
+        "staff": [(user, role_names(user)) for user in staff],
+        "invitations": [(it, gettext(it.role.name)) for it in open_invitations()]
+        if is_owner
+        else [],
+        "is_owner": is_owner,
+        "days": VALID_FOR.days,
+    }
+    return TemplateResponse(request, "admin/staff.html", context)
+
+
+office: BackOffice = admin.site  # type: ignore[assignment]
+office.add_page("staff/", staff_page, name="staff")
+
+
+def _is_advanced(request: HttpRequest) -> bool:
+    return "advanced" in request.GET and _is_superuser(request)
 
 
 def _is_superuser(request: HttpRequest) -> bool:

@@ -36,6 +36,8 @@ def me_answer(buyer: Buyer | None, *, now_ms: int, sale: dict[str, Any] | None =
     content: dict[str, Any] = {"signed_in": buyer is not None}
     if buyer:
         content["name"] = buyer.name
+        if buyer.desk:
+            content["staff_desk"] = buyer.desk
     content["server_time_ms"] = now_ms
     if sale is not None:
         content["sale"] = sale

@@ -38,7 +38,7 @@ from orders.web.request_parsing import InvalidRequest, read_order_request
 from orders.web.room_answers import visitor_in
 from orders.web.serializers import receipt_json, receipt_path
 from seckill_site.clocks.ledger import ledger_now_ms
-from seckill_site.sessions import Buyer
+from seckill_site.sessions import DESK, Buyer
 from seckill_site.web.clients import client_address
 from seckill_site.web.responses import allow, as_response, for_owner, problem, wants_html
 from vouchers.models import SeckillVoucher
@@ -110,7 +110,8 @@ def me(request: HttpRequest) -> HttpResponse:
     except REFUSED as error:
         return as_response(refusal_answer(refusal_of(error), language=get_language() or ""))
     count_me_request()
-    buyer = None if user_id is None else Buyer(user_id, request.user.get_username())
+    desk = request.session.get(DESK, "")
+    buyer = None if user_id is None else Buyer(user_id, request.user.get_username(), desk)
     return as_response(me_answer(buyer, now_ms=ledger_now_ms(), sale=sale))
 
 

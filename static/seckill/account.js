@@ -2,10 +2,11 @@
 
 const CSRF_COOKIE = /(?:^|; )(?:__Host-)?csrftoken=([^;]+)/;
 
-/** Show the links of a buyer or of a visitor, by an answer of me/. */
-export function showAccount({ signed_in: signedIn, name = "" }) {
+/** Show the links of a buyer, of staff or of a visitor, by an answer of me/. */
+export function showAccount({ signed_in: signedIn, name = "", staff_desk: desk }) {
+  const who = new Set([signedIn ? "buyer" : "visitor", desk]);
   for (const part of document.querySelectorAll("[data-who]")) {
-    part.hidden = (part.dataset.who === "buyer") !== signedIn || !canBeSent(part);
+    part.hidden = !who.has(part.dataset.who) || !canBeSent(part);
   }
   document.getElementById("sign-out").title = name;
 }

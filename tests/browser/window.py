@@ -118,7 +118,12 @@ WHY = {
     "stock": ("ten more were delivered", "追加到货十份"),
 }
 
-ROLES = {"reader": Role.READ_ONLY, "clerk": Role.SHOP_STAFF, "operator": Role.OPERATOR}
+ROLES = {
+    "cashier": Role.CASHIER,
+    "reader": Role.READ_ONLY,
+    "clerk": Role.SHOP_STAFF,
+    "operator": Role.OPERATOR,
+}
 
 
 @dataclass(frozen=True)

@@ -49,10 +49,15 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # --- Who may what ---------------------------------------------------------------------------------
 
-EVERYBODY = ("visitor", "buyer", "newcomer", "reader", "clerk", "operator", "owner")
-"""Nobody known, a buyer, staff without a role, the three roles, and a superuser."""
+EVERYBODY = ("visitor", "buyer", "newcomer", "cashier", "reader", "clerk", "operator", "owner")
+"""Nobody known, a buyer, staff without a role, the four roles, and a superuser."""
 
-ROLES = {"reader": Role.READ_ONLY, "clerk": Role.SHOP_STAFF, "operator": Role.OPERATOR}
+ROLES = {
+    "cashier": Role.CASHIER,
+    "reader": Role.READ_ONLY,
+    "clerk": Role.SHOP_STAFF,
+    "operator": Role.OPERATOR,
+}
 
 NOBODY: set[str] = set()
 OWNS = {"owner"}
@@ -60,7 +65,8 @@ RUNS = {"operator", "owner"}
 WORKS = {"clerk", "operator", "owner"}
 WATCHES = {"reader", "operator", "owner"}
 LOOKS = {"reader", "clerk", "operator", "owner"}
-STAFF = {"newcomer", "reader", "clerk", "operator", "owner"}
+STAFF = {"newcomer", "cashier", "reader", "clerk", "operator", "owner"}
+REDEEMS = WORKS | {"cashier"}
 
 
 @dataclass(frozen=True)
@@ -93,6 +99,10 @@ END = {"reason": "a mistake"}
 
 PAGES = {
     "admin:index": Row(STAFF),
+    # The system and the staff
+    "admin:system": Row(WATCHES),
+    "admin:system-reconcile": Row(RUNS, RUNS, "unloaded"),
+    "admin:staff": Row(OWNS),
     # Sales
     "admin:vouchers_seckillvoucher_changelist": Row(LOOKS),
     "admin:vouchers_seckillvoucher_add": Row(WORKS, WORKS, send=NEW_SALE),
@@ -169,7 +179,7 @@ PAGES = {
     "admin:orders_voucherorder_refund_many": Row(RUNS, RUNS, send=END),
     "admin:orders_voucherorder_export": Row(RUNS),
     # The counter
-    "redeem": Row(WORKS, WORKS),
+    "redeem": Row(REDEEMS, REDEEMS),
     # Payments
     "admin:orders_payment_changelist": Row(LOOKS),
     "admin:orders_payment_add": Row(NOBODY),
@@ -193,7 +203,10 @@ PAGES = {
     "admin:auth_user_add": Row(
         OWNS, OWNS, send={"username": "eve", "password1": "t3a-t3a-t3a", "password2": "t3a-t3a-t3a"}
     ),
-    "admin:auth_user_change": Row(OWNS, OWNS, "user", {"is_superuser": "on"}),
+    "admin:auth_user_change": Row(OWNS, OWNS, "user", {"first_name": "Eve"}),
+    "admin:auth_user_change, advanced": Row(
+        OWNS, OWNS, "user", {"is_superuser": "on"}, query="?advanced=1"
+    ),
     "admin:auth_user_password_change": Row(
         OWNS, OWNS, "user", {"password1": "t3a-t3a-t3a", "password2": "t3a-t3a-t3a"}
     ),

@@ -90,8 +90,10 @@ class SeckillVoucherAdmin(SaleColumns, CheckedList):
         voucher: list[Any] = ["title", "rules", ("price", "face_value")]
         limits, stage = ("limit", "per_address"), ("stage", "paused")
         sale: list[Any] = ["stock", ("begins_at", "ends_at"), limits, stage]
-        after = (_("After the purchase"), {"fields": ["pay_within_s", "rebuy", "refundable"]})
-        draw = (_("Draw"), {"fields": ["mode", "draw_wait_s"]})
+        may_type = obj is None or self.has_change_permission(request, obj)
+        pay, wait = ("pay_within_s", "draw_wait_s") if may_type else ("pay_within", "draw_wait")
+        after = (_("After the purchase"), {"fields": [pay, "rebuy", "refundable"]})
+        draw = (_("Draw"), {"fields": ["mode", wait]})
         room = (_("Waiting room"), {"fields": ["room", "room_rate", "room_shuffled"]})
         bots = (_("Against bots"), {"fields": ["work"]})
         audience = (

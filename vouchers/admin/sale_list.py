@@ -16,7 +16,7 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from seckill_site.clocks.database import database_now
-from seckill_site.formatting import NO_VALUE, money
+from seckill_site.formatting import NO_VALUE, duration, money, spelled_duration
 from seckill_site.web.admin_lists import moment, pill
 from vouchers.catalogue.listing import SaleCard, cards
 from vouchers.catalogue.sales import publish_sale
@@ -167,6 +167,14 @@ class SaleColumns:
     @admin.display(description=_("Face value"))
     def face_value(self, sale: SeckillVoucher) -> str:
         return money(sale.voucher.face_value_cents)
+
+    @admin.display(description=_("Time to pay"))
+    def pay_within(self, sale: SeckillVoucher) -> str:
+        return spelled_duration(sale.pay_within_s)
+
+    @admin.display(description=_("Waiting list after the draw"))
+    def draw_wait(self, sale: SeckillVoucher) -> str:
+        return duration(dt.timedelta(seconds=sale.draw_wait_s)) if sale.draw_wait_s else NO_VALUE
 
     @admin.display(description=_("Current picture"))
     def picture_now(self, sale: SeckillVoucher) -> str:

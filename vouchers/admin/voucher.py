@@ -20,6 +20,7 @@ from seckill_site.formatting import money
 from seckill_site.web.admin_lists import CheckedList
 from vouchers.catalogue.listing import on_sale_now
 from vouchers.catalogue.staff_texts import StaffRefusal
+from vouchers.forms.fields import MoneyField
 from vouchers.imports.plan import Importer, RowOutcome
 from vouchers.imports.rows import HEADINGS, example_rows
 from vouchers.imports.service import Preview, VouchersChanged, confirm_import, preview_import
@@ -27,6 +28,12 @@ from vouchers.imports.spreadsheet import MOST_BYTES
 from vouchers.models import RUN_PERMISSION, Voucher
 
 TEMPLATES = "admin/vouchers/voucher"
+
+AMOUNTS = {
+    "price_cents": (_("Price"), _("In yuan, such as 80 or 79.90.")),
+    "face_value_cents": (_("Face value"), _("In yuan.")),
+}
+"""The labels and help texts of fields in cents, which a form takes in yuan."""
 
 
 class UploadForm(forms.Form):
@@ -71,6 +78,13 @@ class VoucherAdmin(CheckedList):
         return format_html(
             '<a href="{}?existing_voucher={}">{}</a>', url, voucher.pk, gettext("Put on sale")
         )
+
+    def formfield_for_dbfield(self, db_field: Any, request: Any, **kwargs: Any) -> Any:
+        """Take amounts in yuan."""
+        if db_field.name in AMOUNTS:
+            label, help_text = AMOUNTS[db_field.name]
+            return MoneyField(label=label, help_text=help_text)
+        return super().formfield_for_dbfield(db_field, request, **kwargs)
 
     def has_change_permission(self, request: HttpRequest, obj: Voucher | None = None) -> bool:
         """Require the permission to run sales if the voucher is on sale now."""

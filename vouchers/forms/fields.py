@@ -43,6 +43,31 @@ class MoneyField(forms.DecimalField):
         return super().has_changed(self.prepare_value(initial), data)
 
 
+class MinutesField(forms.DecimalField):
+    """A length of time entered in minutes; its cleaned value is in whole seconds.
+
+    ``seconds`` are the shortest and the longest.
+    """
+
+    widget = forms.NumberInput(attrs={"class": "vIntegerField", "step": "any"})
+
+    def __init__(self, *, seconds: tuple[int, int], **kwargs: Any) -> None:
+        shortest, longest = (Decimal(it) / 60 for it in seconds)
+        super().__init__(min_value=shortest, max_value=longest, decimal_places=2, **kwargs)
+
+    def clean(self, value: Any) -> Any:
+        minutes = super().clean(value)
+        return None if minutes is None else round(minutes * 60)
+
+    def prepare_value(self, value: Any) -> Any:
+        if not isinstance(value, int):
+            return value
+        return f"{Decimal(value) / 60:.2f}".rstrip("0").rstrip(".")
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        return super().has_changed(self.prepare_value(initial), data)
+
+
 class PictureField(forms.FileField):
     """An uploaded picture; its cleaned value is the bytes for ``set_picture``, or None."""
 

@@ -15,7 +15,7 @@ from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from seckill_site.formatting import NO_VALUE, money, timestamp
+from seckill_site.formatting import NO_VALUE, duration, money, timestamp
 from vouchers.catalogue.form_hints import Entries, Hint, sale_hints
 from vouchers.catalogue.sales import (
     ModeIsSettled,
@@ -27,9 +27,11 @@ from vouchers.catalogue.sales import (
 )
 from vouchers.catalogue.series import overlapping_sales
 from vouchers.catalogue.staff_texts import change_line, join_changes, with_reason
-from vouchers.forms.fields import MoneyField, PictureField, validate_year
+from vouchers.forms.fields import MinutesField, MoneyField, PictureField, validate_year
 from vouchers.models import (
+    MAX_DRAW_WAIT_S,
     MAX_STOCK,
+    PAY_WITHIN_S,
     RoomKind,
     SaleMode,
     SaleStage,
@@ -71,6 +73,20 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
         label=_("Price"), required=False, help_text=_("In yuan, such as 80 or 79.90.")
     )
     face_value = MoneyField(label=_("Face value"), required=False, help_text=_("In yuan."))
+    pay_within_s = MinutesField(
+        label=_("Minutes to pay"),
+        seconds=PAY_WITHIN_S,
+        help_text=_("Orders that are not paid within this time expire."),
+    )
+    draw_wait_s = MinutesField(
+        label=_("Waiting list after the draw, in minutes"),
+        seconds=(0, MAX_DRAW_WAIT_S),
+        required=False,
+        help_text=_(
+            "How long after the end of a draw returned vouchers go to those who did not win, in "
+            "drawn order, such as 60. 0: nobody waits. It should be longer than the time to pay."
+        ),
+    )
     picture = PictureField(
         label=_("Picture"), required=False, help_text=_("JPEG, PNG, WebP or GIF, at most 10 MB.")
     )
@@ -275,6 +291,8 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
 def _as_text(field: forms.Field, value: Any) -> str:
     if isinstance(field, MoneyField) and value is not None:
         return money(value)
+    if isinstance(field, MinutesField) and value is not None:
+        return duration(dt.timedelta(seconds=value))
     if isinstance(field, forms.ChoiceField):
         return str(dict(field.choices).get(value, value))  # type: ignore[arg-type]
     if isinstance(value, bool):

@@ -19,9 +19,9 @@ from vouchers.catalogue.series import (
     copy_terms,
     plan_series,
 )
-from vouchers.forms.fields import YEARS
+from vouchers.forms.fields import YEARS, MinutesField
 from vouchers.forms.sale import prepare_terms
-from vouchers.models import SeckillVoucher, Voucher
+from vouchers.models import PAY_WITHIN_S, SeckillVoucher, Voucher
 
 LONGEST = dt.timedelta(days=366)
 LENGTHS = ((60, _("minutes")), (3_600, _("hours")), (86_400, _("days")))
@@ -57,10 +57,16 @@ class SeriesForm(forms.ModelForm):  # type: ignore[type-arg]
         help_text=_("Only for a series on chosen weekdays; the number above is then ignored."),
     )
 
+    pay_within_s = MinutesField(
+        label=_("Minutes to pay"),
+        seconds=PAY_WITHIN_S,
+        help_text=_("Orders that are not paid within this time expire."),
+    )
+
     class Meta:
         model = SeckillVoucher
         fields = TERMS
-        widgets = dict.fromkeys(("stock", "limit", "pay_within_s"), AdminIntegerFieldWidget)
+        widgets = dict.fromkeys(("stock", "limit"), AdminIntegerFieldWidget)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

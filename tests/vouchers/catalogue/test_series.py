@@ -56,7 +56,7 @@ ENTRIES = {
     "stock": "5",
     "limit": "2",
     "stage": "draft",
-    "pay_within_s": "900",
+    "pay_within_s": "15",
     "rebuy": "on",
 }
 
@@ -435,7 +435,7 @@ def test_changed_series_is_shown_again(shop):
         ({"stock": str(MAX_STOCK + 1)}, "stock"),
         ({"limit": "21"}, "limit"),
         ({"stage": "rehearsal"}, "stage"),
-        ({"pay_within_s": "59"}, "pay_within_s"),
+        ({"pay_within_s": "0.9"}, "pay_within_s"),
     ],
 )
 def test_invalid_series_entry_is_reported_at_its_field(shop, changes, field):
