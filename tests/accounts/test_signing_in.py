@@ -56,6 +56,26 @@ def stays_inside(response, path):
     return urlsplit(target).netloc == "testserver" and urlsplit(target).scheme == "http"
 
 
+# --- staff ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("next_", "is_staff", "location"),
+    [
+        ("", True, "/admin/"),
+        ("/", True, "/admin/"),
+        ("/orders/", True, "/orders/"),
+        ("", False, "/"),
+        ("/", False, "/"),
+    ],
+)
+def test_staff_lands_in_the_back_office(client, next_, is_staff, location):
+    User.objects.create_user("boss", password=PASSWORD, is_staff=is_staff)
+    data = {"username": "boss", "password": PASSWORD, **({"next": next_} if next_ else {})}
+
+    assert client.post("/accounts/login/", data)["Location"] == location
+
+
 # --- signing up ----------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from unittest.mock import ANY
 
 import pytest
 from django.conf import settings
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.core.cache import cache
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
@@ -16,6 +16,7 @@ from pytest_django import DjangoAssertNumQueries
 from orders.fulfilment.worker import fulfill_sale
 from orders.models import OrderStatus, VoucherOrder
 from orders.placing.tokens import read_token
+from orders.roles import Role, make_roles
 from orders.web import me_front_door
 from orders.web.me_front_door import IDS_AT_ONCE, IDS_LIFE_S, _OrderIds
 from seckill_site import sessions
@@ -93,6 +94,27 @@ def test_known_buyer_costs_one_command_to_each_redis_and_no_sql(
     assert answer.json["name"] == buyer.username
     assert answer.json["sale"]["buyer_id"] == str(buyer.pk)
     assert answer.json["sale"]["expires_at_ms"] == epoch_ms(sale.ends_at) + 600_000
+
+
+@pytest.mark.parametrize(
+    ("role", "desk"), [(Role.CASHIER, "redeem"), (Role.OPERATOR, "office"), (None, None)]
+)
+def test_staff_is_told_where_they_work_without_sql(
+    role: Role | None, desk: str | None, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    user = make_buyer()
+    if role:
+        make_roles()
+        User.objects.filter(pk=user.pk).update(is_staff=True)
+        user.groups.add(Group.objects.get(name=role))
+    cookie = cookie_of(User.objects.get(pk=user.pk))
+    me(cookie)  # the cache knows the session from now on
+
+    with django_assert_num_queries(0):
+        answer = me(cookie)
+
+    assert answer.json().get("staff_desk") == desk
+    assert_same("/me/", {"HTTP_COOKIE": cookie})
 
 
 def test_token_costs_one_command_to_each_redis_and_no_sql(

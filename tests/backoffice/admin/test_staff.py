@@ -1,0 +1,176 @@
+"""The staff: their page, the form for one of them, and invitations."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.core import mail
+from django.test import Client
+from django.urls import reverse
+
+from accounts.models import Invitation
+from orders.roles import Role, make_roles
+
+pytestmark = [pytest.mark.django_db, pytest.mark.quick]
+
+STAFF = "/admin/staff/"
+INVITE = "/admin/accounts/invitation/add/"
+
+
+@pytest.fixture(autouse=True)
+def roles() -> None:
+    make_roles()
+
+
+@pytest.fixture
+def owner() -> Client:
+    client = Client(headers={"Accept": "text/html", "Accept-Language": "en"})
+    client.force_login(User.objects.create_superuser("owner"))
+    return client
+
+
+@pytest.fixture
+def clerk() -> User:
+    user = User.objects.create(username="clerk", first_name="Mei", is_staff=True)
+    user.groups.add(Group.objects.get(name=Role.SHOP_STAFF))
+    return user
+
+
+def form_url(user: User) -> str:
+    return reverse("admin:auth_user_change", args=[user.pk])
+
+
+def sent(user: User, **changes: object) -> dict[str, object]:
+    """Return what the form sends, with these changes."""
+    role = user.groups.first()
+    fields = {"first_name": user.first_name, "email": user.email, "is_active": "on"}
+    return {**fields, "role": role.pk if role else "", **changes}
+
+
+# --- The page -------------------------------------------------------------------------------------
+
+
+def test_page_lists_staff_with_translated_roles(owner: Client, clerk: User) -> None:
+    User.objects.create(username="buyer-ann")
+
+    page = owner.get(STAFF, headers={"Accept-Language": "zh-hans"}).text
+
+    assert "Mei" in page
+    assert "店员" in page
+    assert "店主" in page
+    assert "buyer-ann" not in page
+
+
+def test_page_shows_open_invitations_alone(owner: Client) -> None:
+    role = Group.objects.get(name=Role.CASHIER)
+    Invitation.objects.create(email="open@example.com", name="Ada", role=role)
+    done = Invitation.objects.create(email="done@example.com", role=role)
+    Invitation.objects.filter(pk=done.pk).update(accepted_at=done.invited_at)
+
+    page = owner.get(STAFF).text
+
+    assert "open@example.com" in page
+    assert "done@example.com" not in page
+
+
+def test_page_is_for_those_who_may_see_accounts(clerk: User) -> None:
+    client = Client(headers={"Accept": "text/html"})
+    client.force_login(clerk)
+
+    assert client.get(STAFF).status_code == 403
+
+
+# --- One member -----------------------------------------------------------------------------------
+
+
+def test_form_has_name_mail_role_and_nothing_technical(owner: Client, clerk: User) -> None:
+    clerk.set_password("some-long-password")
+    clerk.save()
+
+    page = owner.get(form_url(clerk)).text
+
+    assert ">Shop staff</option>" in page
+    assert "Cashier" in page
+    for technical in ("pbkdf2", "argon2", "user_permissions", "id_groups", "is_superuser"):
+        assert technical not in page
+    assert 'href="?advanced=1"' in page
+
+
+def test_advanced_form_has_the_rest(owner: Client, clerk: User) -> None:
+    page = owner.get(f"{form_url(clerk)}?advanced=1").text
+
+    assert "id_user_permissions" in page
+    assert "id_groups" in page
+
+
+def test_form_replaces_the_role_and_keeps_other_groups(owner: Client, clerk: User) -> None:
+    others, operator = Group.objects.create(name="Friends"), Group.objects.get(name=Role.OPERATOR)
+    clerk.groups.add(others)
+
+    response = owner.post(form_url(clerk), sent(clerk, role=operator.pk, first_name="Mei Li"))
+
+    assert response.status_code == 302
+    clerk.refresh_from_db()
+    assert set(clerk.groups.all()) == {others, operator}
+    assert (clerk.first_name, clerk.is_staff, clerk.username) == ("Mei Li", True, "clerk")
+
+
+def test_without_a_role_nobody_is_staff(owner: Client, clerk: User) -> None:
+    owner.post(form_url(clerk), sent(clerk, role=""))
+
+    clerk.refresh_from_db()
+    assert not clerk.is_staff
+    assert not clerk.groups.exists()
+
+
+def test_buyer_who_gets_a_role_signs_in_again(owner: Client) -> None:
+    ben, client = User.objects.create(username="ben"), Client()
+    client.force_login(ben)
+
+    owner.post(form_url(ben), sent(ben, role=Group.objects.get(name=Role.CASHIER).pk))
+
+    ben.refresh_from_db()
+    assert ben.is_staff
+    assert "_auth_user_id" not in Client(cookies=client.cookies).session
+
+
+def test_nobody_locks_themselves_out(owner: Client) -> None:
+    me = User.objects.get(username="owner")
+
+    response = owner.post(form_url(me), {"first_name": "", "email": ""})
+
+    assert "You cannot lock yourself out." in response.text
+    assert User.objects.get(username="owner").is_active
+
+
+def test_owner_has_no_role_to_choose(owner: Client) -> None:
+    me = User.objects.get(username="owner")
+
+    assert 'name="role"' not in owner.get(form_url(me)).text
+
+
+# --- Invitations ----------------------------------------------------------------------------------
+
+
+def test_invitation_is_one_page_with_a_translated_role(owner: Client) -> None:
+    page = owner.get(INVITE, headers={"Accept-Language": "zh-hans"}).text
+
+    assert ">收银员</option>" in page
+    assert "发送邀请" in page
+    assert "_addanother" not in page
+
+
+def test_invited_name_becomes_the_accounts(owner: Client) -> None:
+    data = {"name": "Ada", "email": "ada@example.com", "role": Role.CASHIER}
+
+    response = owner.post(INVITE, data, follow=True)
+
+    assert response.redirect_chain == [(STAFF, 302)]
+    assert "The invitation was sent to ada@example.com." in response.text
+    path = str(mail.outbox[0].body).split("http://127.0.0.1:8000")[1].split()[0]
+    client = Client(headers={"Accept": "text/html"})
+    client.force_login(User.objects.create(username="ada"))
+    client.post(path)
+    ada = User.objects.get(username="ada")
+    assert (ada.first_name, ada.is_staff) == ("Ada", True)
+    assert client.get("/admin/")["Location"] == "/staff/redeem/"

@@ -1,0 +1,335 @@
+"""The figures of Today: right, as on the board and in the report, and cheap."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.core.cache import cache
+from django.core.checks import Error
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone, translation
+
+from backoffice.board.snapshot import read_board
+from backoffice.report.figures import EVER_PAID, report_sale
+from backoffice.today import figures as module
+from backoffice.today.figures import Rights, Today, Trade, day_start, read_today, read_trade
+from orders.fulfilment.worker import fulfill_sale
+from orders.lifecycle.transitions import Actor
+from orders.models import (
+    JobStatus,
+    OrderEvent,
+    OrderJob,
+    OrderStatus,
+    Payment,
+    PaymentStatus,
+    Rehearsal,
+)
+from orders.payments.refunds import finish_refunds, refund_order
+from tests.support.inspection import redis_commands
+from tests.support.orders import make_buyer, make_buyers, make_order, make_sale, pending, reserved
+from tests.support.payments import make_payment, make_unpaid_order, pay
+from vouchers.inventory.batch_journal import set_aside
+from vouchers.models import SaleStage, SeckillVoucher
+
+pytestmark = pytest.mark.django_db
+
+ALL = Rights(sales=True, orders=True, payments=True, system=True)
+DAY = 24 * 3600
+
+
+@pytest.fixture(autouse=True)
+def in_english() -> Any:
+    cache.clear()
+    with translation.override("en"):
+        yield
+
+
+def look(rights: Rights = ALL, now: dt.datetime | None = None) -> Today:
+    return read_today(now=now or timezone.now(), rights=rights)
+
+
+def traded() -> Trade:
+    """Return the day's trade, counted anew."""
+    cache.clear()
+    found = read_trade(now=timezone.now())
+    assert found
+    return found
+
+
+# --- The day's trade ------------------------------------------------------------------------------
+
+
+def test_trade_agrees_with_board_and_report() -> None:
+    sales = [make_sale(stock=50), make_sale(stock=50)]
+    orders = [make_unpaid_order(sale) for sale in sales for _ in range(4)]
+    for order in orders[:5]:
+        pay(order)
+    refund_order(order_id=orders[0].pk, by=Actor.staff(make_buyer().pk), now=timezone.now())
+    finish_refunds(now=timezone.now())
+
+    found = traded()
+
+    now = timezone.now()
+    boards = [read_board(sale_id=sale.pk, now=now) for sale in sales]
+    statuses = [board.counts.statuses for board in boards if board.counts]
+    assert found.orders == sum(sum(it.values()) - it[OrderStatus.REFUSED] for it in statuses) == 8
+    reports = [report_sale(sale_id=sale.pk, now=now) for sale in sales]
+    assert found.paid == sum(report.count(*EVER_PAID) for report in reports) == 5
+    assert found.paid_cents == sum(report.cents(*EVER_PAID) for report in reports) == 5 * 8_000
+    assert found.refunded_cents == sum(it.cents(OrderStatus.REFUNDED) for it in reports) == 8_000
+    assert found.refunded == 1
+
+
+def test_trade_counts_from_midnight_in_the_shop() -> None:
+    order = make_unpaid_order(make_sale())
+    midnight = day_start(timezone.now())
+    before = OrderEvent.objects.get(order=order)
+    for seconds, expected in ((-1, 0), (0, 1)):
+        OrderEvent.objects.filter(pk=before.pk).update(at=midnight + dt.timedelta(seconds=seconds))
+        assert traded().orders == expected
+
+
+def test_first_event_of_the_day_is_found_among_older_ones() -> None:
+    order = make_unpaid_order(make_sale())
+    midnight = day_start(timezone.now())
+    OrderEvent.objects.all().delete()
+    days_ago = [midnight - dt.timedelta(hours=hours) for hours in (70, 50, 30, 20, 2)]
+    today = [midnight + dt.timedelta(minutes=minutes) for minutes in range(3)]
+    for at in (*days_ago, *today):
+        OrderEvent.objects.create(order=order, after=OrderStatus.PAID, at=at, actor_kind="buyer")
+
+    first = module._first_event_id(midnight)
+
+    read = OrderEvent.objects.filter(pk__gte=first)
+    assert [it.at for it in read] == today
+    assert traded().paid == 3
+
+
+def test_day_without_events_has_no_trade() -> None:
+    assert traded() == Trade(0, 0, 0, 0, 0)
+
+
+def test_rehearsals_are_no_trade() -> None:
+    make_unpaid_order(make_sale(stage=SaleStage.REHEARSAL))
+
+    assert traded().orders == 0
+
+
+def test_trade_reads_a_range_of_ids() -> None:
+    make_unpaid_order(make_sale(), make_buyers(3))
+    with CaptureQueriesContext(connection) as queries:
+        traded()
+    [counting] = [it["sql"] for it in queries if "SUM(" in it["sql"].upper()]
+
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN {counting}")
+        names = [it[0] for it in cursor.description]
+        rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+    assert {row["key"] for row in rows} == {"PRIMARY"}
+
+
+def test_trade_is_unknown_while_another_viewer_counts() -> None:
+    now = timezone.now()
+    cache.add(f"today:{day_start(now):%Y%m%d}:counting", 1, timeout=30)
+
+    assert read_trade(now=now) is None
+
+
+# --- Sales ----------------------------------------------------------------------------------------
+
+
+def test_running_sale_has_the_figures_of_its_board() -> None:
+    sale = make_sale(stock=100)
+    reserved(sale, make_buyers(3))
+    fulfill_sale(sale_id=sale.pk)
+
+    [shown] = look().running or []
+
+    board = read_board(sale_id=sale.pk, now=timezone.now())
+    assert shown.snapshot
+    assert board.snapshot
+    assert shown.snapshot.remaining == board.snapshot.remaining == 97
+    assert (shown.state, shown.sum) == (board.state, board.sum)
+
+
+def test_drafts_rehearsals_and_ended_sales_do_not_run() -> None:
+    make_sale(stage=SaleStage.DRAFT)
+    make_sale(stage=SaleStage.REHEARSAL)
+    make_sale(begins_in_s=-DAY, ends_in_s=-60)
+
+    found = look()
+
+    assert (found.running, found.next) == ([], None)
+
+
+def test_sales_beyond_the_shown_ones_are_counted() -> None:
+    for _ in range(module.SHOWN_SALES + 2):
+        make_sale()
+
+    found = look()
+
+    assert len(found.running or []) == module.SHOWN_SALES
+    assert found.more_running == 2
+
+
+def test_next_sale_is_the_earliest_and_says_if_it_is_ready() -> None:
+    make_sale(begins_in_s=2 * DAY, ends_in_s=3 * DAY)
+    soon = make_sale(begins_in_s=DAY, ends_in_s=2 * DAY, loaded=False)
+    fields = {"seckill_voucher": soon, "buyers": 8, "stock": 4, "running": None}
+    Rehearsal.objects.create(phase="failed", problem="old", **fields)
+    latest = Rehearsal.objects.create(phase="failed", problem="new", **fields)
+
+    found = look().next
+
+    assert found
+    assert (found.sale, found.is_loaded, found.rehearsal) == (soon, False, latest)
+
+
+def test_loaded_sale_without_rehearsal_is_shown_as_such() -> None:
+    make_sale(begins_in_s=DAY, ends_in_s=2 * DAY)
+
+    found = look().next
+
+    assert found
+    assert (found.is_loaded, found.rehearsal) == (True, None)
+
+
+def test_without_redis_figures_are_unknown(lose_ledger: Callable[[], None]) -> None:
+    make_sale()
+    make_sale(begins_in_s=DAY, ends_in_s=2 * DAY)
+    lose_ledger()
+
+    found = look(Rights(sales=True, orders=True))
+
+    assert not found.ledger_answers
+    [shown] = found.running or []
+    assert (shown.snapshot, shown.pace) == (None, None)
+    assert found.next
+    assert found.next.is_loaded is None
+
+
+# --- What needs attention -------------------------------------------------------------------------
+
+
+def test_quiet_shop_needs_no_attention() -> None:
+    pay(make_unpaid_order(make_sale()))
+
+    assert look(Rights(sales=True, orders=True, payments=True)).worries == module.Worries()
+
+
+def test_set_aside_orders_need_attention() -> None:
+    sale = make_sale()
+    make_order(sale, make_buyer(), status=OrderStatus.REFUSED, reason="failed")
+    make_order(sale, make_buyer(), status=OrderStatus.REFUSED, reason="sold_out")
+
+    assert look().worries.set_aside == 1
+
+
+def test_unwritten_entry_of_a_sale_needs_attention() -> None:
+    sale, fine = make_sale(), make_sale()
+    reserved(sale, [make_buyer()])
+    set_aside(sale_id=sale.pk, entry=pending(sale)[0])
+
+    assert [board.sale for board in look().worries.boards] == [sale]
+    assert fine.pk
+
+
+def test_wrong_balance_needs_attention() -> None:
+    sale = make_sale(stock=10)
+    SeckillVoucher.objects.filter(pk=sale.pk).update(sold=2)
+
+    assert [board.sale for board in look().worries.boards] == [sale]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"problem": "100 cents arrived instead of 8000"}, (1, 0)),
+        ({"silent_since": timezone.now() - dt.timedelta(hours=1)}, (1, 0)),
+        ({"silent_since": timezone.now()}, (0, 0)),
+        ({"status": PaymentStatus.REFUNDING}, (0, 0)),
+        (
+            {
+                "status": PaymentStatus.REFUNDING,
+                "changed_at": timezone.now() - dt.timedelta(hours=1),
+            },
+            (0, 1),
+        ),
+        ({"status": PaymentStatus.REFUNDED, "problem": "late"}, (0, 0)),
+    ],
+)
+def test_payments_with_problems_need_attention(
+    changes: dict[str, Any], expected: tuple[int, int]
+) -> None:
+    payment = make_payment(make_unpaid_order(make_sale()))
+    Payment.objects.filter(pk=payment.pk).update(**changes)
+
+    worries = look().worries
+
+    assert (worries.payments, worries.refunds) == expected
+
+
+def test_refused_mails_need_attention() -> None:
+    order = make_unpaid_order(make_sale())
+    assert look().worries.mails == 0
+    order.events.update(notify_at=timezone.now())
+
+    assert look().worries.mails == 1
+
+
+def test_stuck_job_needs_attention() -> None:
+    job = OrderJob.objects.create(kind=OrderJob.Kind.CANCEL, total=1)
+    assert look().worries.jobs == 0
+    OrderJob.objects.update(changed_at=timezone.now() - dt.timedelta(hours=1))
+    assert look().worries.jobs == 1
+    OrderJob.objects.filter(pk=job.pk).update(status=JobStatus.DONE)
+    assert look().worries.jobs == 0
+
+
+def test_failed_check_and_silent_part_need_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "current_parts", lambda: {"redis": True, "broker": False})
+    monkeypatch.setattr(module, "current_errors", lambda parts: [Error("No space is left.")])
+
+    worries = look().worries
+
+    assert (worries.parts, worries.checks) == (["broker"], ["No space is left."])
+
+
+# --- Rights and costs -----------------------------------------------------------------------------
+
+
+def test_viewer_without_rights_reads_nothing() -> None:
+    make_sale()
+    with CaptureQueriesContext(connection) as queries:
+        found = look(Rights())
+    assert (found.running, found.next, found.trade) == (None, None, None)
+    assert len(queries) == 0
+
+
+QUERIES = 9
+"""The running sales, the next one, its rehearsal, the trade, and five counts of problems."""
+
+
+@pytest.mark.parametrize("orders", [1, 20])
+@pytest.mark.parametrize("running", [1, 4])
+def test_queries_depend_on_running_sales_alone(
+    running: int, orders: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "current_parts", dict)
+    monkeypatch.setattr(module, "current_errors", lambda parts: [])
+    for _ in range(running):
+        make_unpaid_order(make_sale(stock=50), make_buyers(orders))
+    make_sale(begins_in_s=DAY, ends_in_s=2 * DAY)
+    look()  # the cache knows the start of the day from now on
+    cache.delete(f"today:{day_start(timezone.now()):%Y%m%d}")
+
+    with CaptureQueriesContext(connection) as queries, redis_commands() as commands:
+        look()
+
+    assert len(queries) == QUERIES + running
+    assert len(commands) <= 6 + 2 * running
