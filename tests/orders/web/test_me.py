@@ -113,7 +113,7 @@ def test_staff_is_told_where_they_work_without_sql(
     with django_assert_num_queries(0):
         answer = me(cookie)
 
-    assert answer.json().get("staff_desk") == desk
+    assert answer.json.get("staff_desk") == desk
     assert_same("/me/", {"HTTP_COOKIE": cookie})
 
 
