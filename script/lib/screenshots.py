@@ -100,6 +100,16 @@ SHOTS = {
     "purchase-dark": Shot("ben", sale("soon"), scheme="dark"),
     "room": Shot("ben", room, wait_for="#room[data-turn=waiting]"),
     "receipt": Shot("ann", lambda window: window.receipts["paid"], wait_for="#code"),
+    "today": Shot("boss", lambda window: "/admin/", tall(1_000), wait_for=".sale-card"),
+    "today-dark": Shot("boss", lambda window: "/admin/", tall(1_000), "dark", ".sale-card"),
+    "today-phone": Shot("operator", lambda window: "/admin/", wait_for=".sale-card"),
+    "orders": Shot(
+        "operator", lambda window: "/admin/orders/voucherorder/", tall(860), wait_for="#result_list"
+    ),
+    "orders-phone": Shot(
+        "operator", lambda window: "/admin/orders/voucherorder/", wait_for="#result_list"
+    ),
+    "staff": Shot("boss", lambda window: "/admin/staff/", tall(700), wait_for="#result_list"),
     "admin-sale": Shot("operator", admin_page("soon", "change"), tall(860), wait_for="#content"),
     "board": Shot(
         "operator", admin_page("open", "board"), tall(1_080), "light", "canvas", run_and_sell

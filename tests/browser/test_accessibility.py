@@ -99,6 +99,38 @@ STAFFS_PAGES: dict[str, tuple[str, Where]] = {
     "redeem-unknown": ("clerk", at("/staff/redeem/#code=0000")),
     "admin-login": ("", at("/admin/login/")),
     "admin": ("boss", at("/admin/")),
+    "today-operator": ("operator", at("/admin/")),
+    "today-clerk": ("clerk", at("/admin/")),
+    "today-reader": ("reader", at("/admin/")),
+    "admin-system": ("operator", at("/admin/system/")),
+    "admin-staff": ("boss", at("/admin/staff/")),
+    "admin-staff-member": (
+        "boss",
+        lambda window: f"/admin/auth/user/{window.people['clerk'].pk}/change/",
+    ),
+    "admin-staff-advanced": (
+        "boss",
+        lambda window: f"/admin/auth/user/{window.people['clerk'].pk}/change/?advanced=1",
+    ),
+    "admin-invite": ("boss", at("/admin/accounts/invitation/add/")),
+    "admin-voucher": (
+        "boss",
+        lambda window: f"/admin/vouchers/voucher/{window.sales['open'].voucher_id}/change/",
+    ),
+    "admin-new-voucher": ("boss", at("/admin/vouchers/voucher/add/")),
+    "admin-delete": (
+        "boss",
+        lambda window: f"/admin/vouchers/voucher/{window.sales['draft'].voucher_id}/delete/",
+    ),
+    "admin-history": ("operator", admin_page("open", "history")),
+    "admin-rehearsals": ("operator", at("/admin/orders/rehearsal/")),
+    "admin-jobs": ("operator", at("/admin/orders/orderjob/")),
+    "admin-codes": ("boss", at("/admin/orders/invitationcode/")),
+    "admin-accounts": ("boss", at("/admin/auth/user/")),
+    "admin-groups": ("boss", at("/admin/auth/group/")),
+    "admin-invitations": ("boss", at("/admin/accounts/invitation/")),
+    "admin-all-orders": ("operator", at("/admin/orders/voucherorder/")),
+    "admin-all-payments": ("reader", at("/admin/orders/payment/")),
     "admin-sales": ("boss", at("/admin/vouchers/seckillvoucher/")),
     "admin-new-sale": ("boss", at("/admin/vouchers/seckillvoucher/add/")),
     "admin-sale": ("operator", admin_page("open")),
@@ -219,7 +251,10 @@ def in_tiers(names: Iterable[str], *, default: Container[str]) -> list[Any]:
     return [it if it in default else pytest.param(it, marks=pytest.mark.faults) for it in names]
 
 
-ONE_OF_EACH_KIND = {"list", "open", "sold-out", "waiting", "admin-new-sale", "board"}
+ONE_OF_EACH_KIND = {
+    *("list", "open", "sold-out", "waiting"),
+    *("admin", "admin-new-sale", "admin-all-orders", "admin-staff-member", "board"),
+}
 """The pages of the default tier; the slow tier checks every page."""
 
 
