@@ -95,7 +95,7 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
     # The help text of this field is for developers.
     form = forms.modelform_factory(VoucherOrder, fields=(), help_texts={"user": ""})
     list_display = (
-        "id", "user", "voucher", "state", "due", "price", "accepted",
+        "number", "user", "voucher", "state", "due", "price", "accepted",
     )  # fmt: skip
     list_filter = ("status", "reason", ("seckill_voucher", admin.RelatedOnlyFieldListFilter))
     list_select_related = ("user", "seckill_voucher__voucher")
@@ -125,6 +125,10 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
             own.append(url(f"<id:order_id>/{kind}/", self.end_one, kind, kind=kind))
             own.append(url(f"{kind}/", self.end_many, f"{kind}_many", kind=kind))
         return [*own, *super().get_urls()]
+
+    @admin.display(description=_("order"), ordering="id")
+    def number(self, order: VoucherOrder) -> str:
+        return str(order.pk)
 
     @admin.display(description=_("seckill voucher"), ordering="seckill_voucher")
     def voucher(self, order: VoucherOrder) -> str:

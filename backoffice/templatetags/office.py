@@ -4,10 +4,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django import template
+from django.db.models.options import Options
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst
 
+from backoffice.navigation import entry_of_model
 from seckill_site.web.admin_lists import moment
 
 register = template.Library()
@@ -27,3 +29,11 @@ def _labelled(cell: str, header: Mapping[str, Any]) -> SafeString:
 
 
 register.filter(moment)
+
+
+@register.filter
+def list_title(opts: Options[Any]) -> str:
+    """Return the name of a list: that of its job, if it is where the job starts."""
+    entry = entry_of_model(opts.app_label, str(opts.model_name))
+    is_start = entry.page.endswith(f":{opts.app_label}_{opts.model_name}_changelist")
+    return str(entry.label) if is_start else capfirst(str(opts.verbose_name_plural))

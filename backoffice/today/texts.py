@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 from backoffice.board.actions import offered
 from backoffice.board.snapshot import Board, Pace
 from backoffice.board.texts import alert_of, rate_text, state_of, sum_verdict
-from backoffice.rehearsal.texts import outcome
+from backoffice.rehearsal.texts import headline
 from backoffice.today.figures import MOST, Next, Today, Trade, Worries
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.formatting import NO_VALUE, grouped, money
@@ -126,7 +126,7 @@ def _sale_card(board: Board, *, may_run: bool) -> SaleCard:
         accepted=rate_text(board.pace.accepted_now if board.pace else None),
         requests=rate_text(board.pace.requests_now if board.pace else None),
         spark=_spark(board.pace) if board.pace else None,
-        alert=alert_of(board)["text"],
+        alert=alert_of(board)["text"] if board.ledger_answers else "",
         ends_at_ms=epoch_ms(sale.ends_at),
     )
 
@@ -185,9 +185,11 @@ def _rehearsed(found: Next, *, may_rehearse: bool) -> tuple[str, str, str]:
         url = reverse("admin:sale-rehearse", args=[found.sale.pk]) if may_rehearse else ""
         return "warn", gettext("Not rehearsed"), url
     url = reverse("admin:orders_rehearsal_change", args=[rehearsal.pk]) if may_rehearse else ""
-    is_good = not rehearsal.running and not rehearsal.problem
-    text = gettext("Rehearsed: %(outcome)s") % {"outcome": outcome(rehearsal)}
-    return "good" if is_good else "warn", text, url
+    if rehearsal.running:
+        return "warn", gettext("The rehearsal is running"), url
+    verdict, outcome = headline(rehearsal)
+    text = gettext("Rehearsal: %(verdict)s") % {"verdict": verdict}
+    return "good" if outcome == "right" else "warn", text, url
 
 
 def figures(trade: Trade | None, *, may_see_payments: bool) -> list[Figure]:
