@@ -1,5 +1,7 @@
 """Tags and filters of the back office's templates."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 from typing import Any
 
