@@ -16,7 +16,7 @@ from django.forms import ModelChoiceField, ModelForm, ModelMultipleChoiceField
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
-from django.utils.translation import gettext
+from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from accounts.invitations import VALID_FOR, open_invitations, send_invitation
@@ -68,7 +68,11 @@ class StaffForm(ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = User
         fields = ("username", "first_name", "email", "is_active")
-        labels = {"username": _("Sign-in name"), "first_name": _("Name"), "email": _("E-mail")}
+        labels = {
+            "username": _("Sign-in name"),
+            "first_name": pgettext_lazy("person", "Name"),
+            "email": _("E-mail"),
+        }
         help_texts = {
             "username": "",
             "first_name": _("As colleagues know them."),
@@ -143,6 +147,14 @@ class AccountAdmin(CheckedList, UserAdmin):  # type: ignore[type-arg]
         fields = super().get_readonly_fields(request, obj)
         is_plain = obj is not None and not _is_advanced(request)
         return (*fields, "username") if is_plain and "username" not in fields else fields
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        """Offer no empty form beside that of a member of staff: they are invited."""
+        if not _is_advanced(request) and not kwargs.get("add"):
+            context["show_save_and_add_another"] = False
+        return super().render_change_form(request, context, *args, **kwargs)
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         super().save_related(request, form, formsets, change)

@@ -125,7 +125,7 @@ def _sale_card(board: Board, *, may_run: bool) -> SaleCard:
         sold=grouped(sale.sold),
         accepted=rate_text(board.pace.accepted_now if board.pace else None),
         requests=rate_text(board.pace.requests_now if board.pace else None),
-        spark=_spark(board.pace) if board.pace else None,
+        spark=_spark(board.pace) if board.pace and any(board.pace.requests) else None,
         alert=alert_of(board)["text"] if board.ledger_answers else "",
         ends_at_ms=epoch_ms(sale.ends_at),
     )
@@ -188,7 +188,7 @@ def _rehearsed(found: Next, *, may_rehearse: bool) -> tuple[str, str, str]:
     if rehearsal.running:
         return "warn", gettext("The rehearsal is running"), url
     verdict, outcome = headline(rehearsal)
-    text = gettext("Rehearsal: %(verdict)s") % {"verdict": verdict}
+    text = gettext("Rehearsed. %(verdict)s") % {"verdict": verdict}
     return "good" if outcome == "right" else "warn", text, url
 
 

@@ -23,6 +23,8 @@ _UNFIT = (ValueError, OverflowError, DataError, ProgrammingError)
 class CheckedList(ModelAdmin):  # type: ignore[type-arg]
     """An admin whose list checks what a URL or a form may contain."""
 
+    list_per_page = 50
+
     def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
         """Return the list; the admin shows it without the query if that cannot be answered."""
         try:

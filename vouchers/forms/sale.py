@@ -76,11 +76,13 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
     pay_within_s = MinutesField(
         label=_("Minutes to pay"),
         seconds=PAY_WITHIN_S,
+        initial=15 * 60,
         help_text=_("Orders that are not paid within this time expire."),
     )
     draw_wait_s = MinutesField(
         label=_("Waiting list after the draw, in minutes"),
         seconds=(0, MAX_DRAW_WAIT_S),
+        initial=0,
         required=False,
         help_text=_(
             "How long after the end of a draw returned vouchers go to those who did not win, in "

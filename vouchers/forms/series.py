@@ -60,6 +60,7 @@ class SeriesForm(forms.ModelForm):  # type: ignore[type-arg]
     pay_within_s = MinutesField(
         label=_("Minutes to pay"),
         seconds=PAY_WITHIN_S,
+        initial=15 * 60,
         help_text=_("Orders that are not paid within this time expire."),
     )
 

@@ -34,25 +34,26 @@ def make_keeper(name: str) -> User:
 
 def test_group_names_are_translated(owner: Client) -> None:
     keeper, other = make_keeper("ann"), Group.objects.create(name="Friends")
-    page = owner.get(f"{USERS}{keeper.pk}/change/").text
+    page = owner.get(f"{USERS}{keeper.pk}/change/?advanced=1").text
     assert ">Gardien</option>" in page
     assert f'<option value="{other.pk}">Friends</option>' in page
-    assert '<td class="field-roles">Gardien</td>' in owner.get(USERS).text
+    assert 'class="field-roles">Gardien</td>' in owner.get(USERS).text
     assert ">Gardien</a>" in owner.get(GROUPS).text
 
 
 def test_account_without_group_has_no_role(owner: Client) -> None:
     User.objects.create(username="ben", password="!")
-    assert owner.get(USERS, {"q": "ben"}).text.count('<td class="field-roles">–</td>') == 1
+    assert owner.get(USERS, {"q": "ben"}).text.count('class="field-roles">–</td>') == 1
 
 
 def test_user_page_assigns_a_group(owner: Client) -> None:
     user, group = User.objects.create(username="ben", password="!"), make_keeper("ann").groups.get()
-    form = owner.get(f"{USERS}{user.pk}/change/").context["adminform"].form
+    url = f"{USERS}{user.pk}/change/?advanced=1"
+    form = owner.get(url).context["adminform"].form
     joined = form.initial["date_joined"]
     data = {"username": "ben", "groups": [group.pk], "is_staff": "on", "is_active": "on"}
     data |= {"date_joined_0": f"{joined:%Y-%m-%d}", "date_joined_1": f"{joined:%H:%M:%S}"}
-    assert owner.post(f"{USERS}{user.pk}/change/", data).status_code == 302
+    assert owner.post(url, data).status_code == 302
     assert list(user.groups.all()) == [group]
 
 

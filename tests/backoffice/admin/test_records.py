@@ -71,8 +71,8 @@ def test_lock_name_is_escaped(boss: Client, redis_client: Redis) -> None:
     assert "lock:<script>" not in page
 
 
-def test_admin_index_only_links_to_the_lock_list(boss: Client, redis_client: Redis) -> None:
-    for index in ("/admin/", "/admin/locks/"):
+def test_system_only_links_to_the_lock_list(boss: Client, redis_client: Redis) -> None:
+    for index in ("/admin/system/", "/admin/locks/"):
         page = boss.get(index).text
         assert f'href="{LIST}"' in page
         assert f"{LIST}add/" not in page

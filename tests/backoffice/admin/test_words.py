@@ -39,8 +39,8 @@ def test_catalogue_of_the_shop_comes_before_djangos() -> None:
 @pytest.mark.parametrize(
     ("url", "reads", "not_"),
     [
-        ("/admin/vouchers/voucher/", "优惠券列表", "来修改"),
-        ("/admin/vouchers/seckillvoucher/", "执行", "来修改"),
+        ("/admin/vouchers/voucher/", "优惠券", "来修改"),
+        ("/admin/vouchers/seckillvoucher/", "暂无内容", "来修改"),
         ("/admin/vouchers/voucher/add/", "新增优惠券", "增加 优惠券"),
         ("/admin/auth/group/", "批量操作", "选中了"),
     ],
