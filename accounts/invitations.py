@@ -10,7 +10,8 @@ from django.contrib.auth.models import User
 from django.core import signing
 from django.core.mail import EmailMessage
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
+from django.db.models.functions import Lower
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.translation import gettext
@@ -57,6 +58,13 @@ def _mail_link(invitation: Invitation) -> None:
     send_mail(invitation.email, render)
 
 
+def invitations_of(user: User) -> QuerySet[Invitation]:
+    """Return the invitations that an account accepted, or that were sent to its addresses."""
+    emails = EmailAddress.objects.filter(user=user, verified=True).values_list("email", flat=True)
+    of_user = Q(accepted_by=user) | Q(lower_email__in=list(emails))
+    return Invitation.objects.annotate(lower_email=Lower("email")).filter(of_user)
+
+
 def open_invitations() -> QuerySet[Invitation]:
     """Return the invitations that can still be accepted, the latest first."""
     since = database_now() - VALID_FOR
@@ -72,7 +80,7 @@ def find_invitation(token: str) -> Invitation:
     try:
         pk = signing.loads(token, salt=_SALT)
     except signing.BadSignature as error:
-        raise InvitationOver from error
+        raise InvitationInvalid from error
     invitation = open_invitations().filter(pk=pk).first()
     if invitation is None:
         raise InvitationInvalid

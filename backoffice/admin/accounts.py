@@ -11,6 +11,7 @@ from django.contrib import admin, messages
 from django.contrib.auth.admin import GroupAdmin, UserAdmin
 from django.contrib.auth.models import Group, User
 from django.core.exceptions import PermissionDenied
+from django.db import transaction
 from django.db.models import QuerySet
 from django.forms import ModelChoiceField, ModelForm, ModelMultipleChoiceField
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -20,7 +21,6 @@ from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from accounts.invitations import VALID_FOR, open_invitations, send_invitation
-from accounts.mails import MailNotSent
 from accounts.models import Invitation
 from accounts.sessions import end_all_sessions
 from backoffice.admin.pages import timestamp_column
@@ -240,25 +240,26 @@ class InvitationAdmin(CheckedList):
 
     def save_model(self, request: Any, obj: Invitation, form: Any, change: bool) -> None:
         """Save the invitation and send it."""
-        request.mail_was_sent = True  # type: ignore[attr-defined]
-        try:
-            send_invitation(obj, invited_by=request.user)
-        except MailNotSent:
-            request.mail_was_sent = False  # type: ignore[attr-defined]
+        mailed: list[bool] = []
+
+        def say_failure() -> None:
+            mailed.append(False)
+            text = gettext("The mail could not be sent. Delete the invitation and try again.")
+            self.message_user(request, text, messages.ERROR)
+
+        def say_success() -> None:
+            if not mailed:
+                text = gettext("The invitation was sent to %(email)s.") % {"email": obj.email}
+                self.message_user(request, text, messages.SUCCESS)
+
+        send_invitation(obj, invited_by=request.user, on_failure=say_failure)
+        transaction.on_commit(say_success)  # after the mail
 
     def response_add(
         self, request: HttpRequest, obj: Invitation, post_url_continue: str | None = None
     ) -> HttpResponse:
-        """Say whether the mail was sent, and go back to the staff."""
-        if getattr(request, "mail_was_sent", False):
-            text = gettext("The invitation was sent to %(email)s.") % {"email": obj.email}
-            self.message_user(request, text, messages.SUCCESS)
-        else:
-            text = gettext("The mail could not be sent. Delete the invitation and try again.")
-            self.message_user(request, text, messages.ERROR)
+        """Go back to the staff; the mail's outcome is told once it is known."""
         return HttpResponseRedirect(reverse("admin:staff"))
-
-        send_invitation(obj, invited_by=request.user, on_failure=say_failure)
 
     @admin.display(description=_("role"))
     def role_name(self, invitation: Invitation) -> str:

@@ -85,7 +85,7 @@ def data_of(user: User) -> dict[str, Any]:
             RuleRefusal.objects.filter(user=user).values("seckill_voucher_id", "rule")
         ),
         "staff_invitations": list(
-            invitations_of(user).values("email", "role__name", "invited_at", "accepted_at")
+            invitations_of(user).values("name", "email", "role__name", "invited_at", "accepted_at")
         ),
         "waiting_rooms": list(
             RoomVisit.objects.filter(user=user).values(

@@ -163,6 +163,7 @@ def test_invitation_is_one_page_with_a_translated_role(owner: Client) -> None:
     assert "_addanother" not in page
 
 
+@pytest.mark.django_db(transaction=True)  # the mail is sent after the commit
 def test_invited_name_becomes_the_accounts(owner: Client) -> None:
     data = {"name": "Ada", "email": "ada@example.com", "role": Role.CASHIER}
 
