@@ -141,6 +141,17 @@ class SeckillVoucherAdmin(SaleColumns, CheckedList):
         actions.pop("delete_selected", None)
         return actions
 
+    def add_view(
+        self,
+        request: HttpRequest,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """Show the form of a new sale; a copy has a title of its own."""
+        context = {"title": gettext("New sale"), **(extra_context or {})}
+        answer: HttpResponse = super().add_view(request, form_url, context)
+        return answer
+
     def view_on_site(self, obj: SeckillVoucher) -> str:
         page = "purchase-form" if obj.stage == SaleStage.DRAFT else "purchase"
         return reverse(page, args=[obj.pk])
