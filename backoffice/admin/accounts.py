@@ -120,6 +120,7 @@ class AccountAdmin(CheckedList, UserAdmin):  # type: ignore[type-arg]
 
     list_display = ("username", "email", "roles", "active", "last_seen")
     list_filter = ("is_staff", "is_superuser", "is_active")
+    filter_horizontal = ()  # Django's widget is not accessible; this is the browser's own
     last_seen = timestamp_column("last_login", _("last sign-in"))
 
     @admin.display(description=_("account"), ordering="is_active")
@@ -197,6 +198,7 @@ class RoleAdmin(CheckedList, GroupAdmin):
     """Groups, with their translated names."""
 
     list_display = ("called",)
+    filter_horizontal = ()
 
     @admin.display(description=_("group"), ordering="name")
     def called(self, group: Group) -> str:
