@@ -74,7 +74,7 @@ ENTRIES = (
         "customers",
         _("Customers"),
         "admin:customers",
-        _has_any("orders.view_voucherorder"),
+        _has_any("orders.see_customers"),
         pages=("customer",),
     ),
     Entry(
