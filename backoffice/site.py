@@ -35,14 +35,13 @@ class BackOffice(AdminSite):
         """Add a page at a route below ``/admin/``."""
         self._pages.append((route, view, name))
 
-    def get_urls(self) -> list[URLPattern | URLResolver]:  # type: ignore[override]
-        own = [
-            path(route, self.admin_view(view), name=name)  # type: ignore[type-var]
-            for route, view, name in self._pages
-        ]
+    def get_urls(self) -> list[URLPattern | URLResolver]:
+        own = [path(route, self.admin_view(view), name=name) for route, view, name in self._pages]
         return [*own, *super().get_urls()]
 
-    def index(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+    def index(  # type: ignore[override]
+        self, request: HttpRequest, extra_context: Any = None
+    ) -> HttpResponse:
         """Show the home page; whoever may only redeem goes there."""
         if request.user.is_authenticated:
             remember_desk(request, request.user)

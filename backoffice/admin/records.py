@@ -31,7 +31,7 @@ from seckill_site.ledger_connection import ledger_connection
 
 REFUSALS_PER_PAGE = 100
 
-PAYMENT_TONES = {
+PAYMENT_TONES: dict[str, str] = {
     PaymentStatus.PAID: "good",
     PaymentStatus.REFUNDING: "warn",
     PaymentStatus.REFUNDED: "",

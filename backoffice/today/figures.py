@@ -205,12 +205,14 @@ def _first_event_id(midnight: dt.datetime) -> int:
 
 
 def _worries(boards: list[Board], *, now: dt.datetime, rights: Rights) -> Worries:
-    return Worries(
-        boards=[it for it in boards if has_problem(it)],
-        **(_order_worries(now) if rights.orders else {}),
-        **(_payment_worries(now) if rights.payments else {}),
-        **(_system_worries(now) if rights.system else {}),
-    )
+    found: dict[str, Any] = {"boards": [it for it in boards if has_problem(it)]}
+    if rights.orders:
+        found |= _order_worries(now)
+    if rights.payments:
+        found |= _payment_worries(now)
+    if rights.system:
+        found |= _system_worries(now)
+    return Worries(**found)
 
 
 def has_problem(board: Board) -> bool:

@@ -199,9 +199,12 @@ def figures(trade: Trade | None, *, may_see_payments: bool) -> list[Figure]:
     paid_url = payments_url if may_see_payments else orders_url
     if trade is None:
         unknown = gettext("unknown at the moment")
-        words = ((gettext("Orders"), orders_url), (gettext("Revenue"), paid_url))
-        words = (*words, (gettext("Refunds"), f"{orders_url}?status__exact=refunded"))
-        return [Figure(name, NO_VALUE, unknown, url) for name, url in words]
+        words = {
+            gettext("Orders"): orders_url,
+            gettext("Revenue"): paid_url,
+            gettext("Refunds"): f"{orders_url}?status__exact=refunded",
+        }
+        return [Figure(name, NO_VALUE, unknown, url) for name, url in words.items()]
     paid = ngettext("%(count)s payment", "%(count)s payments", trade.paid)
     refunded = ngettext("%(count)s refund", "%(count)s refunds", trade.refunded)
     return [

@@ -10,6 +10,7 @@ from django.core.cache import cache
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
+from redis import Redis
 
 from orders.models import OrderStatus
 from orders.roles import Role, make_roles
@@ -63,7 +64,7 @@ def test_paused_sale_can_be_resumed() -> None:
     assert reverse("admin:sale-board-pause", args=[sale.pk]) not in page
 
 
-def test_rate_is_drawn_as_a_small_chart(redis_databases: list) -> None:  # type: ignore[type-arg]
+def test_rate_is_drawn_as_a_small_chart(redis_databases: list[Redis]) -> None:
     sale = make_sale()
     second = int(timezone.now().timestamp()) - 5
     redis_databases[0].hset(LedgerKeys(sale.pk).tally, f"{second}:accepted", 40)
