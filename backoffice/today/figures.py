@@ -255,8 +255,18 @@ def _system_worries(now: dt.datetime) -> dict[str, Any]:
     return {
         "jobs": _count(running.filter(changed_at__lt=now - SLOW_AFTER)),
         "parts": [name for name, answers in parts.items() if not answers],
-        "checks": [error.msg for error in current_errors(parts)],
+        "checks": _checks(parts, now),
     }
+
+
+def _checks(parts: dict[str, bool], now: dt.datetime) -> list[str]:
+    """Return what the start-up checks find; they take a second, so the cache keeps it."""
+    found = kept_counts(
+        "today:checks",
+        lambda: {"found": [error.msg for error in current_errors(parts)]},
+        now=now,
+    )
+    return list(found["found"]) if found else []
 
 
 def _count(rows: QuerySet[Any]) -> int:
