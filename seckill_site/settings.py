@@ -131,6 +131,9 @@ SECKILL_SIGN_INS_PER_ADDRESS = env.int("SECKILL_SIGN_INS_PER_ADDRESS", default=1
 SECKILL_RESETS_PER_ADDRESS = env.int("SECKILL_RESETS_PER_ADDRESS", default=20)
 """The most attempts of an address to reset a password in an hour."""
 
+SECKILL_SHOP_NAME = env.str("SECKILL_SHOP_NAME", default="秒杀")
+"""The name of the shop, and of the merchant of vouchers that name none."""
+
 SECKILL_SHOP_TIME_ZONE = env.str("SECKILL_SHOP_TIME_ZONE", default="Asia/Shanghai")
 """The time zone in which pages and the admin show times; they are stored in UTC."""
 

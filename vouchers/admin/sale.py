@@ -61,8 +61,8 @@ class SeckillVoucherAdmin(SaleColumns, CheckedList):
     list_display = (
         "title", "state", "total", "sold_units", "left", "pending", "begins", "ends", "limit",
     )  # fmt: skip
-    list_filter = (StateFilter, WhenFilter)
-    list_select_related = ("voucher",)
+    list_filter = (StateFilter, WhenFilter, "voucher__merchant")
+    list_select_related = ("voucher__merchant",)
     search_fields = ("=id", "voucher__title")
     readonly_fields = ("state", "sold_units", "left", "pending", "picture_now")
     actions = (publish, copy, load_into_redis)
@@ -87,7 +87,10 @@ class SeckillVoucherAdmin(SaleColumns, CheckedList):
         return super().get_queryset(request).exclude(stage=SaleStage.REHEARSAL)
 
     def get_fieldsets(self, request: HttpRequest, obj: SeckillVoucher | None = None) -> Any:
-        voucher: list[Any] = ["title", "rules", ("price", "face_value")]
+        voucher: list[Any] = [
+            "title", "title_en", "rules", "rules_en", ("price", "face_value"),
+            "merchant", ("valid_where", "valid_until"),
+        ]  # fmt: skip
         limits, stage = ("limit", "per_address"), ("stage", "paused")
         sale: list[Any] = ["stock", ("begins_at", "ends_at"), limits, stage]
         after = (_("After the purchase"), {"fields": ["pay_within_s", "rebuy", "refundable"]})
