@@ -206,7 +206,7 @@ def _due(now: dt.datetime) -> list[Notice]:
 def _asked(sale_id: int, kind: Notice.Kind, now: dt.datetime) -> QuerySet[Notice]:
     notices = Notice.objects.filter(seckill_voucher=sale_id, kind=kind, live=True)
     notices = notices.filter(Q(notify_at=None) | Q(notify_at__lte=now))
-    return notices.select_related("user", "seckill_voucher__voucher").order_by("pk")
+    return notices.select_related("user", "seckill_voucher__voucher__merchant").order_by("pk")
 
 
 def _sales_with_requests(kind: Notice.Kind, now: dt.datetime) -> QuerySet[SeckillVoucher]:

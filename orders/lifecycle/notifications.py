@@ -59,7 +59,7 @@ def _skip_buyers_without_address(now: dt.datetime) -> None:
 def _events_due(now: dt.datetime) -> list[OrderEvent]:
     due = Q(notify_at=None) | Q(notify_at__lte=now)
     events = OrderEvent.objects.filter(due, notified_at=None).order_by("pk")
-    events = events.select_related("order__user", "order__seckill_voucher__voucher")
+    events = events.select_related("order__user", "order__seckill_voucher__voucher__merchant")
     return list(events[:MAILS_AT_ONCE])
 
 

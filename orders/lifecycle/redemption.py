@@ -64,7 +64,7 @@ def find_by_code(*, code: str) -> Redeemable:
     :raises NoSuchCode: no voucher has this code.
     """
     stored = read_code(code)
-    orders = VoucherOrder.objects.select_related("seckill_voucher__voucher", "user")
+    orders = VoucherOrder.objects.select_related("seckill_voucher__voucher__merchant", "user")
     order = orders.filter(code=stored).first() if len(stored) == CODE_LENGTH else None
     if order is None:
         raise NoSuchCode("no order has this code")

@@ -21,6 +21,7 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_safe
 
 from seckill_site.clocks.database import database_now
+from seckill_site.face.site_face import shop_name
 from seckill_site.web.admin_lists import CheckedList
 from vouchers.admin.sale_list import (
     SaleChangeList,
@@ -49,8 +50,7 @@ from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import RUN_PERMISSION, SaleStage, SeckillVoucher
 
-admin.site.site_header = _("Seckill")
-admin.site.site_title = _("Seckill")
+admin.site.site_header = admin.site.site_title = shop_name
 admin.site.index_title = _("Sales and orders")
 
 

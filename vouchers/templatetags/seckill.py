@@ -29,6 +29,7 @@ from vouchers.templatetags.buyer_texts import (
     PAGES,
     STOCK,
     STOCK_UNKNOWN,
+    TERMS,
     VISITOR_STATES,
     WHY,
 )
@@ -173,6 +174,31 @@ def audience_words(sale: SeckillVoucher) -> list[str]:
     }
     number = grouped(sale.account_age_h)
     return [str(AUDIENCE[it]).format(number=number) for it, applies in rules.items() if applies]
+
+
+@register.simple_tag
+def voucher_terms(sale: SeckillVoucher) -> list[str]:
+    """Return where a voucher is valid and until when, and whether it can be returned."""
+    voucher, until = sale.voucher, sale.voucher.valid_until
+    terms = [str(TERMS["at"]).format(place=voucher.place)] if voucher.place else []
+    if until:
+        day = date_format(until, pgettext("date format", "j M Y"))
+        terms.append(str(TERMS["until"]).format(day=day))
+    else:
+        terms.append(str(TERMS["no_end"]))
+    return [*terms, str(TERMS["refundable" if sale.refundable else "not_refundable"])]
+
+
+@register.simple_tag
+def about_sale(sale: SeckillVoucher) -> str:
+    """Return a sale in one sentence, for pages of others that link to it."""
+    voucher = sale.voucher
+    return str(TERMS["about"]).format(
+        price=short_money(voucher.price_cents),
+        face_value=short_money(voucher.face_value_cents),
+        start=date_and_time(sale.begins_at),
+        zone=utc_offset(sale.begins_at),
+    )
 
 
 @register.simple_tag
