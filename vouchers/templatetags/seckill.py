@@ -176,14 +176,20 @@ def audience_words(sale: SeckillVoucher) -> list[str]:
     return [str(AUDIENCE[it]).format(number=number) for it, applies in rules.items() if applies]
 
 
+@register.filter
+def day(value: dt.date) -> str:
+    """Return a day as the page's language writes it, with its year."""
+    # The letters are those of Django's date filter.
+    return date_format(value, pgettext("date format", "j M Y"))
+
+
 @register.simple_tag
 def voucher_terms(sale: SeckillVoucher) -> list[str]:
     """Return where a voucher is valid and until when, and whether it can be returned."""
     voucher, until = sale.voucher, sale.voucher.valid_until
     terms = [str(TERMS["at"]).format(place=voucher.place)] if voucher.place else []
     if until:
-        day = date_format(until, pgettext("date format", "j M Y"))
-        terms.append(str(TERMS["until"]).format(day=day))
+        terms.append(str(TERMS["until"]).format(day=day(until)))
     else:
         terms.append(str(TERMS["no_end"]))
     return [*terms, str(TERMS["refundable" if sale.refundable else "not_refundable"])]
