@@ -13,8 +13,8 @@ STOCK_UNKNOWN = _("{total} units in total")
 DAYS = _("{days} d {clock}")
 
 TERMS = {
-    "at": _("Valid at {place}"),
-    "until": _("until {day}"),
+    "at": _("at {place}"),
+    "until": _("valid until {day}"),
     "no_end": _("no expiry date"),
     "refundable": _("refundable until used"),
     "not_refundable": _("not refundable"),

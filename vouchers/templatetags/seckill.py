@@ -11,6 +11,7 @@ from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.text import capfirst
 from django.utils.translation import pgettext
 
 from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
@@ -192,19 +193,21 @@ def voucher_terms(sale: SeckillVoucher) -> list[str]:
         terms.append(str(TERMS["until"]).format(day=day(until)))
     else:
         terms.append(str(TERMS["no_end"]))
-    return [*terms, str(TERMS["refundable" if sale.refundable else "not_refundable"])]
+    terms.append(str(TERMS["refundable" if sale.refundable else "not_refundable"]))
+    return [capfirst(terms[0]), *terms[1:]]
 
 
 @register.simple_tag
 def about_sale(sale: SeckillVoucher) -> str:
     """Return a sale in one sentence, for pages of others that link to it."""
     voucher = sale.voucher
-    return str(TERMS["about"]).format(
+    about = str(TERMS["about"]).format(
         price=short_money(voucher.price_cents),
         face_value=short_money(voucher.face_value_cents),
         start=date_and_time(sale.begins_at),
         zone=utc_offset(sale.begins_at),
     )
+    return f"{voucher.merchant} · {about}" if voucher.merchant else about
 
 
 @register.simple_tag
