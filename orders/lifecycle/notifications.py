@@ -106,7 +106,7 @@ def _message(event: OrderEvent, to: Contact) -> Message:
             "url": absolute_url(reverse("receipt", args=[order.seckill_voucher_id, order.pk])),
         }
         subject = gettext("%(voucher)s: %(status)s") % {
-            "voucher": order.seckill_voucher.voucher,
+            "voucher": order.seckill_voucher.voucher.local_title,
             "status": OrderStatus(event.after).label,
         }
         return Message(subject, render_to_string("orders/mail.txt", context))
