@@ -499,7 +499,7 @@ def test_stored_merchant_and_last_day_are_shown_and_a_change_is_named():
 
 def test_existing_voucher_and_a_merchant_exclude_each_other():
     tea = Merchant.objects.create(name="Tea")
-    described = {name: None for name in ("title", "rules", "price", "face_value")}
+    described = dict.fromkeys(("title", "rules", "price", "face_value"))
     form = filled(**described, existing_voucher=str(make_voucher().pk), merchant=str(tea.pk))
 
     assert "existing_voucher" in form.errors
