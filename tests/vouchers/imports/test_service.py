@@ -246,7 +246,7 @@ def test_preview_queries_do_not_depend_on_rows(boss: Importer) -> None:
             preview(boss, *rows, *new)
         return len(captured)
 
-    assert queries(20) == queries(1) == 3
+    assert queries(20) == queries(1) == 4
 
 
 def test_plan_without_changes_cannot_be_confirmed(boss: Importer) -> None:
