@@ -131,12 +131,10 @@ SECKILL_SIGN_INS_PER_ADDRESS = env.int("SECKILL_SIGN_INS_PER_ADDRESS", default=1
 SECKILL_RESETS_PER_ADDRESS = env.int("SECKILL_RESETS_PER_ADDRESS", default=20)
 """The most attempts of an address to reset a password in an hour."""
 
-SECKILL_SHOP_NAME = env.str("SECKILL_SHOP_NAME", default="秒杀")
-SECKILL_SHOP_NAME_EN = env.str(
-    "SECKILL_SHOP_NAME_EN", default="Seckill" if SECKILL_SHOP_NAME == "秒杀" else SECKILL_SHOP_NAME
-)
+SECKILL_SHOP_NAME = env.str("SECKILL_SHOP_NAME", default="Seckill")
+SECKILL_SHOP_NAME_EN = env.str("SECKILL_SHOP_NAME_EN", default=SECKILL_SHOP_NAME)
 """The name of the shop, for readers of Chinese and of English. A voucher without a merchant is of
-a merchant with the Chinese name."""
+a merchant with the first of them."""
 
 SECKILL_SHOP_COLOUR = env.str("SECKILL_SHOP_COLOUR", default="#cf2318")
 """The colour of buttons and prices; what needs more contrast is derived from it."""

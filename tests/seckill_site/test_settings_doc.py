@@ -57,6 +57,8 @@ def _written(default: ast.expr) -> str:
             return f"`{str(value).lower()}`"
         case ast.Constant(value=int(value)):
             return str(value)
+        case ast.Constant(value=""):
+            return "none"
         case ast.Constant(value=str(value)):
             return f"`{value}`"
         case ast.List(elts=[]):
