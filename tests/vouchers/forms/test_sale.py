@@ -487,7 +487,7 @@ def test_form_gives_merchant_english_texts_place_and_last_day():
 def test_stored_merchant_and_last_day_are_shown_and_a_change_is_named():
     tea, soup = (Merchant.objects.create(name=name) for name in ("Tea", "Soup"))
     voucher = make_voucher(merchant=tea, valid_until=dt.date(2030, 1, 1))
-    sale = make_loaded_sale(voucher=voucher)
+    sale = make_sale(voucher=voucher)
 
     assert form_class(sale)(instance=sale).initial["merchant"] == tea.pk
     form = filled(sale, merchant=str(soup.pk), valid_until="2030-12-31")
