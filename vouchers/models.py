@@ -132,12 +132,19 @@ class Merchant(models.Model):
     """Who redeems a voucher. The oldest merchant is the default one."""
 
     name = models.CharField(_("name"), max_length=80, unique=True)
+    name_en = models.CharField(
+        _("English name"),
+        max_length=80,
+        blank=True,
+        help_text=_("For pages in English. Empty: the same in both languages."),
+    )
     address = models.CharField(
         _("address"),
         max_length=200,
         blank=True,
         help_text=_("Where buyers redeem, unless a voucher says otherwise."),
     )
+    address_en = models.CharField(_("English address"), max_length=200, blank=True)
     contact = models.CharField(
         _("contact"),
         max_length=120,
@@ -152,7 +159,12 @@ class Merchant(models.Model):
         ordering = ("name",)
 
     def __str__(self) -> str:
-        return self.name
+        return (_reads_english() and self.name_en) or self.name
+
+    @property
+    def local_address(self) -> str:
+        """The address in the reader's language."""
+        return (_reads_english() and self.address_en) or self.address
 
     @classmethod
     def default(cls) -> Merchant:
@@ -238,7 +250,7 @@ class Voucher(models.Model):
     @property
     def place(self) -> str:
         """Where it is redeemed, if that is known."""
-        return self.valid_where or (self.merchant.address if self.merchant else "")
+        return self.valid_where or (self.merchant.local_address if self.merchant else "")
 
     def is_past(self, today: dt.date) -> bool:
         """Return whether its last day is over."""

@@ -31,7 +31,7 @@ VALID = dt.timedelta(days=90)
 
 @dataclass(frozen=True)
 class Offer:
-    """A voucher of the demo, its merchant (name, address, contact), and when it is sold."""
+    """A voucher of the demo, its merchant, and when it is sold."""
 
     title: str
     title_en: str
@@ -40,7 +40,7 @@ class Offer:
     price_cents: int
     face_value_cents: int
     picture: str
-    merchant: tuple[str, str, str]
+    merchant: dict[str, str]
     begins: dt.timedelta
     ends: dt.timedelta
 
@@ -53,7 +53,13 @@ OPEN = Offer(
     8_000,
     10_000,
     "tea",
-    ("老街茶馆", "上海市黄浦区老街 18 号", "021-5555-0118"),
+    {
+        "name": "老街茶馆",
+        "name_en": "Old Street Teahouse",
+        "address": "上海市黄浦区老街 18 号",
+        "address_en": "18 Old Street, Huangpu, Shanghai",
+        "contact": "021-5555-0118",
+    },
     dt.timedelta(0),
     LENGTH,
 )
@@ -65,7 +71,13 @@ NEXT = Offer(
     12_900,
     25_800,
     "hotpot",
-    ("川味火锅", "上海市徐汇区衡山路 7 号", "021-5555-0107"),
+    {
+        "name": "川味火锅",
+        "name_en": "Sichuan Hotpot House",
+        "address": "上海市徐汇区衡山路 7 号",
+        "address_en": "7 Hengshan Road, Xuhui, Shanghai",
+        "contact": "021-5555-0107",
+    },
     SOON,
     LENGTH,
 )
@@ -77,7 +89,13 @@ PAST = Offer(
     500,
     1_500,
     "breakfast",
-    ("早安小笼", "上海市静安区南京西路 200 号", "021-5555-0200"),
+    {
+        "name": "早安小笼",
+        "name_en": "Good Morning Dumplings",
+        "address": "上海市静安区南京西路 200 号",
+        "address_en": "200 West Nanjing Road, Jing'an, Shanghai",
+        "contact": "021-5555-0200",
+    },
     -dt.timedelta(hours=2),
     -dt.timedelta(hours=1),
 )
@@ -96,7 +114,7 @@ def renew_next_sale(*, now: dt.datetime) -> int | None:
     """
     sale = SeckillVoucher.objects.filter(
         voucher__title=NEXT.title,
-        voucher__merchant__name=NEXT.merchant[0],
+        voucher__merchant__name=NEXT.merchant["name"],
         stage=SaleStage.PUBLIC,
         paused=False,
     ).first()
@@ -111,9 +129,8 @@ def renew_next_sale(*, now: dt.datetime) -> int | None:
 
 
 def _put_on_sale(offer: Offer, *, now: dt.datetime) -> SeckillVoucher:
-    name, address, contact = offer.merchant
     merchant, _made = Merchant.objects.get_or_create(
-        name=name, defaults={"address": address, "contact": contact}
+        name=offer.merchant["name"], defaults=offer.merchant
     )
     details = VoucherDetails(
         title=offer.title,

@@ -259,6 +259,15 @@ def test_voucher_is_valid_at_its_merchant_unless_it_says_otherwise() -> None:
     assert make_voucher().place == ""
 
 
+def test_merchant_has_name_and_address_in_the_readers_language() -> None:
+    merchant = Merchant(name="茶馆", name_en="Tea", address="老街", address_en="Old Street")
+    with translation.override("en"):
+        assert (str(merchant), merchant.local_address) == ("Tea", "Old Street")
+        assert str(Merchant(name="茶馆")) == "茶馆"
+    with translation.override("zh-hans"):
+        assert (str(merchant), merchant.local_address) == ("茶馆", "老街")
+
+
 def test_last_day_is_included() -> None:
     voucher = make_voucher(valid_until=dt.date(2026, 12, 31))
     assert not voucher.is_past(dt.date(2026, 12, 31))

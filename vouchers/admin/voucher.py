@@ -43,7 +43,7 @@ class MerchantAdmin(CheckedList):
     """Merchants, who redeem vouchers."""
 
     list_display = ("name", "address", "contact")
-    search_fields = ("name", "address")
+    search_fields = ("name", "name_en", "address")
 
 
 class VoucherAdmin(CheckedList):

@@ -24,7 +24,9 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('name', models.CharField(max_length=80, unique=True, verbose_name='name')),
+                ('name_en', models.CharField(blank=True, help_text='For pages in English. Empty: the same in both languages.', max_length=80, verbose_name='English name')),
                 ('address', models.CharField(blank=True, help_text='Where buyers redeem, unless a voucher says otherwise.', max_length=200, verbose_name='address')),
+                ('address_en', models.CharField(blank=True, max_length=200, verbose_name='English address')),
                 ('contact', models.CharField(blank=True, help_text='A phone number or an e-mail address that buyers may use.', max_length=120, verbose_name='contact')),
                 ('created_at', models.DateTimeField(auto_now_add=True, verbose_name='created')),
             ],
