@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from django.utils.functional import lazy
 from django.utils.translation import get_language
 
 from seckill_site.face.colours import RGB, palettes, read_colour
+from seckill_site.face.icons import UnusableLogo, open_logo
 from seckill_site.kept_settings import kept
 
 USUAL_COLOUR = "#cf2318"
@@ -57,7 +59,11 @@ class Face:
 
     @property
     def rgb(self) -> RGB:
-        return read_colour(self.colour)
+        """The colour; the usual one if the check of the settings was not heeded."""
+        try:
+            return read_colour(self.colour)
+        except ValueError:
+            return read_colour(USUAL_COLOUR)
 
     @property
     def is_usual(self) -> bool:
@@ -95,16 +101,20 @@ def _faces() -> tuple[Face, Face]:
 
 @kept
 def logo_bytes() -> bytes:
-    """Return the file of the logo; empty without one."""
+    """Return the file of the logo; empty without one that can be shown."""
     logo = settings.SECKILL_SHOP_LOGO
-    return Path(logo).read_bytes() if logo else b""
+    with suppress(OSError, UnusableLogo):
+        content = Path(logo).read_bytes() if logo else b""
+        return content if content and open_logo(content) else b""
+    return b""
 
 
 @kept
 def face_digest() -> str:
     """Return the digest of everything that the generated files show."""
     face, english = _faces()
-    shown = repr((face.name, english.name, face.colour, hashlib.sha256(logo_bytes()).digest()))
+    logo = hashlib.sha256(logo_bytes()).hexdigest()
+    shown = repr((face.name, english.name, theme_css(), logo))
     return hashlib.sha256(shown.encode()).hexdigest()[:16]
 
 

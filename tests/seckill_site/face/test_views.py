@@ -95,3 +95,10 @@ def test_terms_show_the_file(client: Client, shop: Any, tmp_path: Path) -> None:
 def test_usual_face_needs_no_further_style_sheet(client: Client, shop: Any) -> None:
     shop.SECKILL_SHOP_COLOUR = "#CF2318"
     assert "theme.css" not in client.get("/", headers=HTML).content.decode()
+
+
+def test_pages_survive_a_face_that_cannot_be_shown(client: Client, shop: Any) -> None:
+    shop.SECKILL_SHOP_COLOUR, shop.SECKILL_SHOP_LOGO = "red", "/nowhere/logo.png"
+    assert client.get("/", headers=HTML).status_code == 200
+    assert client.get(f"/face/{face_digest()}/theme.css").status_code == 200
+    assert client.get(f"/face/{face_digest()}/icon-64.png").status_code == 200
