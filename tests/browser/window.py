@@ -155,10 +155,9 @@ class Window:
         for name, sale in self.sales.items():
             words = {"title": OFFERS[name].title[number], "rules": RULES[number]}
             Voucher.objects.filter(pk=sale.voucher_id).update(**words)
-        for merchant, words in zip(
-            Merchant.objects.order_by("pk"), MERCHANTS[number], strict=False
-        ):
-            Merchant.objects.filter(pk=merchant.pk).update(name=words[0], address=words[1])
+        merchants = Merchant.objects.order_by("pk")
+        for merchant, (title, address) in zip(merchants, MERCHANTS[number], strict=False):
+            Merchant.objects.filter(pk=merchant.pk).update(name=title, address=address)
 
     def run(self, name: str, *, language: str) -> None:
         """Let the operator pause a sale, resume it and offer more, as the board does it."""

@@ -38,8 +38,8 @@ def assert_readable(palette: Palette, grounds: Grounds) -> None:
 
 
 def test_texts_of_any_colour_keep_contrast_aa() -> None:
-    for colour in product(STEPS, repeat=3):
-        light, dark = palettes(colour)
+    for red, green, blue in product(STEPS, repeat=3):
+        light, dark = palettes((red, green, blue))
         assert_readable(light, LIGHT)
         assert_readable(dark, DARK)
 
