@@ -19,13 +19,13 @@ from django.db import IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.translation import get_language, gettext
-from django.utils.translation import gettext_lazy as _
 
 from accounts.contacts import remember_language
 from accounts.mails import MailNotSent, may_be_sent, send_mail
 from accounts.models import Phone
 from accounts.phones import PhoneNumberField, as_phone, send_text
 from accounts.usernames import as_username, username_is_taken
+from seckill_site.face.site_face import shop_name
 from seckill_site.web.clients import client_network
 from seckill_site.web.errors import login_locked
 from seckill_site.web.redirects import is_same_site
@@ -33,7 +33,7 @@ from seckill_site.web.responses import absolute_url, problem
 
 logger = logging.getLogger(__name__)
 
-SITE = {"name": _("Seckill"), "domain": ""}
+SITE = {"name": shop_name, "domain": ""}
 
 UNKNOWN_ADDRESS = "0.0.0.0"
 """Stands for the address of a client behind a unix socket without a trusted proxy."""

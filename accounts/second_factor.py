@@ -15,6 +15,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import gettext
 
+from seckill_site.face.site_face import site_face
+
 STAFF_PATHS = ("/admin/", "/staff/")
 FREE_PATHS = ("/admin/login/", "/admin/logout/", "/admin/jsi18n/")
 
@@ -24,7 +26,7 @@ class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
 
     def get_totp_issuer(self) -> str:
         """Return the name under which an app lists the account."""
-        return gettext("Seckill")
+        return site_face().name
 
     def build_totp_svg(self, url: str) -> str:
         """Return the picture that an app scans."""

@@ -61,7 +61,7 @@ ENTRIES = (
         _("Vouchers"),
         "admin:vouchers_voucher_changelist",
         _has_any("vouchers.view_voucher", "vouchers.change_voucher"),
-        models=("vouchers_voucher",),
+        models=("vouchers_voucher", "vouchers_merchant"),
     ),
     Entry(
         "reports",

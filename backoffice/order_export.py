@@ -37,6 +37,7 @@ BYTE_ORDER_MARK = "\ufeff"
 _FIELDS = (
     "pk", "seckill_voucher_id", "seckill_voucher__voucher__title", "user__username", "unit",
     "status", "reason", "price_cents", "accepted_at", "created_at", "code",
+    "seckill_voucher__voucher__merchant__name",
 )  # fmt: skip
 
 
@@ -118,6 +119,7 @@ def _headings(now: dt.datetime) -> list[str]:
         gettext("unit"), gettext("status"), gettext("reason"), gettext("price in yuan"),
         *(f"{heading} ({zone})" for heading in at),
         gettext("voucher code"), gettext("payment reference"),
+        gettext("merchant"),
     ]  # fmt: skip
 
 
@@ -126,7 +128,8 @@ def _rows(chunk: Sequence[Any], texts: _Texts, *, codes: bool) -> Iterator[list[
     moments = _moments(ids)
     payments = Payment.objects.filter(order__in=ids, settles=True).order_by("pk")
     references = dict(payments.values_list("order_id", "reference"))
-    for pk, sale, title, buyer, unit, status, reason, cents, accepted, written, code in chunk:
+    for pk, sale, title, buyer, unit, status, reason, cents, *times, code, merchant in chunk:
+        accepted, written = times
         at = (accepted, written, moments.get((pk, "paid")), moments.get((pk, "used")))
         yield [
             exact(str(pk)),
@@ -140,6 +143,7 @@ def _rows(chunk: Sequence[Any], texts: _Texts, *, codes: bool) -> Iterator[list[
             *(_local(moment, texts.zone) for moment in at),
             _code(code or "", codes=codes),
             exact(references.get(pk, "")),
+            harmless(merchant or ""),
         ]
 
 

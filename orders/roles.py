@@ -15,9 +15,14 @@ from vouchers.models import RUN_PERMISSION
 SHOP_APPS = ("vouchers", "orders", "locks")
 
 PREPARE = (
-    *(f"vouchers.{act}_{it}" for act in ("add", "change") for it in ("voucher", "seckillvoucher")),
-    *("vouchers.delete_voucher", "vouchers.delete_seckillvoucher"),
-    *(f"vouchers.view_{it}" for it in ("voucher", "seckillvoucher", "picture", "answercount")),
+    *(
+        f"vouchers.{act}_{it}"
+        for act in ("add", "change")
+        for it in ("voucher", "seckillvoucher", "merchant")
+    ),
+    *(f"vouchers.delete_{it}" for it in ("voucher", "seckillvoucher", "merchant")),
+    *(f"vouchers.view_{it}" for it in ("voucher", "seckillvoucher", "merchant", "picture")),
+    "vouchers.view_answercount",
     *(f"orders.view_{it}" for it in ("voucherorder", "orderevent", "payment", "waitingentry")),
     "orders.redeem_voucherorder",
     "orders.issue_invitationcode",

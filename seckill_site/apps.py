@@ -4,7 +4,7 @@ from celery.signals import celeryd_after_setup
 from django.apps import AppConfig
 from django.urls import register_converter
 
-from seckill_site.checks import keys  # noqa: F401  it registers its checks
+from seckill_site.checks import face, keys  # noqa: F401  they register their checks
 from seckill_site.checks.configuration import log_at_start
 from seckill_site.web.url_converters import IdConverter
 

@@ -131,6 +131,28 @@ SECKILL_SIGN_INS_PER_ADDRESS = env.int("SECKILL_SIGN_INS_PER_ADDRESS", default=1
 SECKILL_RESETS_PER_ADDRESS = env.int("SECKILL_RESETS_PER_ADDRESS", default=20)
 """The most attempts of an address to reset a password in an hour."""
 
+SECKILL_SHOP_NAME = env.str("SECKILL_SHOP_NAME", default="Seckill")
+SECKILL_SHOP_NAME_EN = env.str("SECKILL_SHOP_NAME_EN", default=SECKILL_SHOP_NAME)
+"""The name of the shop, for readers of Chinese and of English. A voucher without a merchant is of
+a merchant with the first of them."""
+
+SECKILL_SHOP_COLOUR = env.str("SECKILL_SHOP_COLOUR", default="#cf2318")
+"""The colour of buttons and prices; what needs more contrast is derived from it."""
+
+SECKILL_SHOP_LOGO = env.str("SECKILL_SHOP_LOGO", default="")
+"""The path of the logo, a PNG, WebP or JPEG; without one, the shop shows a flash."""
+
+SECKILL_SHOP_CONTACT = env.str("SECKILL_SHOP_CONTACT", default="")
+"""How buyers reach the shop: an e-mail address, a phone number or the address of a page."""
+
+SECKILL_SHOP_IMPRINT = env.str("SECKILL_SHOP_IMPRINT", default="")
+SECKILL_SHOP_IMPRINT_EN = env.str("SECKILL_SHOP_IMPRINT_EN", default=SECKILL_SHOP_IMPRINT)
+"""Who runs the shop, such as its ICP licence, as one line; or the address of a page."""
+
+SECKILL_SHOP_TERMS = env.str("SECKILL_SHOP_TERMS", default="")
+SECKILL_SHOP_TERMS_EN = env.str("SECKILL_SHOP_TERMS_EN", default=SECKILL_SHOP_TERMS)
+"""The terms of the shop: the address of a page, or the path of a text file that /terms/ shows."""
+
 SECKILL_SHOP_TIME_ZONE = env.str("SECKILL_SHOP_TIME_ZONE", default="Asia/Shanghai")
 """The time zone in which pages and the admin show times; they are stored in UTC."""
 

@@ -7,6 +7,7 @@ from django.contrib import admin
 from django.urls import include, path
 
 from seckill_site import health
+from seckill_site.face import views as face
 from seckill_site.web import language
 
 # Staff signs in where everybody does, with the same limits.
@@ -17,6 +18,10 @@ urlpatterns = [
     path("", include("orders.web.urls")),
     path("captcha/image/<slug:key>/", captcha_image, {"scale": 1}, name="captcha-image"),
     path("accounts/", include("accounts.urls")),
+    path("face/<slug:digest>/theme.css", face.theme, name="face-theme"),
+    path("face/<slug:digest>/icon-<slug:name>.png", face.icon_file, name="face-icon"),
+    path("face/<slug:digest>/<slug:language>.webmanifest", face.manifest, name="face-manifest"),
+    path("terms/", face.terms, name="terms"),
     path("language/<slug:code>/", language.set_language, name="set-language-link"),
     path("admin/", admin.site.urls),
     path("healthz", health.healthz, name="healthz"),

@@ -1,4 +1,4 @@
-"""Vouchers, their pictures and flash sales, and the stored counts of order requests."""
+"""Merchants, vouchers, pictures and flash sales, and the stored counts of order requests."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import datetime as dt
 import secrets
 from typing import TypeVar
 
+from django.conf import settings
 from django.contrib.auth.models import Group
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import F, Q
+from django.utils.translation import get_language
 from django.utils.translation import gettext_lazy as _
 
 M = TypeVar("M", int, dt.datetime)
@@ -126,11 +128,89 @@ class Picture(models.Model):
         return self.digest
 
 
+class Merchant(models.Model):
+    """Who redeems a voucher. The oldest merchant is the default one."""
+
+    name = models.CharField(_("name"), max_length=80, unique=True)
+    name_en = models.CharField(
+        _("English name"),
+        max_length=80,
+        blank=True,
+        help_text=_("For pages in English. Empty: the same in both languages."),
+    )
+    address = models.CharField(
+        _("address"),
+        max_length=200,
+        blank=True,
+        help_text=_("Where buyers redeem, unless a voucher says otherwise."),
+    )
+    address_en = models.CharField(_("English address"), max_length=200, blank=True)
+    contact = models.CharField(
+        _("contact"),
+        max_length=120,
+        blank=True,
+        help_text=_("A phone number or an e-mail address that buyers may use."),
+    )
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+
+    class Meta:
+        verbose_name = _("merchant")
+        verbose_name_plural = _("merchants")
+        ordering = ("name",)
+
+    def __str__(self) -> str:
+        return (_reads_english() and self.name_en) or self.name
+
+    @property
+    def local_address(self) -> str:
+        """The address in the reader's language."""
+        return (_reads_english() and self.address_en) or self.address
+
+    @classmethod
+    def default(cls) -> Merchant:
+        """Return the default merchant; a shop without one gets one of its own name."""
+        first = cls.objects.order_by("pk").first()
+        return first or cls.objects.get_or_create(name=settings.SECKILL_SHOP_NAME)[0]
+
+
 class Voucher(models.Model):
     """A voucher worth ``face_value_cents`` in the shop, sold for ``price_cents``."""
 
     title = models.CharField(_("title"), max_length=120)
+    title_en = models.CharField(
+        _("English title"),
+        max_length=120,
+        blank=True,
+        default="",
+        db_default="",
+        help_text=_("For pages in English. Empty: the title is the same in both languages."),
+    )
+    merchant = models.ForeignKey(
+        Merchant,
+        on_delete=models.PROTECT,
+        null=True,  # for the release before, which knows no merchants, during an update
+        blank=True,
+        related_name="vouchers",
+        verbose_name=_("merchant"),
+    )
     rules = models.TextField(_("rules"), blank=True, max_length=4000)
+    rules_en = models.TextField(
+        _("English rules"), blank=True, max_length=4000, default="", db_default=""
+    )
+    valid_where = models.CharField(
+        _("where it is valid"),
+        max_length=120,
+        blank=True,
+        default="",
+        db_default="",
+        help_text=_("Such as “all branches”. Empty: at the merchant's address."),
+    )
+    valid_until = models.DateField(
+        _("valid until"),
+        null=True,
+        blank=True,
+        help_text=_("The last day on which it can be redeemed. Empty: it does not expire."),
+    )
     price_cents = models.PositiveIntegerField(_("price in cents"))
     face_value_cents = models.PositiveIntegerField(_("face value in cents"))
     picture = models.ForeignKey(
@@ -156,6 +236,29 @@ class Voucher(models.Model):
 
     def __str__(self) -> str:
         return self.title
+
+    @property
+    def local_title(self) -> str:
+        """The title in the reader's language."""
+        return (_reads_english() and self.title_en) or self.title
+
+    @property
+    def local_rules(self) -> str:
+        """The rules in the reader's language."""
+        return (_reads_english() and self.rules_en) or self.rules
+
+    @property
+    def place(self) -> str:
+        """Where it is redeemed, if that is known."""
+        return self.valid_where or (self.merchant.local_address if self.merchant else "")
+
+    def is_past(self, today: dt.date) -> bool:
+        """Return whether its last day is over."""
+        return self.valid_until is not None and today > self.valid_until
+
+
+def _reads_english() -> bool:
+    return (get_language() or "").startswith("en")
 
 
 class SeckillVoucher(models.Model):

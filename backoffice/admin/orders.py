@@ -97,7 +97,12 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
     list_display = (
         "number", "user", "voucher", "state", "due", "price", "accepted",
     )  # fmt: skip
-    list_filter = ("status", "reason", ("seckill_voucher", admin.RelatedOnlyFieldListFilter))
+    list_filter = (
+        "status",
+        "reason",
+        ("seckill_voucher", admin.RelatedOnlyFieldListFilter),
+        "seckill_voucher__voucher__merchant",
+    )
     list_select_related = ("user", "seckill_voucher__voucher")
     search_fields = ("=id", "user__username", "seckill_voucher__voucher__title")
     search_help_text = _("Order id, buyer or voucher")

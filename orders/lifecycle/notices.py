@@ -206,7 +206,7 @@ def _due(now: dt.datetime) -> list[Notice]:
 def _asked(sale_id: int, kind: Notice.Kind, now: dt.datetime) -> QuerySet[Notice]:
     notices = Notice.objects.filter(seckill_voucher=sale_id, kind=kind, live=True)
     notices = notices.filter(Q(notify_at=None) | Q(notify_at__lte=now))
-    return notices.select_related("user", "seckill_voucher__voucher").order_by("pk")
+    return notices.select_related("user", "seckill_voucher__voucher__merchant").order_by("pk")
 
 
 def _sales_with_requests(kind: Notice.Kind, now: dt.datetime) -> QuerySet[SeckillVoucher]:
@@ -280,7 +280,7 @@ def _message(notice: Notice, to: Contact) -> Message:
             subject = gettext("%(voucher)s: the sale starts %(time)s")
         else:
             subject = gettext("%(voucher)s: a unit is available again. First come, first served.")
-        subject %= {"voucher": sale.voucher, "time": date_and_time(sale.begins_at)}
+        subject %= {"voucher": sale.voucher.local_title, "time": date_and_time(sale.begins_at)}
         url = absolute_url(reverse("purchase", args=[sale.pk]))
         stop_url = stop_link(notice.user_id)
         context = {"notice": notice, "sale": sale, "url": url, "stop_url": stop_url}

@@ -59,7 +59,7 @@ def _skip_buyers_without_address(now: dt.datetime) -> None:
 def _events_due(now: dt.datetime) -> list[OrderEvent]:
     due = Q(notify_at=None) | Q(notify_at__lte=now)
     events = OrderEvent.objects.filter(due, notified_at=None).order_by("pk")
-    events = events.select_related("order__user", "order__seckill_voucher__voucher")
+    events = events.select_related("order__user", "order__seckill_voucher__voucher__merchant")
     return list(events[:MAILS_AT_ONCE])
 
 
@@ -106,7 +106,7 @@ def _message(event: OrderEvent, to: Contact) -> Message:
             "url": absolute_url(reverse("receipt", args=[order.seckill_voucher_id, order.pk])),
         }
         subject = gettext("%(voucher)s: %(status)s") % {
-            "voucher": order.seckill_voucher.voucher,
+            "voucher": order.seckill_voucher.voucher.local_title,
             "status": OrderStatus(event.after).label,
         }
         return Message(subject, render_to_string("orders/mail.txt", context))

@@ -96,7 +96,9 @@ def data_of(user: User) -> dict[str, Any]:
 
 
 def _orders(user: User) -> Any:
-    orders = VoucherOrder.objects.filter(user=user).select_related("seckill_voucher__voucher")
+    orders = VoucherOrder.objects.filter(user=user).select_related(
+        "seckill_voucher__voucher__merchant"
+    )
     return orders.prefetch_related("events", "payments")
 
 

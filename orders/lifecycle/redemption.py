@@ -7,6 +7,7 @@ import unicodedata
 from dataclasses import dataclass
 
 from django.db import transaction
+from django.utils import timezone
 
 from orders.lifecycle.guesses import GuessLimit
 from orders.lifecycle.transitions import Actor, Change, WrongState, change_order
@@ -27,6 +28,14 @@ class NotRedeemable(Exception):
         self.found = found
 
 
+class PastValidity(Exception):
+    """The voucher's last day is over and no reason was given; ``found`` is its order."""
+
+    def __init__(self, found: Redeemable) -> None:
+        super().__init__("the voucher is past its last day")
+        self.found = found
+
+
 GUESSES = GuessLimit("redeem-wrong", most=30, window_s=60, wrong=NoSuchCode)
 """The most wrong codes that a member of staff may type per minute."""
 
@@ -41,6 +50,10 @@ class Redeemable:
     @property
     def may_be_used(self) -> bool:
         return self.order.status == OrderStatus.PAID
+
+    def is_past(self, now: dt.datetime) -> bool:
+        """Return whether the voucher's last day, in the shop's time zone, is over."""
+        return self.order.seckill_voucher.voucher.is_past(timezone.localdate(now))
 
 
 def read_code(text: str) -> str:
@@ -64,23 +77,30 @@ def find_by_code(*, code: str) -> Redeemable:
     :raises NoSuchCode: no voucher has this code.
     """
     stored = read_code(code)
-    orders = VoucherOrder.objects.select_related("seckill_voucher__voucher", "user")
+    orders = VoucherOrder.objects.select_related("seckill_voucher__voucher__merchant", "user")
     order = orders.filter(code=stored).first() if len(stored) == CODE_LENGTH else None
     if order is None:
         raise NoSuchCode("no order has this code")
     return Redeemable(order, order.events.select_related("actor").order_by("pk").last())
 
 
-def redeem(*, code: str, by: Actor, now: dt.datetime) -> Redeemable:
+def redeem(*, code: str, by: Actor, now: dt.datetime, why: str = "") -> Redeemable:
     """Use a paid voucher; of two concurrent attempts one succeeds.
 
+    A voucher past its last day needs a reason, which its history keeps: the shop may be generous,
+    but not by accident.
+
+    :raises PastValidity: its last day is over, and there is no reason; nothing was changed.
     :raises NoSuchCode: no order has this code.
     :raises NotRedeemable: it was used before, or is being refunded; nothing was changed.
     """
-    order = find_by_code(code=code).order
+    found = find_by_code(code=code)
+    order, is_past = found.order, found.is_past(now)
+    if found.may_be_used and is_past and not why:
+        raise PastValidity(found)
     try:
         with transaction.atomic(durable=True):
-            used = Change(OrderStatus.USED, by, now)
+            used = Change(OrderStatus.USED, by, now, why if is_past else "")
             change_order(used, sale_id=order.seckill_voucher_id, order_id=order.pk)
     except WrongState as error:
         raise NotRedeemable(find_by_code(code=code)) from error

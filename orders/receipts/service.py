@@ -181,7 +181,7 @@ def orders_of(*, user_id: int) -> QuerySet[VoucherOrder]:
 
 def orders_with_sales() -> QuerySet[VoucherOrder]:
     """Return all orders with the rows that their receipts need."""
-    orders = VoucherOrder.objects.select_related("seckill_voucher__voucher")
+    orders = VoucherOrder.objects.select_related("seckill_voucher__voucher__merchant")
     return orders.prefetch_related("payments")
 
 

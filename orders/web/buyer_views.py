@@ -322,7 +322,7 @@ def _place(request: HttpRequest, sale_id: int, found: Place) -> HttpResponse:
     if found.offered:
         where = reverse("receipt", args=[sale_id, found.order_id])
         return HttpResponse(status=303, headers={"Location": where})
-    sale = SeckillVoucher.objects.select_related("voucher").get(pk=sale_id)
+    sale = SeckillVoucher.objects.select_related("voucher__merchant").get(pk=sale_id)
     assert isinstance(request.user, User)
     context = {
         "sale": sale,

@@ -167,7 +167,7 @@ def receipt(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpRespons
     content = receipt_json(found, now_ms=ledger_now_ms())
     if not wants_html(request):
         return as_response(owner_answer(content))
-    sale = SeckillVoucher.objects.select_related("voucher").get(pk=sale_id)
+    sale = SeckillVoucher.objects.select_related("voucher__merchant").get(pk=sale_id)
     return for_owner(render(request, "orders/receipt.html", {"receipt": content, "sale": sale}))
 
 

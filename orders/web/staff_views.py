@@ -1,5 +1,6 @@
 """The counter: staff check a voucher's code and redeem it once."""
 
+import datetime as dt
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -13,6 +14,7 @@ from orders.lifecycle.redemption import (
     GUESSES,
     NoSuchCode,
     NotRedeemable,
+    PastValidity,
     Redeemable,
     find_by_code,
     redeem,
@@ -23,6 +25,9 @@ from orders.models import OrderStatus
 from orders.web.order_api import login_required_answer
 from seckill_site.clocks.database import database_now
 from seckill_site.web.responses import allow, for_owner
+
+LONGEST_REASON = 200
+"""The characters of a reason that the history keeps."""
 
 CACHE_AWAY_S = 5
 """Seconds before a retry if wrong codes cannot be counted."""
@@ -61,12 +66,12 @@ def redeem_page(request: HttpRequest) -> HttpResponse:
     try:
         with counted_guess(GUESSES, user_id=user_id, now=now):
             if "check" not in request.POST:
-                return _page(
-                    request, "redeemed", redeem(code=code, by=Actor.staff(user_id), now=now)
-                )
-            return _found_page(request, find_by_code(code=code))
-    except NotRedeemable as error:
-        return _found_page(request, error.found, status=409)
+                why = " ".join(request.POST.get("why", "").split())[:LONGEST_REASON]
+                used = redeem(code=code, by=Actor.staff(user_id), now=now, why=why)
+                return _page(request, "redeemed", used)
+            return _found_page(request, find_by_code(code=code), now=now)
+    except (NotRedeemable, PastValidity) as error:
+        return _found_page(request, error.found, now=now, status=409)
     except NoSuchCode:
         return _page(request, "no_such_code", typed=code, status=404)
     except TooManyGuesses as error:
@@ -75,8 +80,11 @@ def redeem_page(request: HttpRequest) -> HttpResponse:
         return _page(request, "away", typed=code, retry_after_s=CACHE_AWAY_S, status=503)
 
 
-def _found_page(request: HttpRequest, found: Redeemable, *, status: int = 200) -> HttpResponse:
+def _found_page(
+    request: HttpRequest, found: Redeemable, *, now: dt.datetime, status: int = 200
+) -> HttpResponse:
     verdict = _FOUND.get(OrderStatus(found.order.status), "not_valid")
+    verdict = "past" if verdict == "valid" and found.is_past(now) else verdict
     return _page(request, verdict, found, status=status)
 
 

@@ -26,7 +26,7 @@ def main(done: Path, command: list[str]) -> None:
     call_command("migrate", interactive=False, verbosity=0)
     call_command("make_roles", verbosity=0, skip_checks=False)
     collect_static_files(Path(os.environ["STATIC_ROOT"]))
-    call_command("demo")
+    call_command("demo", renew=True)
     done.touch()
     os.execv(command[0], command)
 

@@ -23,6 +23,10 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "seckill_site.settings")
 os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"  # Playwright keeps an event loop in this thread
 os.environ["SECKILL_LOG_LEVEL"] = "WARNING"  # show only the progress
 
+from embedded import demo_face  # noqa: E402
+
+os.environ.update(demo_face())
+
 import django  # noqa: E402
 
 django.setup()

@@ -5,10 +5,12 @@ import secrets
 import sys
 from pathlib import Path
 
+from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
 from django.db import DataError, IntegrityError
 from django.db import Error as DatabaseError
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.utils.html import escape
 from django.utils.translation import gettext as _
 
 from seckill_site.web.request_rates import RATE_LIMITED_TEXT
@@ -128,7 +130,13 @@ def _last_resort(request: HttpRequest, status: int, reference: str) -> HttpRespo
     response: HttpResponse
     if wants_html(request):
         response = HttpResponse(
-            _LAST_RESORT.format(status=status, reference=reference), status=status
+            _LAST_RESORT.format(
+                status=status,
+                reference=reference,
+                name=escape(settings.SECKILL_SHOP_NAME),
+                contact=escape(settings.SECKILL_SHOP_CONTACT),
+            ),
+            status=status,
         )
     else:
         message = f"Something went wrong on our side. Reference: {reference}"

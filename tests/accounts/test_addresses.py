@@ -58,11 +58,13 @@ def signed_in_as(client: Client) -> str | None:
     return User.objects.get(pk=user_id).username if user_id else None
 
 
-def test_sign_up_sends_a_confirmation_that_confirms(client):
+def test_sign_up_sends_a_confirmation_that_confirms(client, settings):
+    settings.SECKILL_SHOP_NAME = settings.SECKILL_SHOP_NAME_EN = "Voucher Market"
     client.post("/accounts/signup/", SIGNUP)
     user = User.objects.get()
     [confirmation] = mail.outbox
     assert confirmation.to == [EMAIL]
+    assert "\n-- \nVoucher Market · " in confirmation.body
     assert confirmed_contact(user).email == ""
 
     response = Client().post(link_in(confirmation.body))

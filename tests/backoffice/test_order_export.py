@@ -22,7 +22,7 @@ from backoffice.order_export import export_orders
 from orders.lifecycle.transitions import SYSTEM, Change, note
 from orders.models import OrderStatus, Payment, VoucherOrder
 from tests.support.orders import id_minted, make_buyer, make_buyers, make_order, make_sale
-from vouchers.models import SeckillVoucher, Voucher
+from vouchers.models import Merchant, SeckillVoucher, Voucher
 
 pytestmark = pytest.mark.django_db
 
@@ -31,7 +31,7 @@ HEADINGS = [
     "order id", "sale id", "voucher", "buyer", "unit", "status", "reason", "price in yuan",
     "accepted at (Asia/Shanghai, UTC+8)", "written at (Asia/Shanghai, UTC+8)",
     "paid at (Asia/Shanghai, UTC+8)", "used at (Asia/Shanghai, UTC+8)",
-    "voucher code", "payment reference",
+    "voucher code", "payment reference", "merchant",
 ]  # fmt: skip
 
 
@@ -86,6 +86,7 @@ def test_exported_order_includes_its_outcome() -> None:
     sale = make_sale(loaded=False)
     order = make_order(sale, make_buyer(), status=OrderStatus.USED)
     VoucherOrder.objects.update(accepted_at=NOW, created_at=NOW, code="0123456789ABCDEF")
+    Voucher.objects.update(merchant=Merchant.objects.create(name="Old Street"))
     paid_at, used_at = (NOW + dt.timedelta(minutes=minutes) for minutes in (5, 90))
     for to, at in ((OrderStatus.PAID, paid_at), (OrderStatus.USED, used_at)):
         note(Change(to, SYSTEM, at), order_ids=[order.pk], before="")
@@ -110,6 +111,7 @@ def test_exported_order_includes_its_outcome() -> None:
         "used at": "2026-12-01 13:30:00",
         "voucher code": "0123-4567-89AB-CDEF",
         "payment reference": "\t" + "1" * 32,
+        "merchant": "Old Street",
     }
 
 

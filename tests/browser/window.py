@@ -53,7 +53,7 @@ from vouchers.catalogue.sales import (
     terms_of,
 )
 from vouchers.inventory.rebuild import load_sale
-from vouchers.models import AnswerCount, RoomKind, SeckillVoucher, Voucher
+from vouchers.models import AnswerCount, Merchant, RoomKind, SeckillVoucher, Voucher
 
 MINUTE, DAY = dt.timedelta(minutes=1), dt.timedelta(days=1)
 
@@ -71,6 +71,16 @@ class Offer:
     drawing: str = ""
     stage: str = "public"
 
+    @property
+    def merchant(self) -> int:
+        return int(self.drawing in ("books", "cinema"))
+
+
+MERCHANTS = (
+    (("Lantern Kitchen", "18 Old Street, Shanghai"), ("City Books & Films", "7 Hengshan Road")),
+    (("灯市小馆", "上海市老街 18 号"), ("城市书影", "衡山路 7 号")),
+)
+"""The merchants of the offers with their addresses, in both languages."""
 
 OFFERS = {
     "soon": Offer(
@@ -150,6 +160,9 @@ class Window:
         for name, sale in self.sales.items():
             words = {"title": OFFERS[name].title[number], "rules": RULES[number]}
             Voucher.objects.filter(pk=sale.voucher_id).update(**words)
+        merchants = Merchant.objects.order_by("pk")
+        for merchant, (title, address) in zip(merchants, MERCHANTS[number], strict=False):
+            Merchant.objects.filter(pk=merchant.pk).update(name=title, address=address)
 
     def run(self, name: str, *, language: str) -> None:
         """Let the operator pause a sale, resume it and offer more, as the board does it."""
@@ -263,8 +276,16 @@ def _make_person(name: str, **fields: Any) -> User:
 
 def _put_on_sale(offer: Offer, *, now: dt.datetime, picture: bytes | None) -> SeckillVoucher:
     """Put it on sale as if it had begun already where it is to be sold."""
+    name, address = MERCHANTS[0][offer.merchant]
+    merchant, _ = Merchant.objects.get_or_create(name=name, defaults={"address": address})
     details = VoucherDetails(
-        offer.title[0], RULES[0], offer.price_cents, offer.face_value_cents, picture=picture
+        offer.title[0],
+        RULES[0],
+        offer.price_cents,
+        offer.face_value_cents,
+        picture=picture,
+        merchant=merchant,
+        valid_until=(now + 90 * DAY).date(),
     )
     terms = SaleTerms(
         stock=offer.stock,

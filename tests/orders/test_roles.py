@@ -45,7 +45,7 @@ from tests.support.payments import make_unpaid_order, pay
 from vouchers.inventory.batch_journal import set_aside
 from vouchers.inventory.order_limits import forget_first_orders
 from vouchers.inventory.reservations import OrdersLimited, reserve
-from vouchers.models import SeckillVoucher, Voucher
+from vouchers.models import Merchant, SeckillVoucher, Voucher
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -157,6 +157,12 @@ PAGES = {
     "admin:sale-report": Row(LOOKS, of="sale"),
     "admin:sale-report-csv": Row(LOOKS, of="sale"),
     "admin:sale-report-room": Row(RUNS, of="sale"),
+    # Merchants
+    "admin:vouchers_merchant_changelist": Row(LOOKS),
+    "admin:vouchers_merchant_add": Row(WORKS, WORKS, send={"name": "Tea"}),
+    "admin:vouchers_merchant_change": Row(LOOKS, WORKS, "merchant", {"name": "Tea"}),
+    "admin:vouchers_merchant_history": Row(LOOKS, of="merchant"),
+    "admin:vouchers_merchant_delete": Row(WORKS, WORKS, "merchant", DELETE),
     # Vouchers
     "admin:vouchers_voucher_changelist": Row(LOOKS),
     "admin:vouchers_voucher_add": Row(
@@ -234,6 +240,7 @@ ACTIONS = {
     ("vouchers_seckillvoucher", "copy"): Row(LOOKS, NOBODY, "sale"),
     ("vouchers_seckillvoucher", "load_into_redis"): Row(LOOKS, RUNS, "unloaded"),
     ("vouchers_seckillvoucher", "reconcile"): Row(LOOKS, RUNS, "unloaded"),
+    ("vouchers_merchant", "delete_selected"): Row(LOOKS, WORKS, "merchant", DELETE),
     ("vouchers_voucher", "delete_selected"): Row(LOOKS, WORKS, "voucher", DELETE),
     ("orders_voucherorder", "try_again"): Row(LOOKS, RUNS, "set_aside"),
     ("orders_voucherorder", "cancel_selected"): Row(LOOKS, NOBODY, "unpaid"),
@@ -303,6 +310,7 @@ def world(db: None) -> dict[str, Any]:
             seckill_voucher=sold, buyers=8, stock=4, phase="failed", problem="x", running=None
         ),
         "code": InvitationCode.objects.create(seckill_voucher=sold, code="WELCOME1"),
+        "merchant": Merchant.objects.create(name="Old Street"),
         "voucher": voucher,
         "on_sale": sale.voucher,
         "unpaid": unpaid,
@@ -672,7 +680,7 @@ def test_upgrade_makes_roles_and_their_permissions() -> None:
     of_the_shop.delete()
     migration = import_module("orders.migrations.0002_roles")
     # The last migration that gives a role a permission.
-    state = MigrationLoader(connection).project_state(("orders", "0006_audience"))
+    state = MigrationLoader(connection).project_state(("orders", "0008_merchant_permissions"))
     migration.make_roles_with_permissions(state.apps, SimpleNamespace(connection=connection))
     assert permissions_of(Role.OPERATOR) == {*PREPARE, *RUN}
     assert of_the_shop.filter(codename="view_lock").exists()

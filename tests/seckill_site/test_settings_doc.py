@@ -57,10 +57,10 @@ def _written(default: ast.expr) -> str:
             return f"`{str(value).lower()}`"
         case ast.Constant(value=int(value)):
             return str(value)
+        case ast.Constant(value="") | ast.List(elts=[]):
+            return "none"
         case ast.Constant(value=str(value)):
             return f"`{value}`"
-        case ast.List(elts=[]):
-            return "none"
         case ast.List(elts=items):
             return f"`{','.join(map(_text, items))}`"
         case ast.Name(id=name):  # another setting

@@ -13,7 +13,7 @@ from tests.support.sales import HOUR
 from vouchers.catalogue.audience import Audience, audience_of
 from vouchers.inventory.sale_state import snapshot
 from vouchers.inventory.waiting_room import RoomTerms
-from vouchers.models import RoomKind, SaleState, SeckillVoucher, Voucher, Work
+from vouchers.models import Merchant, RoomKind, SaleState, SeckillVoucher, Voucher, Work
 
 REQUIRED = ("--title", "Noodles", "--stock", "5", "--begins-in", "-60", "--ends-in", "3600")
 
@@ -187,3 +187,19 @@ def test_options_that_no_draw_has_are_refused(options):
     with pytest.raises(CommandError):
         create_sale(*options)
     assert not SeckillVoucher.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_voucher_gets_the_default_merchant_unless_named():
+    create_sale()
+    assert Voucher.objects.get().merchant == Merchant.default()
+    tea = Merchant.objects.create(name="Tea")
+    sale_id = create_sale("--merchant", "Tea", "--valid-until", "2030-12-31")[-1]
+    voucher = SeckillVoucher.objects.get(pk=sale_id).voucher
+    assert (voucher.merchant, str(voucher.valid_until)) == (tea, "2030-12-31")
+
+
+@pytest.mark.django_db
+def test_unknown_merchant_is_one_line():
+    with pytest.raises(CommandError, match="there is no merchant 'Nobody'"):
+        create_sale("--merchant", "Nobody")

@@ -9,11 +9,11 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.db import DataError, IntegrityError, OperationalError
 from django.db.models import ProtectedError
-from django.utils import timezone
+from django.utils import timezone, translation
 
 from orders.models import OrderStatus, RefusalReason, VoucherOrder
 from tests.support.sales import HOUR, make_order, make_sale, make_user, make_voucher
-from vouchers.models import MAX_STOCK, SaleState, SeckillVoucher, Voucher
+from vouchers.models import MAX_STOCK, Merchant, SaleState, SeckillVoucher, Voucher
 
 pytestmark = [pytest.mark.django_db, pytest.mark.quick]
 
@@ -218,3 +218,58 @@ def test_order_id_of_63_bits_is_exact() -> None:
     make_order(make_sale(), make_user("ada"), order_id=order_id)
 
     assert VoucherOrder.objects.get().pk == order_id
+
+
+# --- Merchants and what buyers read ---------------------------------------------------------------
+
+
+def test_shop_without_merchants_gets_one_of_its_own_name(settings: Any) -> None:
+    settings.SECKILL_SHOP_NAME = "好券集市"
+    assert Merchant.default().name == "好券集市"
+    settings.SECKILL_SHOP_NAME = "renamed"
+    assert Merchant.default().name == "好券集市"
+    assert Merchant.objects.count() == 1
+
+
+def test_oldest_merchant_is_the_default() -> None:
+    first = Merchant.objects.create(name="Zoo")
+    Merchant.objects.create(name="Ant")
+    assert Merchant.default() == first
+
+
+def test_merchant_with_vouchers_cannot_be_deleted() -> None:
+    merchant = Merchant.objects.create(name="Tea")
+    make_voucher(merchant=merchant)
+    with pytest.raises(ProtectedError):
+        merchant.delete()
+
+
+def test_texts_are_in_the_readers_language_if_given() -> None:
+    voucher = make_voucher(title="面", rules="一碗", title_en="Noodles")
+    with translation.override("en"):
+        assert (voucher.local_title, voucher.local_rules) == ("Noodles", "一碗")
+    with translation.override("zh-hans"):
+        assert voucher.local_title == "面"
+
+
+def test_voucher_is_valid_at_its_merchant_unless_it_says_otherwise() -> None:
+    merchant = Merchant.objects.create(name="Tea", address="18 Old Street")
+    assert make_voucher(merchant=merchant).place == "18 Old Street"
+    assert make_voucher(merchant=merchant, valid_where="all branches").place == "all branches"
+    assert make_voucher().place == ""
+
+
+def test_merchant_has_name_and_address_in_the_readers_language() -> None:
+    merchant = Merchant(name="茶馆", name_en="Tea", address="老街", address_en="Old Street")
+    with translation.override("en"):
+        assert (str(merchant), merchant.local_address) == ("Tea", "Old Street")
+        assert str(Merchant(name="茶馆")) == "茶馆"
+    with translation.override("zh-hans"):
+        assert (str(merchant), merchant.local_address) == ("茶馆", "老街")
+
+
+def test_last_day_is_included() -> None:
+    voucher = make_voucher(valid_until=dt.date(2026, 12, 31))
+    assert not voucher.is_past(dt.date(2026, 12, 31))
+    assert voucher.is_past(dt.date(2027, 1, 1))
+    assert not make_voucher().is_past(dt.date(2999, 1, 1))

@@ -2,7 +2,8 @@
 
 from django.contrib import admin
 
-from vouchers.admin.voucher import VoucherAdmin
-from vouchers.models import Voucher
+from vouchers.admin.voucher import MerchantAdmin, VoucherAdmin
+from vouchers.models import Merchant, Voucher
 
+admin.site.register(Merchant, MerchantAdmin)
 admin.site.register(Voucher, VoucherAdmin)

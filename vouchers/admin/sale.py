@@ -21,6 +21,7 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_safe
 
 from seckill_site.clocks.database import database_now
+from seckill_site.face.site_face import shop_name
 from seckill_site.web.admin_lists import CheckedList
 from vouchers.admin.sale_list import (
     SaleChangeList,
@@ -49,8 +50,7 @@ from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import RUN_PERMISSION, SaleStage, SeckillVoucher
 
-admin.site.site_header = _("Seckill")
-admin.site.site_title = _("Seckill")
+admin.site.site_header = admin.site.site_title = shop_name
 admin.site.index_title = _("Sales and orders")
 
 
@@ -61,8 +61,8 @@ class SeckillVoucherAdmin(SaleColumns, CheckedList):
     list_display = (
         "title", "state", "total", "sold_units", "left", "pending", "begins", "ends", "limit",
     )  # fmt: skip
-    list_filter = (StateFilter, WhenFilter)
-    list_select_related = ("voucher",)
+    list_filter = (StateFilter, WhenFilter, "voucher__merchant")
+    list_select_related = ("voucher__merchant",)
     search_fields = ("=id", "voucher__title")
     readonly_fields = ("state", "sold_units", "left", "pending", "picture_now")
     actions = (publish, copy, load_into_redis)
@@ -87,7 +87,10 @@ class SeckillVoucherAdmin(SaleColumns, CheckedList):
         return super().get_queryset(request).exclude(stage=SaleStage.REHEARSAL)
 
     def get_fieldsets(self, request: HttpRequest, obj: SeckillVoucher | None = None) -> Any:
-        voucher: list[Any] = ["title", "rules", ("price", "face_value")]
+        voucher: list[Any] = [
+            "title", "title_en", "rules", "rules_en", ("price", "face_value"),
+            "merchant", ("valid_where", "valid_until"),
+        ]  # fmt: skip
         limits, stage = ("limit", "per_address"), ("stage", "paused")
         sale: list[Any] = ["stock", ("begins_at", "ends_at"), limits, stage]
         may_type = obj is None or self.has_change_permission(request, obj)

@@ -160,6 +160,26 @@ class SaleColumns:
     def rules(self, sale: SeckillVoucher) -> str:
         return sale.voucher.rules
 
+    @admin.display(description=_("English title"))
+    def title_en(self, sale: SeckillVoucher) -> str:
+        return sale.voucher.title_en or NO_VALUE
+
+    @admin.display(description=_("English rules"))
+    def rules_en(self, sale: SeckillVoucher) -> str:
+        return sale.voucher.rules_en or NO_VALUE
+
+    @admin.display(description=_("Merchant"), ordering="voucher__merchant__name")
+    def merchant(self, sale: SeckillVoucher) -> str:
+        return str(sale.voucher.merchant or NO_VALUE)
+
+    @admin.display(description=_("Where it is valid"))
+    def valid_where(self, sale: SeckillVoucher) -> str:
+        return sale.voucher.place or NO_VALUE
+
+    @admin.display(description=_("Valid until"))
+    def valid_until(self, sale: SeckillVoucher) -> str:
+        return str(sale.voucher.valid_until or NO_VALUE)
+
     @admin.display(description=_("Price"))
     def price(self, sale: SeckillVoucher) -> str:
         return money(sale.voucher.price_cents)

@@ -25,7 +25,7 @@ from vouchers.imports.plan import Importer, RowOutcome
 from vouchers.imports.rows import HEADINGS, example_rows
 from vouchers.imports.service import Preview, VouchersChanged, confirm_import, preview_import
 from vouchers.imports.spreadsheet import MOST_BYTES
-from vouchers.models import RUN_PERMISSION, Voucher
+from vouchers.models import RUN_PERMISSION, Merchant, Voucher
 
 TEMPLATES = "admin/vouchers/voucher"
 
@@ -46,11 +46,20 @@ class UploadForm(forms.Form):
     )
 
 
+class MerchantAdmin(CheckedList):
+    """Merchants, who redeem vouchers."""
+
+    list_display = ("name", "address", "contact")
+    search_fields = ("name", "name_en", "address")
+
+
 class VoucherAdmin(CheckedList):
     """Vouchers and their import, whose URLs are named like those of django-import-export."""
 
-    list_display = ("title", "price", "face_value", "new_sale")
-    search_fields = ("title",)
+    list_display = ("title", "merchant", "price", "face_value", "valid_until", "new_sale")
+    list_filter = ("merchant",)
+    list_select_related = ("merchant",)
+    search_fields = ("title", "title_en", "merchant__name")
 
     def get_urls(self) -> list[URLPattern]:
         views = {
@@ -63,6 +72,9 @@ class VoucherAdmin(CheckedList):
             for name, view in views.items()
         ]
         return [*own, *super().get_urls()]
+
+    def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
+        return {"merchant": Merchant.default().pk, **super().get_changeform_initial_data(request)}
 
     @admin.display(description=_("Price"), ordering="price_cents")
     def price(self, voucher: Voucher) -> str:

@@ -38,7 +38,7 @@ def calendar_file(*, sale: SeckillVoucher, page_url: str, now: dt.datetime) -> b
 
 
 def _event(sale: SeckillVoucher, page_url: str, now: dt.datetime) -> Event:
-    summary = _("Flash sale: %(title)s") % {"title": sale.voucher.title.translate(_CONTROLS)}
+    summary = _("Flash sale: %(title)s") % {"title": sale.voucher.local_title.translate(_CONTROLS)}
     event = Event.new(
         uid=f"sale-{sale.pk}@{urlsplit(page_url).netloc}",
         # No row says when a sale was last changed. A later file has a higher number, so that a

@@ -78,5 +78,5 @@ def on_sale_now(*, voucher_ids: Iterable[int], now: dt.datetime) -> set[int]:
 
 def _with_vouchers() -> QuerySet[SeckillVoucher]:
     """Return the sales with their vouchers and pictures, but without the pictures' bytes."""
-    sales = SeckillVoucher.objects.select_related("voucher__picture")
+    sales = SeckillVoucher.objects.select_related("voucher__picture", "voucher__merchant")
     return sales.defer("voucher__picture__content")

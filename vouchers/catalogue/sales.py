@@ -27,7 +27,16 @@ from vouchers.inventory.rebuild import load_after_commit
 from vouchers.inventory.sale_state import BelowTaken, LedgerTerms, snapshot, snapshots, write_terms
 from vouchers.inventory.waiting_room import RoomTerms
 from vouchers.lock_objects import lock_seckill_voucher
-from vouchers.models import Draw, RoomKind, SaleMode, SaleStage, SeckillVoucher, Voucher, Work
+from vouchers.models import (
+    Draw,
+    Merchant,
+    RoomKind,
+    SaleMode,
+    SaleStage,
+    SeckillVoucher,
+    Voucher,
+    Work,
+)
 
 
 class LimitLowered(StaffRefusal):
@@ -100,7 +109,8 @@ class SaleTerms:
 class VoucherDetails:
     """The description of a voucher; amounts in integer cents, the picture an uploaded file.
 
-    Without a picture, a voucher keeps the one it has, unless ``remove_picture``.
+    Without a picture, a voucher keeps the one it has, unless ``remove_picture``; without a merchant
+    it keeps its own, and a new one gets the default merchant.
     """
 
     title: str
@@ -109,9 +119,23 @@ class VoucherDetails:
     face_value_cents: int
     picture: bytes | None = None
     remove_picture: bool = False
+    merchant: Merchant | None = None
+    title_en: str = ""
+    rules_en: str = ""
+    valid_where: str = ""
+    valid_until: dt.date | None = None
 
 
-_DETAILS = ("title", "rules", "price_cents", "face_value_cents")
+_DETAILS = (
+    "title",
+    "rules",
+    "price_cents",
+    "face_value_cents",
+    "title_en",
+    "rules_en",
+    "valid_where",
+    "valid_until",
+)
 _TERMS = tuple(field.name for field in fields(SaleTerms))
 _LINE = ("room_opened_ms", "room_base", "room_since_ms")
 
@@ -291,8 +315,9 @@ def units_taken(*, sale: SeckillVoucher) -> int | None:
 def _write_details(voucher: Voucher, details: VoucherDetails) -> None:
     for name in _DETAILS:
         setattr(voucher, name, getattr(details, name))
+    voucher.merchant = details.merchant or voucher.merchant or Merchant.default()
     voucher.full_clean()
-    voucher.save(update_fields=_DETAILS if voucher.pk else None)
+    voucher.save(update_fields=(*_DETAILS, "merchant") if voucher.pk else None)
     if details.picture or details.remove_picture:
         set_picture(voucher=voucher, content=details.picture)
 

@@ -25,6 +25,8 @@ _DATE_AND_TIME = re.compile(
     r"([0-9]{1,2})[:时]([0-9]{1,2})(?:[:分]([0-9]{1,2}))?[分秒]?"
 )
 
+_DAY = re.compile(r"([0-9]{4})[-/.年]([0-9]{1,2})[-/.月]([0-9]{1,2})日?(?:[T ]+00?:00(?::00)?)?")
+
 
 class MoneyField(forms.DecimalField):
     """An amount entered in yuan; its cleaned value is in integer cents."""
@@ -84,7 +86,7 @@ class PictureField(forms.FileField):
             raise ValidationError(str(error), code="unusable") from error
 
 
-def validate_year(moment: dt.datetime) -> None:
+def validate_year(moment: dt.date) -> None:
     """Refuse a year outside of ``YEARS``."""
     first, last = YEARS
     if not first <= moment.year <= last:
@@ -141,3 +143,21 @@ class MomentField(forms.Field):
         except ValueError as error:
             raise ValidationError(self.error_messages["invalid"]) from error
         return from_current_timezone(moment)
+
+
+class DayField(forms.Field):
+    """A day; a date cell of Excel carries a midnight, too."""
+
+    default_validators = [validate_year]
+    default_error_messages = {"invalid": _("This is not a date. Write it like 2026-12-01.")}
+
+    def to_python(self, value: Any) -> Any:
+        text = unicodedata.normalize("NFKC", value or "").strip()
+        if not text:
+            return None
+        found = _DAY.fullmatch(text)
+        year, month, day = [int(part) for part in found.groups()] if found else [0] * 3
+        try:
+            return dt.date(year, month, day)
+        except ValueError as error:
+            raise ValidationError(self.error_messages["invalid"]) from error

@@ -7,9 +7,9 @@ from dataclasses import fields
 from typing import Any
 
 from django import forms
-from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext
@@ -31,6 +31,7 @@ from vouchers.forms.fields import MinutesField, MoneyField, PictureField, valida
 from vouchers.models import (
     MAX_DRAW_WAIT_S,
     MAX_STOCK,
+    Merchant,
     PAY_WITHIN_S,
     RoomKind,
     SaleMode,
@@ -41,8 +42,11 @@ from vouchers.models import (
 from vouchers.templatetags.seckill import utc_offset
 
 _HINTED = ("begins_at", "ends_at", "stock", "limit", "pay_within_s")
-_LONG = ("rules", "picture", "remove_picture")
+_LONG = ("rules", "rules_en", "picture", "remove_picture")
 """Fields whose values are too long for the text of a change."""
+
+_FACTS = ("merchant", "title_en", "rules_en", "valid_where", "valid_until")
+"""Fields of ``VoucherDetails`` that a new voucher may leave empty."""
 
 
 class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -68,6 +72,38 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
         max_length=4000,
         required=False,
         widget=forms.Textarea(attrs={"rows": 4, "class": "vLargeTextField"}),
+    )
+    title_en = forms.CharField(
+        label=_("English title"),
+        max_length=120,
+        required=False,
+        widget=forms.TextInput(attrs={"class": "vTextField"}),
+        help_text=_("For pages in English. Empty: the title is the same in both languages."),
+    )
+    rules_en = forms.CharField(
+        label=_("English rules"),
+        max_length=4000,
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 4, "class": "vLargeTextField"}),
+    )
+    merchant = forms.ModelChoiceField(
+        Merchant.objects.order_by("name"),
+        required=False,
+        label=_("Merchant"),
+        empty_label=_("(the default merchant)"),
+    )
+    valid_where = forms.CharField(
+        label=_("Where it is valid"),
+        max_length=120,
+        required=False,
+        widget=forms.TextInput(attrs={"class": "vTextField"}),
+        help_text=_("Such as “all branches”. Empty: at the merchant's address."),
+    )
+    valid_until = forms.DateField(
+        label=_("Valid until"),
+        required=False,
+        widget=forms.DateInput(format="%Y-%m-%d", attrs={"type": "date"}),
+        help_text=_("The last day on which it can be redeemed. Empty: it does not expire."),
     )
     price = MoneyField(
         label=_("Price"), required=False, help_text=_("In yuan, such as 80 or 79.90.")
@@ -120,6 +156,11 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
                 rules=voucher.rules,
                 price=voucher.price_cents,
                 face_value=voucher.face_value_cents,
+                merchant=voucher.merchant_id,
+                title_en=voucher.title_en,
+                rules_en=voucher.rules_en,
+                valid_where=voucher.valid_where,
+                valid_until=voucher.valid_until,
             )
         prepare_terms(self.fields, lowest_stock=0 if self._stored else 1)
         optional = {"stage", "room", "room_rate", "mode", "draw_wait_s", "work", "account_age_h"}
@@ -149,7 +190,12 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
         if data.get("existing_voucher"):
             return None
         words = (data["title"], data["rules"], data["price"], data["face_value"])
-        return VoucherDetails(*words, data.get("picture"), data.get("remove_picture", False))
+        return VoucherDetails(
+            *words,
+            picture=data.get("picture"),
+            remove_picture=data.get("remove_picture", False),
+            **{name: data[name] for name in _FACTS if name in data},
+        )
 
     def hints(self, *, now: dt.datetime) -> dict[str, list[Hint]]:
         """Return the hints on the valid entries, field by field."""
@@ -268,7 +314,7 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
         if name in _LONG:
             return str(field.label)
         before, after = self.get_initial_for_field(field, name), self.cleaned_data[name]
-        after = after.pk if isinstance(after, Group) else after
+        after = after.pk if isinstance(after, models.Model) else after
         if before == after:
             return ""
         return change_line(field.label, _as_text(field, before), _as_text(field, after))
@@ -282,7 +328,7 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
             self.add_error("price", gettext("The price cannot be above the face value."))
 
     def _refuse_second_description(self, data: dict[str, Any]) -> None:
-        given = ("title", "rules", "price", "face_value", "picture")
+        given = ("title", "rules", "price", "face_value", "picture", *_FACTS)
         if any(data.get(name) not in (None, "") for name in given):
             self.add_error(
                 "existing_voucher",

@@ -18,7 +18,7 @@ from vouchers.catalogue.sales import SaleTerms
 from vouchers.catalogue.series import MOST_SALES, overlapping_sales
 from vouchers.imports.rows import ReadRow, problem
 from vouchers.lock_objects import lock_vouchers
-from vouchers.models import Voucher
+from vouchers.models import Merchant, Voucher
 
 NAMED = 3
 """The most rows, vouchers or sales that a warning names; it counts the others."""
@@ -28,6 +28,11 @@ COLUMNS = {
     "rules": _("Rules"),
     "price_cents": _("Price"),
     "face_value_cents": _("Face value"),
+    "merchant": _("Merchant"),
+    "title_en": _("English title"),
+    "rules_en": _("English rules"),
+    "valid_where": _("Where it is valid"),
+    "valid_until": _("Valid until"),
 }
 _AMOUNTS = ("price_cents", "face_value_cents")
 
@@ -121,7 +126,7 @@ def make_plan(
 ) -> Plan:
     """Return what these rows would do; ``hold`` locks their vouchers until the commit.
 
-    Three queries, however many rows, and one more for an importer who may not run sales.
+    Four queries, however many rows, and one more for an importer who may not run sales.
     """
     return Plan(tuple(_Planner(rows, by=by, now=now, hold=hold).rows()))
 
@@ -136,6 +141,10 @@ class _Planner:
         ids = {row.voucher_id for row in read if row.voucher_id}
         stored = lock_vouchers(voucher_ids=ids) if hold else Voucher.objects.filter(pk__in=ids)
         self.stored = {voucher.pk: voucher for voucher in stored}
+        merchants = {merchant.pk: merchant for merchant in Merchant.objects.all()}
+        self.merchants = {it.name.casefold(): it for it in merchants.values()}
+        for voucher in stored:
+            voucher.merchant = merchants.get(voucher.merchant_id or 0)
         self.on_sale = set() if by.may_run else on_sale_now(voucher_ids=self.stored, now=now)
         self.first_row_of = {row.voucher_id: row.number for row in reversed(read)}
         self.rows_titled = _by_title((row.title, row.number) for row in read)
@@ -161,7 +170,8 @@ class _Planner:
 
     def _plan_row(self, row: ReadRow) -> PlannedRow:
         voucher = self.stored.get(row.voucher_id or 0)
-        after = {name: it for name, it in row.details.items() if not _is_stored(voucher, name, it)}
+        details = self._details(row).items()
+        after = {name: it for name, it in details if not _is_stored(voucher, name, it)}
         what = RowOutcome.CHANGED if after else RowOutcome.UNCHANGED
         return PlannedRow(
             row.number,
@@ -174,6 +184,12 @@ class _Planner:
             clashes=tuple(self._clashes(row, after)),
             is_over=row.terms is not None and row.terms.ends_at <= self.now,
         )
+
+    def _details(self, row: ReadRow) -> dict[str, Any]:
+        """Return the details of a row, with its merchant instead of the name, if there is one."""
+        merchant = self.merchants.get(row.details.get("merchant", "").casefold())
+        found = {"merchant": merchant} if merchant else {}
+        return {**row.details, **found}
 
     def _clashes(self, row: ReadRow, after: Mapping[str, Any]) -> Iterator[str]:
         title = row.title.casefold()
@@ -189,6 +205,14 @@ class _Planner:
             text = gettext("The voucher is already on sale at that time: sale %(ids)s.")
             yield text % {"ids": _name_some([sale.pk for sale in overlaps])}
 
+    def _merchant_problems(self, row: ReadRow) -> Iterator[str]:
+        if isinstance(name := self._details(row).get("merchant"), str):
+            text = gettext(
+                "There is no merchant of this name. Add it under Merchants, or leave the cell "
+                "empty for the default merchant."
+            )
+            yield problem("merchant", text, cell=name)
+
     def _problems(self, row: ReadRow, sales: int) -> Iterator[str]:
         voucher = self.stored.get(row.voucher_id or 0)
         if row.voucher_id and voucher is None:
@@ -201,12 +225,13 @@ class _Planner:
             text %= {"row": self.first_row_of[row.voucher_id]}
             yield problem("id", text, cell=str(row.voucher_id))
         if row.voucher_id in self.on_sale and any(
-            not _is_stored(voucher, name, it) for name, it in row.details.items()
+            not _is_stored(voucher, name, it) for name, it in self._details(row).items()
         ):
             text = gettext(
                 "This voucher is on sale now. Only staff who can run sales may change it."
             )
             yield problem("id", text, cell=str(row.voucher_id))
+        yield from self._merchant_problems(row)
         price, face_value = (
             row.details.get(name, getattr(voucher, name, None)) for name in _AMOUNTS
         )

@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from seckill_site.web.url_converters import LARGEST_ID
 from vouchers.catalogue.sales import SaleTerms
-from vouchers.forms.fields import AmountField, CountField, MomentField
+from vouchers.forms.fields import AmountField, CountField, DayField, MomentField
 from vouchers.forms.sale import refuse_end_before_start
 from vouchers.imports.spreadsheet import BadCell, Cell, FileRefused, Row
 from vouchers.models import MAX_LIMIT, MAX_STOCK, SaleStage
@@ -28,11 +28,17 @@ HEADINGS: dict[str, tuple[str, ...]] = {
     "begins_at": ("开始时间", "begins at"),
     "ends_at": ("结束时间", "ends at"),
     "limit": ("限购", "limit", "每人限购"),
+    "merchant": ("商家", "merchant", "shop", "店铺"),
+    "title_en": ("英文标题", "english title"),
+    "rules_en": ("英文规则", "english rules"),
+    "valid_where": ("适用地点", "valid where", "适用门店"),
+    "valid_until": ("有效期至", "valid until", "有效期"),
 }
 """The columns of a file and their accepted headings; the Chinese one first, then the English."""
 
 DESCRIPTION = ("title", "price", "face_value")
 SALE = ("stock", "begins_at", "ends_at")
+FACTS = ("merchant", "title_en", "rules_en", "valid_where", "valid_until")
 
 _COLUMN_OF = {name: column for column, names in HEADINGS.items() for name in names}
 _BAD_CELLS = {
@@ -153,6 +159,11 @@ class RowForm(forms.Form):
     begins_at = MomentField(required=False)
     ends_at = MomentField(required=False)
     limit = CountField(required=False, min_value=1, max_value=MAX_LIMIT)
+    merchant = forms.CharField(required=False, max_length=80)
+    title_en = forms.CharField(required=False, max_length=120)
+    rules_en = forms.CharField(required=False, max_length=4000)
+    valid_where = forms.CharField(required=False, max_length=120)
+    valid_until = DayField(required=False)
 
     def clean(self) -> dict[str, Any]:
         if not self.data.get("id"):
@@ -171,9 +182,9 @@ class RowForm(forms.Form):
 
     @property
     def details(self) -> dict[str, Any]:
-        """The fields of ``VoucherDetails`` in the row."""
+        """The fields of ``VoucherDetails`` in the row; its merchant by name."""
         data = self.cleaned_data
-        given = {"title": data["title"], "rules": data["rules"]}
+        given = {name: data[name] for name in ("title", "rules", *FACTS)}
         cents = {"price_cents": data["price"], "face_value_cents": data["face_value"]}
         return {name: it for name, it in (given | cents).items() if it not in (None, "")}
 
@@ -212,10 +223,11 @@ def example_rows(*, chinese: bool, now: dt.datetime) -> list[list[str]]:
     """Return the rows of a valid file: headings, a voucher, and a voucher with a sale."""
     begins_at = timezone.localtime(now).replace(hour=10, minute=0) + dt.timedelta(days=7)
     window = [f"{begins_at + dt.timedelta(hours=hours):%Y-%m-%d %H:%M}" for hours in (0, 2)]
+    last_day = f"{begins_at + dt.timedelta(days=90):%Y-%m-%d}"
     titles = ("牛肉面代金券", "双人火锅套餐") if chinese else ("Noodles", "Hotpot for two")
     rules = "周末通用" if chinese else "Also at weekends."
     return [
         [names[0 if chinese else 1] for names in HEADINGS.values()],
-        ["", titles[0], rules, "79.90", "100", "", "", "", ""],
-        ["", titles[1], rules, "¥168.00", "¥1,200.00", "500", *window, "1"],
+        ["", titles[0], rules, "79.90", "100", *[""] * 9],
+        ["", titles[1], rules, "¥168.00", "¥1,200.00", "500", *window, "1", *[""] * 4, last_day],
     ]

@@ -26,7 +26,7 @@ from vouchers.catalogue.staff_texts import StaffRefusal, change_line, join_chang
 from vouchers.imports.plan import Importer, Plan, PlannedRow, make_plan
 from vouchers.imports.rows import TextRow, read_row, text_rows
 from vouchers.imports.spreadsheet import read_sheet
-from vouchers.models import Voucher
+from vouchers.models import Merchant, Voucher
 
 KEPT_S = 3600
 """Seconds for which a preview can be confirmed."""
@@ -131,8 +131,10 @@ def _write_voucher(row: PlannedRow) -> Voucher:
     voucher = row.voucher or Voucher()
     for name, value in row.after.items():
         setattr(voucher, name, value)
+    if row.voucher is None and voucher.merchant is None:
+        voucher.merchant = Merchant.default()
     if row.after:
-        voucher.clean_fields(exclude={"picture"})
+        voucher.clean_fields(exclude={"picture", "merchant"})
         voucher.save(update_fields=list(row.after) if row.voucher else None)
     return voucher
 

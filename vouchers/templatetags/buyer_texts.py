@@ -12,6 +12,16 @@ STOCK = _("{remaining} of {total} left")
 STOCK_UNKNOWN = _("{total} units in total")
 DAYS = _("{days} d {clock}")
 
+TERMS = {
+    "at": _("at {place}"),
+    "until": _("valid until {day}"),
+    "no_end": _("no expiry date"),
+    "refundable": _("refundable until used"),
+    "not_refundable": _("not refundable"),
+    "about": _("{price} instead of {face_value}. Starts {start} ({zone})."),
+}
+"""The terms of a voucher, in one line."""
+
 QUEUE = {
     "place": _("In the queue: number {place}"),
     "place_about": _("In the queue: number {place}, {about}"),

@@ -11,6 +11,7 @@ from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.text import capfirst
 from django.utils.translation import pgettext
 
 from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
@@ -29,6 +30,7 @@ from vouchers.templatetags.buyer_texts import (
     PAGES,
     STOCK,
     STOCK_UNKNOWN,
+    TERMS,
     VISITOR_STATES,
     WHY,
 )
@@ -173,6 +175,39 @@ def audience_words(sale: SeckillVoucher) -> list[str]:
     }
     number = grouped(sale.account_age_h)
     return [str(AUDIENCE[it]).format(number=number) for it, applies in rules.items() if applies]
+
+
+@register.filter
+def day(value: dt.date) -> str:
+    """Return a day as the page's language writes it, with its year."""
+    # The letters are those of Django's date filter.
+    return date_format(value, pgettext("date format", "j M Y"))
+
+
+@register.simple_tag
+def voucher_terms(sale: SeckillVoucher) -> list[str]:
+    """Return where a voucher is valid and until when, and whether it can be returned."""
+    voucher, until = sale.voucher, sale.voucher.valid_until
+    terms = [str(TERMS["at"]).format(place=voucher.place)] if voucher.place else []
+    if until:
+        terms.append(str(TERMS["until"]).format(day=day(until)))
+    else:
+        terms.append(str(TERMS["no_end"]))
+    terms.append(str(TERMS["refundable" if sale.refundable else "not_refundable"]))
+    return [capfirst(terms[0]), *terms[1:]]
+
+
+@register.simple_tag
+def about_sale(sale: SeckillVoucher) -> str:
+    """Return a sale in one sentence, for pages of others that link to it."""
+    voucher = sale.voucher
+    about = str(TERMS["about"]).format(
+        price=short_money(voucher.price_cents),
+        face_value=short_money(voucher.face_value_cents),
+        start=date_and_time(sale.begins_at),
+        zone=utc_offset(sale.begins_at),
+    )
+    return f"{voucher.merchant} · {about}" if voucher.merchant else about
 
 
 @register.simple_tag

@@ -40,6 +40,7 @@ def _card_json(card: SaleCard) -> dict[str, Any]:
     return {
         "voucher_id": str(sale.pk),
         "title": sale.voucher.title,
+        "merchant": sale.voucher.merchant.name if sale.voucher.merchant else "",
         "price_cents": sale.voucher.price_cents,
         "face_value_cents": sale.voucher.face_value_cents,
         "state": card.state.value,

@@ -166,6 +166,7 @@ def test_reminder_is_sent_once_at_its_time() -> None:
 
 def test_reminder_is_in_the_readers_language(settings: Any) -> None:
     settings.SECKILL_SITE_URL = "https://shop.example"
+    settings.SECKILL_SHOP_NAME, settings.SECKILL_SHOP_NAME_EN = "好券集市", "Voucher Market"
     sale = make_sale(begins_in_s=SOON_S)
     for language in ("en", "zh-hans"):
         make_notice(sale, make_reader(language=language))
@@ -173,6 +174,8 @@ def test_reminder_is_in_the_readers_language(settings: Any) -> None:
     send()
 
     english, chinese = mail.outbox
+    assert "-- \nVoucher Market · https://shop.example/" in english.body
+    assert "-- \n好券集市 · https://shop.example/" in chinese.body
     assert "the sale starts" in english.subject
     assert "开始" in chinese.subject
     assert "starts" not in chinese.body

@@ -36,6 +36,7 @@ from tests.support.payments import (
     pay,
 )
 from vouchers.inventory.keys import LedgerUnavailable
+from vouchers.models import Merchant, Voucher
 
 pytestmark = pytest.mark.django_db
 
@@ -164,6 +165,24 @@ def test_paid_mail_has_the_code() -> None:
     order.refresh_from_db()
     assert order.code
     assert written_code(order.code) in mail.outbox[-1].body
+
+
+def test_paid_mail_names_merchant_validity_and_shop(settings: Any) -> None:
+    settings.LANGUAGE_CODE = "en"
+    settings.SECKILL_SHOP_NAME_EN = "Voucher & Market"
+    settings.SECKILL_SHOP_CONTACT = "help@shop.example"
+    order = make_unpaid_order(make_sale(), buyers_with_addresses(1))
+    merchant = Merchant.objects.create(name="Old Street", address="18 Old Street")
+    Voucher.objects.update(title_en="Hot tea", merchant=merchant, valid_until=dt.date(2030, 12, 31))
+    pay(order)
+    tell()
+    sent = mail.outbox[-1]
+    assert sent.subject == "Hot tea: paid"
+    assert sent.body.startswith("Hot tea · Old Street\n")
+    terms = "At 18 Old Street · valid until 31 Dec 2030 · refundable until used"
+    assert terms in sent.body
+    assert "-- \nVoucher & Market · " in sent.body
+    assert "Contact: help@shop.example" in sent.body
 
 
 def test_code_of_refunded_order_is_not_sent() -> None:

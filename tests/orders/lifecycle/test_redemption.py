@@ -20,6 +20,7 @@ from orders.lifecycle.redemption import (
     GUESSES,
     NoSuchCode,
     NotRedeemable,
+    PastValidity,
     Redeemable,
     find_by_code,
     read_code,
@@ -31,6 +32,7 @@ from orders.models import CODE_LENGTH, OrderEvent, OrderStatus, VoucherOrder
 from orders.payments.service import CODE_ALPHABET
 from tests.support.inspection import rows
 from tests.support.orders import at_once, make_buyer, make_order, make_sale
+from vouchers.models import Voucher
 
 pytestmark = pytest.mark.django_db
 
@@ -276,3 +278,44 @@ def lose_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     client: Any = cache.client  # type: ignore[attr-defined]
     nowhere = Redis(port=1)
     monkeypatch.setattr(type(client), "get_client", lambda self, *args, **options: nowhere)
+
+
+# --- Past the last day ---------------------------------------------------------------------------
+
+
+def past_its_day(*, last_day: dt.date) -> VoucherOrder:
+    order = with_code()
+    Voucher.objects.filter(sales=order.seckill_voucher_id).update(valid_until=last_day)
+    return order
+
+
+def test_voucher_is_valid_until_the_end_of_its_last_day() -> None:
+    order = past_its_day(last_day=dt.date(2026, 11, 11))
+    just_before_midnight = dt.datetime(2026, 11, 11, 15, 59, 59, tzinfo=dt.UTC)  # in Shanghai
+    assert not find_by_code(code=CODE).is_past(just_before_midnight)
+    assert find_by_code(code=CODE).is_past(just_before_midnight + dt.timedelta(seconds=1))
+    redeem(code=CODE, by=Actor.staff(clerk().pk), now=just_before_midnight)
+    order.refresh_from_db()
+    assert order.status == OrderStatus.USED
+
+
+def test_past_voucher_is_not_redeemed_without_a_reason() -> None:
+    past_its_day(last_day=dt.date(2026, 11, 10))
+    before = rows()
+    with pytest.raises(PastValidity):
+        redeem(code=CODE, by=Actor.staff(clerk().pk), now=NOW)
+    assert rows() == before
+
+
+def test_exception_for_a_past_voucher_keeps_its_reason() -> None:
+    order = past_its_day(last_day=dt.date(2026, 11, 10))
+    redeem(code=CODE, by=Actor.staff(clerk().pk), now=NOW, why="train was late")
+    event = OrderEvent.objects.get(order=order)
+    assert (event.after, event.reason) == (OrderStatus.USED, "train was late")
+
+
+def test_past_and_used_voucher_was_used_before() -> None:
+    order = past_its_day(last_day=dt.date(2026, 11, 10))
+    VoucherOrder.objects.filter(pk=order.pk).update(status=OrderStatus.USED)
+    with pytest.raises(NotRedeemable):
+        redeem(code=CODE, by=Actor.staff(clerk().pk), now=NOW)

@@ -22,6 +22,7 @@ from tests.orders.lifecycle.test_redemption import lose_the_cache
 from tests.support.inspection import rows
 from tests.support.orders import make_buyer, make_order, make_sale
 from tests.support.payments import make_unpaid_order, pay
+from vouchers.models import Merchant, Voucher
 
 pytestmark = pytest.mark.django_db
 
@@ -306,3 +307,36 @@ def test_redeeming_works_without_the_ledger(
 ) -> None:
     lose_ledger()
     assert verdict(clerk.post(PAGE, {"code": voucher.code or ""})) == "redeemed"
+
+
+# --- Past the last day ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def past(voucher: VoucherOrder) -> VoucherOrder:
+    """A paid order whose voucher was valid until yesterday."""
+    merchant = Merchant.objects.create(name="Old Street")
+    Voucher.objects.filter(sales=voucher.seckill_voucher_id).update(
+        valid_until=timezone.localdate() - dt.timedelta(days=1), merchant=merchant
+    )
+    return voucher
+
+
+def test_past_voucher_asks_for_a_reason(clerk: Client, past: VoucherOrder) -> None:
+    response = look(clerk, code_of(past))
+    assert verdict(response) == "past"
+    assert 'name="why"' in response.text
+    assert "Redeem now" not in response.text
+    assert facts(response)["Merchant"] == "Old Street"
+    assert verdict(use(clerk, code_of(past)), 409) == "past"
+    assert verdict(clerk.post(PAGE, {"code": code_of(past), "why": "  "}), 409) == "past"
+    past.refresh_from_db()
+    assert past.status == OrderStatus.PAID
+
+
+def test_past_voucher_is_redeemed_with_a_reason(clerk: Client, past: VoucherOrder) -> None:
+    response = clerk.post(PAGE, {"code": code_of(past), "why": f" came\nlate {'x' * 300}"})
+    assert verdict(response) == "redeemed"
+    event = OrderEvent.objects.get(order=past, after=OrderStatus.USED)
+    assert event.reason.startswith("came late x")
+    assert len(event.reason) == staff_views.LONGEST_REASON

@@ -33,7 +33,7 @@ from vouchers.catalogue.sales import delete_sale, edit_sale, terms_of
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded
 from vouchers.inventory.reservations import SalePaused, SoldOut, reserve
 from vouchers.inventory.sale_state import BelowTaken, snapshot
-from vouchers.models import SaleStage, SeckillVoucher, Voucher
+from vouchers.models import Merchant, SaleStage, SeckillVoucher, Voucher
 
 ADD = "/admin/vouchers/seckillvoucher/add/"
 LIST = "/admin/vouchers/seckillvoucher/"
@@ -1112,3 +1112,13 @@ def test_form_error_keeps_coming_sale_editable(client):
     assert list(errors(response)) == ["stock"]
     assert typed(response, "stock") == "0x"
     assert 'name="_save"' in response.content.decode()
+
+
+def test_list_is_filtered_by_merchant(shop):
+    tea = Merchant.objects.create(name="Tea")
+    make_sale(voucher=make_voucher(title="Oolong", merchant=tea))
+    make_sale(voucher=make_voucher(title="Noodles"))
+
+    page = shop.get(f"{LIST}?voucher__merchant__id__exact={tea.pk}").text
+    assert "Oolong" in page
+    assert "Noodles" not in page

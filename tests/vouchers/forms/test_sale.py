@@ -29,6 +29,7 @@ from vouchers.models import (
     MAX_DRAW_WAIT_S,
     MAX_ROOM_RATE,
     MAX_STOCK,
+    Merchant,
     RoomKind,
     SaleMode,
     SeckillVoucher,
@@ -456,3 +457,51 @@ def test_change_of_the_rules_is_in_the_history():
     assert "members → friends" in text
     assert "0 → 24" in text
     assert "no → yes" in text
+
+
+# --- What buyers read of the voucher --------------------------------------------------------------
+
+
+def test_form_gives_merchant_english_texts_place_and_last_day():
+    tea = Merchant.objects.create(name="Tea")
+    form = filled(
+        merchant=str(tea.pk),
+        title_en="Noodles, please",
+        rules_en="One.",
+        valid_where="2F",
+        valid_until="2030-12-31",
+    )
+
+    assert form.is_valid(), form.errors
+    assert form.details == VoucherDetails(
+        "Noodles",
+        "One bowl.",
+        7_990,
+        10_000,
+        merchant=tea,
+        title_en="Noodles, please",
+        rules_en="One.",
+        valid_where="2F",
+        valid_until=dt.date(2030, 12, 31),
+    )
+
+
+def test_stored_merchant_and_last_day_are_shown_and_a_change_is_named():
+    tea, soup = (Merchant.objects.create(name=name) for name in ("Tea", "Soup"))
+    voucher = make_voucher(merchant=tea, valid_until=dt.date(2030, 1, 1))
+    sale = make_sale(voucher=voucher)
+
+    assert form_class(sale)(instance=sale).initial["merchant"] == tea.pk
+    form = filled(sale, merchant=str(soup.pk), valid_until="2030-12-31")
+    assert form.is_valid(), form.errors
+    with translation.override("en"):
+        assert "Merchant: Tea → Soup" in form.change_text()
+        assert "Valid until: 2030-01-01 → 2030-12-31" in form.change_text()
+
+
+def test_existing_voucher_and_a_merchant_exclude_each_other():
+    tea = Merchant.objects.create(name="Tea")
+    described = dict.fromkeys(("title", "rules", "price", "face_value"))
+    form = filled(**described, existing_voucher=str(make_voucher().pk), merchant=str(tea.pk))
+
+    assert "existing_voucher" in form.errors

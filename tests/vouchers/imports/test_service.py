@@ -28,7 +28,7 @@ from vouchers.imports.service import (
     preview_import,
 )
 from vouchers.inventory.sale_state import snapshot
-from vouchers.models import SaleStage, SeckillVoucher, Voucher
+from vouchers.models import Merchant, SaleStage, SeckillVoucher, Voucher
 
 pytestmark = pytest.mark.django_db
 
@@ -246,7 +246,7 @@ def test_preview_queries_do_not_depend_on_rows(boss: Importer) -> None:
             preview(boss, *rows, *new)
         return len(captured)
 
-    assert queries(20) == queries(1) == 3
+    assert queries(20) == queries(1) == 4
 
 
 def test_plan_without_changes_cannot_be_confirmed(boss: Importer) -> None:
@@ -410,3 +410,63 @@ def test_preview_is_kept_for_an_hour(boss: Importer) -> None:
     shown = preview(boss, NOODLES)
     name = importing._cache_key(boss, shown.key)
     assert 3_590 < cache.ttl(name) <= 3_600  # type: ignore[attr-defined]
+
+
+# --- Merchants and what buyers read ---------------------------------------------------------------
+
+FACTS = [*ENGLISH, "merchant", "english title", "valid where", "valid until"]
+
+
+def test_file_without_a_merchant_column_uses_the_default_merchant(boss: Importer) -> None:
+    confirm(boss, preview(boss, NOODLES))
+    assert Voucher.objects.get().merchant == Merchant.default()
+    assert Merchant.objects.count() == 1
+
+
+def test_import_names_merchant_english_title_place_and_last_day(boss: Importer) -> None:
+    Merchant.objects.create(name="First")
+    tea = Merchant.objects.create(name="Old Street Tea")
+    row = [*NOODLES, "old street TEA", "Beef noodles", "2F", "2030/12/31"]
+    confirm(boss, preview(boss, content=as_csv(FACTS, row)))
+    voucher = Voucher.objects.get()
+    assert (voucher.merchant, voucher.title_en, voucher.valid_where) == (tea, "Beef noodles", "2F")
+    assert voucher.valid_until == dt.date(2030, 12, 31)
+
+
+def test_date_cell_of_excel_is_a_last_day(boss: Importer) -> None:
+    row = [*NOODLES, "", "", "", dt.datetime(2030, 12, 31)]
+    confirm(boss, preview(boss, content=as_xlsx(FACTS, row)))
+    assert Voucher.objects.get().valid_until == dt.date(2030, 12, 31)
+
+
+def test_empty_merchant_cell_keeps_the_stored_merchant(boss: Importer) -> None:
+    Merchant.default()
+    tea = Merchant.objects.create(name="Tea")
+    voucher = make_voucher(merchant=tea, valid_until=dt.date(2030, 1, 1))
+    row = [*row_of(voucher, title="Soup"), "", "", "", ""]
+    confirm(boss, preview(boss, content=as_csv(FACTS, row)))
+    voucher.refresh_from_db()
+    assert (voucher.title, voucher.merchant) == ("Soup", tea)
+    assert voucher.valid_until == dt.date(2030, 1, 1)
+
+
+def test_stored_merchant_is_no_change(boss: Importer) -> None:
+    voucher = make_voucher(merchant=Merchant.objects.create(name="Tea"))
+    row = [*row_of(voucher), "tea", "", "", ""]
+    [planned] = preview(boss, content=as_csv(FACTS, row)).plan.rows
+    assert planned.what == RowOutcome.UNCHANGED
+
+
+@pytest.mark.parametrize(
+    ("cells", "text"),
+    [
+        (["Nobody", "", "", ""], "There is no merchant of this name."),
+        (["", "", "", "soon"], "This is not a date. Write it like 2026-12-01."),
+        (["", "", "", "2030-02-30"], "This is not a date. Write it like 2026-12-01."),
+    ],
+)
+def test_unknown_merchant_or_day_is_named(boss: Importer, cells: list[str], text: str) -> None:
+    plan = preview(boss, content=as_csv(FACTS, [*NOODLES, *cells])).plan
+    assert plan.rows[0].what == RowOutcome.WRONG
+    assert text in plan.rows[0].problems[0]
+    assert not plan.writes

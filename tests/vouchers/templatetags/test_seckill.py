@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 from string import Formatter
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import polib
@@ -28,7 +29,7 @@ from seckill_site.formatting import (
     money,
     spelled_duration,
 )
-from vouchers.models import SaleState
+from vouchers.models import Merchant, SaleState, SeckillVoucher, Voucher
 from vouchers.templatetags import seckill
 from vouchers.templatetags.buyer_texts import MAIL, PAGES, RECEIPT
 
@@ -298,3 +299,41 @@ def _sentences(value: object) -> list[object]:
 
 def _fields(sentence: str) -> set[str | None]:
     return {field for _, field, _, _ in Formatter().parse(sentence)} - {None}
+
+
+# --- The terms of a voucher -----------------------------------------------------------------------
+
+
+def sale_of(*, refundable: bool = True, address: str = "", **fields: Any) -> SeckillVoucher:
+    merchant = Merchant(name="Tea", address=address)
+    voucher = Voucher(title="Tea", price_cents=1, face_value_cents=2, merchant=merchant, **fields)
+    return SeckillVoucher(voucher=voucher, refundable=refundable)
+
+
+@pytest.mark.parametrize(
+    ("sale", "english", "chinese"),
+    [
+        (
+            sale_of(address="18 Old Street", valid_until=dt.date(2026, 12, 31)),
+            ["At 18 Old Street", "valid until 31 Dec 2026", "refundable until used"],
+            ["适用于18 Old Street", "有效期至 2026年12月31日", "未使用可退"],
+        ),
+        (
+            sale_of(refundable=False),
+            ["No expiry date", "not refundable"],
+            ["长期有效", "不支持退款"],
+        ),
+        (
+            sale_of(valid_where="2F", valid_until=dt.date(2026, 1, 2)),
+            ["At 2F", "valid until 2 Jan 2026", "refundable until used"],
+            ["适用于2F", "有效期至 2026年1月2日", "未使用可退"],
+        ),
+    ],
+)
+def test_terms_say_where_until_when_and_whether_refundable(
+    sale: SeckillVoucher, english: list[str], chinese: list[str]
+) -> None:
+    with translation.override("en"):
+        assert seckill.voucher_terms(sale) == english
+    with translation.override("zh-hans"):
+        assert seckill.voucher_terms(sale) == chinese

@@ -235,6 +235,7 @@ def test_list_as_json(client):
             {
                 "voucher_id": str(sale.pk),
                 "title": "Noodles",
+                "merchant": "",
                 "price_cents": 8_000,
                 "face_value_cents": 10_000,
                 "state": "open",
@@ -366,8 +367,8 @@ def test_list_json_has_no_picture(client):
     [sale] = client.get("/").json()["vouchers"]
 
     assert set(sale) == {
-        "voucher_id", "title", "price_cents", "face_value_cents", "state", "begins_at_ms",
-        "ends_at_ms", "total", "remaining", "url",
+        "voucher_id", "title", "merchant", "price_cents", "face_value_cents", "state",
+        "begins_at_ms", "ends_at_ms", "total", "remaining", "url",
     }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from seckill_site.clocks.database import database_now
 from vouchers.catalogue.sales import SaleTerms, VoucherDetails, create_voucher_on_sale
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.sale_state import snapshot
-from vouchers.models import MAX_DRAW_WAIT_S, MAX_ROOM_RATE, RoomKind, SaleMode, Work
+from vouchers.models import MAX_DRAW_WAIT_S, MAX_ROOM_RATE, Merchant, RoomKind, SaleMode, Work
 
 
 class Command(BaseCommand):
@@ -71,6 +71,10 @@ class Command(BaseCommand):
         parser.add_argument(
             "--first-order-only", action="store_true", help="only buyers who hold no other order"
         )
+        parser.add_argument("--merchant", help="the merchant's name; the default one if left out")
+        parser.add_argument(
+            "--valid-until", type=dt.date.fromisoformat, help="the voucher's last day: 2026-12-31"
+        )
         parser.add_argument("--price-cents", type=int, default=8_000)
         parser.add_argument("--face-value-cents", type=int, default=10_000)
 
@@ -83,6 +87,8 @@ class Command(BaseCommand):
                     rules="",
                     price_cents=options["price_cents"],
                     face_value_cents=options["face_value_cents"],
+                    merchant=_merchant(options["merchant"]),
+                    valid_until=options["valid_until"],
                 ),
                 terms=SaleTerms(
                     stock=options["stock"],
@@ -104,6 +110,13 @@ class Command(BaseCommand):
                 f"sale {sale.pk} is saved but not in Redis; its first buyer or reconcile loads it"
             ) from error
         self.stdout.write(str(sale.pk))
+
+
+def _merchant(name: str | None) -> Merchant | None:
+    found = Merchant.objects.filter(name=name).first() if name is not None else None
+    if name is not None and found is None:
+        raise CommandError(f"--merchant: there is no merchant {name!r}")
+    return found
 
 
 def _room_terms(
