@@ -31,8 +31,8 @@ from vouchers.forms.fields import MinutesField, MoneyField, PictureField, valida
 from vouchers.models import (
     MAX_DRAW_WAIT_S,
     MAX_STOCK,
-    Merchant,
     PAY_WITHIN_S,
+    Merchant,
     RoomKind,
     SaleMode,
     SaleStage,
