@@ -60,6 +60,24 @@ def sale_url(
     return path(f"<id:sale_id>/{route}", wrapped, extra, name=name)
 
 
+def add_page(route: str, view: Callable[..., HttpResponseBase], *, name: str) -> None:
+    """Add a page of staff at a route below ``/admin/``, as ``admin:<name>``."""
+    urls_before = admin.site.get_urls
+
+    def get_urls() -> list[Any]:
+        return [path(route, admin.site.admin_view(view), name=name), *urls_before()]  # type: ignore[type-var]
+
+    admin.site.get_urls = get_urls  # type: ignore[method-assign]
+
+
+def office_page(
+    request: HttpRequest, template: str, *, status: int = 200, **context: Any
+) -> TemplateResponse:
+    """Return a page that belongs to no model, with the header of the admin."""
+    shared = admin.site.each_context(request)
+    return TemplateResponse(request, f"admin/{template}", {**shared, **context}, status=status)
+
+
 def read_sale(
     model_admin: BaseModelAdmin[Any],
     request: HttpRequest,

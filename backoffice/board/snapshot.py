@@ -31,6 +31,10 @@ WINDOW_S = 120
 RATE_S = 5
 """Seconds over which the current rate is measured."""
 
+SETTLED_S = WINDOW_S + 60
+"""Age of the answers that are kept with the counts. Later ones are read for every board, so that
+"in all" is never less than "last minutes", which comes from the same rows."""
+
 OPEN_S = 2
 """Most recent seconds to leave out, because web processes still add to them."""
 
@@ -91,11 +95,13 @@ class Pace:
 class Counts:
     """Figures that read every row of a sale: its orders by status, all its answers.
 
+    ``settled`` are the answers from before ``settled_s``; None if Redis did not respond.
     ``notices`` has the readers who asked to be told, and those who were told, by kind.
     """
 
     statuses: dict[str, int]
-    answers: dict[str, int]
+    settled: dict[str, int] | None
+    settled_s: int
     counted_at_ms: int
     refused_by_rules: dict[str, int] = field(default_factory=dict)
     notices: dict[str, list[int]] = field(default_factory=dict)
@@ -114,6 +120,7 @@ class Board:
     ledger_answers: bool
     snapshot: Snapshot | None
     pace: Pace | None
+    answers: dict[str, int] | None
     counts: Counts | None
     wrong_clocks: dict[str, float] = field(default_factory=dict)
     limited: list[LimitedRow] = field(default_factory=list)
@@ -159,13 +166,16 @@ def read_board(*, sale_id: int, now: dt.datetime) -> Board:
     except LedgerUnavailable:
         ledger_answers = False
     sale = SeckillVoucher.objects.select_related("voucher").get(pk=sale_id)
+    counts = _counts(sale, now, may_count=ledger_answers)
+    pace, answers = _answers(sale, now, counts) if ledger_answers else (None, None)
     return Board(
         sale=sale,
         now=from_epoch_ms(snapshot.now_ms) if snapshot else now,
         ledger_answers=ledger_answers,
         snapshot=snapshot,
-        pace=_pace(sale, now) if ledger_answers else None,
-        counts=_counts(sale, now, may_count=ledger_answers),
+        pace=pace,
+        answers=answers,
+        counts=counts,
         wrong_clocks=wrong_clocks() if ledger_answers else {},
         limited=read_limited(sale_id=sale_id) if ledger_answers else [],
     )
@@ -174,15 +184,32 @@ def read_board(*, sale_id: int, now: dt.datetime) -> Board:
 # --- The pace -------------------------------------------------------------------------------------
 
 
-def _pace(sale: SeckillVoucher, now: dt.datetime) -> Pace | None:
+def _answers(
+    sale: SeckillVoucher, now: dt.datetime, counts: Counts | None
+) -> tuple[Pace | None, dict[str, int] | None]:
+    """Return the recent answers and the sum of all, both from one reading."""
     last_s = int(now.timestamp()) - OPEN_S
     first_s = last_s - WINDOW_S + 1
-    # Start at the full minute: counts stored by the minute carry its start.
-    since = dt.datetime.fromtimestamp(first_s - first_s % 60, tz=dt.UTC)
+    since_s = _minute(first_s)
+    if counts:
+        since_s = min(since_s, counts.settled_s)
     try:
-        return _spread(read_request_counts(sale=sale, since=since), first_s, last_s)
+        rows = read_request_counts(sale=sale, since=dt.datetime.fromtimestamp(since_s, tz=dt.UTC))
     except LedgerUnavailable:
-        return None
+        return None, None
+    pace = _spread(rows, first_s, last_s)
+    if counts is None or counts.settled is None:
+        return pace, None
+    answers = Counter(counts.settled)
+    for row in rows:
+        if row.at.timestamp() >= counts.settled_s:
+            answers[row.answer] += row.count
+    return pace, dict(answers)
+
+
+def _minute(second: int) -> int:
+    """Return the start of a minute: counts stored by the minute carry it."""
+    return second - second % 60
 
 
 def _spread(rows: Iterable[RequestCount], first_s: int, last_s: int) -> Pace:
@@ -206,10 +233,10 @@ def _spread(rows: Iterable[RequestCount], first_s: int, last_s: int) -> Pace:
 
 def _counts(sale: SeckillVoucher, now: dt.datetime, *, may_count: bool) -> Counts | None:
     """Return the cached counts, if any; recount if they are stale and nobody else is counting."""
-    key = f"board:{sale.pk}"
+    key, counting = f"board:{sale.pk}:counts", f"board:{sale.pk}:counting"
     kept = cache.get(key)
     is_fresh = kept is not None and epoch_ms(now) < kept["until_ms"]
-    if is_fresh or not may_count or not cache.add(f"{key}:counting", 1, timeout=COUNTING_S):
+    if is_fresh or not may_count or not cache.add(counting, 1, timeout=COUNTING_S):
         return Counts(**kept["counts"]) if kept else None
     # If counting fails, the key stays and the board shows no counts for a while.
     started = time.monotonic()
@@ -217,7 +244,7 @@ def _counts(sale: SeckillVoucher, now: dt.datetime, *, may_count: bool) -> Count
     kept_s = min(max(CACHE_S[0], CACHE_FACTOR * (time.monotonic() - started)), CACHE_S[1])
     until_ms = epoch_ms(now) + int(kept_s * 1000)
     cache.set(key, {"counts": asdict(counts), "until_ms": until_ms}, timeout=STALE_S)
-    cache.delete(f"{key}:counting")
+    cache.delete(counting)
     return counts
 
 
@@ -225,14 +252,26 @@ def _count(sale: SeckillVoucher, now: dt.datetime) -> Counts:
     # No GROUP BY: a million orders are read once and not sorted through a second index.
     sums = {status: Count("pk", filter=Q(status=status)) for status in OrderStatus.values}
     statuses = VoucherOrder.objects.filter(seckill_voucher=sale).aggregate(**sums)
+    settled_s = _minute(int(now.timestamp()) - SETTLED_S)
+    return Counts(
+        statuses=statuses,
+        settled=_settled(sale, settled_s),
+        settled_s=settled_s,
+        counted_at_ms=epoch_ms(now),
+        refused_by_rules=count_refused(sale_id=sale.pk),
+        notices=_count_notices(sale),
+    )
+
+
+def _settled(sale: SeckillVoucher, until_s: int) -> dict[str, int] | None:
     answers: Counter[str] = Counter()
     try:
         for row in read_request_counts(sale=sale):
-            answers[row.answer] += row.count
+            if row.at.timestamp() < until_s:
+                answers[row.answer] += row.count
     except LedgerUnavailable:
-        answers.clear()
-    refused = count_refused(sale_id=sale.pk)
-    return Counts(statuses, dict(answers), epoch_ms(now), refused, _count_notices(sale))
+        return None
+    return dict(answers)
 
 
 def _count_notices(sale: SeckillVoucher) -> dict[str, list[int]]:

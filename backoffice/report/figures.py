@@ -167,7 +167,7 @@ def report_sale(*, sale_id: int, now: dt.datetime) -> SaleReport:
         refused=refused,
         refused_by_rules=count_refused(sale_id=sale_id),
         buyers=_taken(rows).aggregate(buyers=Count("user", distinct=True))["buyers"],
-        sold_out_at=_sold_out_at(sale, rows),
+        sold_out_at=sale.sold_out_at,
         written=_durations(
             rows,
             F("created_at") - F("accepted_at"),
@@ -214,14 +214,6 @@ def _orders(rows: QuerySet[VoucherOrder]) -> tuple[tuple[Orders, ...], dict[str,
 def _taken(rows: QuerySet[VoucherOrder]) -> QuerySet[VoucherOrder]:
     """Return the orders that have held a unit."""
     return rows.exclude(status=OrderStatus.REFUSED)
-
-
-def _sold_out_at(sale: SeckillVoucher, rows: QuerySet[VoucherOrder]) -> dt.datetime | None:
-    """Return when the order for the last unit was accepted, ignoring refused orders."""
-    if not sale.stock:
-        return None
-    moments = _taken(rows).order_by("accepted_at").values_list("accepted_at", flat=True)
-    return next(iter(moments[sale.stock - 1 : sale.stock]), None)
 
 
 # --- Durations ------------------------------------------------------------------------------------
