@@ -22,7 +22,7 @@ from backoffice.report.period import MAX_DAYS, Period
 from seckill_site.clocks.database import database_now
 from seckill_site.web.responses import for_owner
 from vouchers.forms.fields import YEARS
-from vouchers.models import Voucher
+from vouchers.models import Merchant, Voucher
 
 USUAL_DAYS = 30
 QUICK_DAYS = (1, 7, 30, 90)
@@ -41,6 +41,9 @@ class ScopeForm(forms.Form):
     since = forms.DateField(label=_("From"), validators=_POSSIBLE, widget=_DATE)
     until = forms.DateField(label=_("To"), validators=_POSSIBLE, widget=_DATE)
     by = forms.ChoiceField(label=_("One row for each"), choices=Grouping)
+    merchant = forms.ModelChoiceField(
+        Merchant.objects.all(), label=_("Merchant"), required=False, empty_label=_("All")
+    )
     voucher = forms.ModelChoiceField(
         Voucher.objects.all(), required=False, widget=forms.HiddenInput
     )
@@ -64,6 +67,7 @@ class ScopeForm(forms.Form):
             period=Period(data["since"], data["until"]),
             by=Grouping(data["by"]),
             voucher_id=data["voucher"].pk if data["voucher"] else None,
+            merchant_id=data["merchant"].pk if data["merchant"] else None,
         )
 
 
@@ -83,7 +87,7 @@ def reports_page(request: HttpRequest) -> HttpResponse:
         at=now,
         quick=_quick_periods(now, form),
         columns=COLUMNS,
-        rows=_rows(report) if report else [],
+        rows=_rows(form, report) if report else [],
         total=[(it, it.shown(report.total)) for it in COLUMNS] if report else [],
         total_name=total_name(),
         chart=chart_of(report) if report else None,
@@ -140,28 +144,24 @@ def _query(form: ScopeForm, **changes: str) -> str:
     return urlencode({name: it for name, it in {**form.data, **changes}.items() if it})
 
 
-def _rows(report: Report) -> list[dict[str, Any]]:
-    by = report.scope.by
+def _rows(form: ScopeForm, report: Report) -> list[dict[str, Any]]:
     return [
         {
-            "name": name_of(row, by),
-            "query": urlencode(_narrower(report, row.key)),
+            "name": name_of(row),
+            "query": _narrower(form, report, row.key),
             "cells": [(it, it.shown(row.figures)) for it in COLUMNS],
         }
         for row in report.rows
     ]
 
 
-def _narrower(report: Report, key: int) -> dict[str, object]:
-    """Return the query of the report on one row: a day by voucher, a voucher by day."""
-    scope, period = report.scope, report.scope.period
-    if scope.by is Grouping.DAY:
-        day = period.day(key)
-        query = {"since": day, "until": day, "by": Grouping.VOUCHER.value}
-        return {**query, **({"voucher": scope.voucher_id} if scope.voucher_id else {})}
-    return {
-        "since": period.first, "until": period.last, "by": Grouping.DAY.value, "voucher": key,
-    }  # fmt: skip
+def _narrower(form: ScopeForm, report: Report, key: int) -> str:
+    """Return the query of the report on one row: a day by voucher, others by day."""
+    by, period = report.scope.by, report.scope.period
+    if by is Grouping.DAY:
+        day = str(period.day(key))
+        return _query(form, since=day, until=day, by=Grouping.VOUCHER.value)
+    return _query(form, by=Grouping.DAY.value, **{by.value: str(key)}) if key else ""
 
 
 add_page("reports/", reports_page, name="reports")

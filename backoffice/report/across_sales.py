@@ -1,4 +1,4 @@
-"""The report across sales: figures of a period by day or voucher.
+"""The report across sales: figures of a period by day, voucher or merchant.
 
 Every figure is defined in ``docs/report.md``. The number of statements depends on neither the
 period nor the orders, and each reads a range of an index. Sales of rehearsals are left out.
@@ -20,7 +20,7 @@ from backoffice.report.period import Period
 from orders.models import OrderEvent, OrderStatus, VoucherOrder
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.request_stats import RETENTION, read_live_counts
-from vouchers.models import AnswerCount, SaleStage, SeckillVoucher, Voucher
+from vouchers.models import AnswerCount, Merchant, SaleStage, SeckillVoucher, Voucher
 
 
 class Grouping(TextChoices):
@@ -28,13 +28,14 @@ class Grouping(TextChoices):
 
     DAY = "day", _("Day")
     VOUCHER = "voucher", _("Voucher")
+    MERCHANT = "merchant", _("Merchant")
 
 
-_ID_OF = {Grouping.VOUCHER: "voucher"}
+_ID_OF = {Grouping.VOUCHER: "voucher", Grouping.MERCHANT: "voucher__merchant"}
 """The field of a sale with the id of its group."""
 
 NOBODY = 0
-"""The key of the sales that belong to none of the groups."""
+"""The key of vouchers without a merchant, which are those of the default one."""
 
 
 @dataclass
@@ -110,12 +111,15 @@ class Scope:
     period: Period
     by: Grouping
     voucher_id: int | None = None
+    merchant_id: int | None = None
 
     def of_sales(self, path: str = "") -> Q:
         """Return the condition for rows whose sale, at this path, is in the report."""
         found = ~Q(**{f"{path}stage": SaleStage.REHEARSAL})
         if self.voucher_id is not None:
             found &= Q(**{f"{path}voucher": self.voucher_id})
+        if self.merchant_id is not None:
+            found &= Q(**{f"{path}voucher__merchant": self.merchant_id})
         return found
 
     def key(self, moment: str, sale: str = "seckill_voucher__") -> Combinable:
@@ -235,6 +239,7 @@ def _named(found: _Groups, scope: Scope) -> list[Row]:
     """Return the rows with their names: days in order, others by revenue."""
     if scope.by is Grouping.DAY:
         return [Row(it, f"{scope.period.day(it):%Y-%m-%d}", found[it]) for it in sorted(found)]
-    names = {pk: str(it) for pk, it in Voucher.objects.in_bulk(found).items()}
+    named: type[Voucher | Merchant] = Voucher if scope.by is Grouping.VOUCHER else Merchant
+    names = {pk: str(it) for pk, it in named.objects.in_bulk(found).items()}  # type: ignore[attr-defined]
     rows = [Row(key, names.get(key, ""), figures) for key, figures in found.items()]
     return sorted(rows, key=lambda it: (-it.figures.revenue_cents, -it.figures.sold, it.name))

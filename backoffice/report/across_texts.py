@@ -85,11 +85,9 @@ COLUMNS = (
     ),
 )
 
-NAMELESS = {Grouping.VOUCHER: _("(deleted voucher)")}
 
-
-def name_of(row: Row, by: Grouping) -> str:
-    return row.name or str(NAMELESS.get(by, NO_VALUE))
+def name_of(row: Row) -> str:
+    return row.name or gettext("(without a merchant)")
 
 
 def total_name() -> str:
@@ -108,7 +106,7 @@ def _csv_rows(report: Report) -> Iterator[list[object]]:
     units = [f"{it.label} ({it.unit})" if it.unit else str(it.label) for it in COLUMNS]
     yield [str(by.label), *units]
     for row in report.rows:
-        name = name_of(row, by)
+        name = name_of(row)
         named = name if by is Grouping.DAY else harmless(name)
         yield [named, *(it.plain(row.figures) for it in COLUMNS)]
     yield [total_name(), *(it.plain(report.total) for it in COLUMNS)]

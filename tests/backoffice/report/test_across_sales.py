@@ -25,7 +25,7 @@ from backoffice.report.period import Period
 from orders.models import LIVE_STATUSES, OrderEvent, OrderStatus, VoucherOrder
 from tests.support.orders import make_buyer, make_buyers, make_sale
 from vouchers.inventory.keys import LedgerKeys
-from vouchers.models import AnswerCount, SaleMode, SaleStage, SeckillVoucher, Voucher
+from vouchers.models import AnswerCount, Merchant, SaleMode, SaleStage, SeckillVoucher, Voucher
 
 pytestmark = pytest.mark.django_db
 
@@ -92,7 +92,7 @@ class History:
 SALES = 4
 sales = st.builds(
     SaleStory,
-    voucher=st.integers(0, 1),
+    voucher=st.integers(0, 3),
     stage=st.sampled_from([SaleStage.PUBLIC] * 3 + [SaleStage.REHEARSAL]),
     is_draw=st.booleans(),
     begins_at=moments(),
@@ -126,9 +126,13 @@ RETURNED = (OrderStatus.REFUNDING, OrderStatus.REFUNDED)
 
 def write(history: History) -> list[SeckillVoucher]:
     """Write the rows that such a history leaves behind."""
+    merchant = Merchant.objects.create(name=f"M{next(_ids)}")
     vouchers = [
-        Voucher.objects.create(title=f"V{n}", price_cents=1, face_value_cents=1) for n in range(2)
+        Voucher.objects.create(title=f"V{n}", price_cents=1, face_value_cents=1, merchant=merchant)
+        for n in range(3)
     ]
+    # One voucher is from the release before, which knows no merchants.
+    vouchers.append(Voucher.objects.create(title="V3", price_cents=1, face_value_cents=1))
     made = [
         SeckillVoucher.objects.create(
             voucher=vouchers[it.voucher],
@@ -206,7 +210,12 @@ def naive(history: History, made: list[SeckillVoucher], by: Grouping) -> dict[in
             return Figures()
         if not PERIOD.first <= day <= PERIOD.last:
             return Figures()
-        return found[(day - PERIOD.first).days if by is Grouping.DAY else made[sale].voucher_id]
+        keys = {
+            Grouping.DAY: (day - PERIOD.first).days,
+            Grouping.VOUCHER: made[sale].voucher_id,
+            Grouping.MERCHANT: made[sale].voucher.merchant_id or 0,
+        }
+        return found[keys[by]]
 
     for number, sale in enumerate(history.sales):
         its = row(number, sale.begins_at)
@@ -236,7 +245,7 @@ def note_order(order: OrderStory, row: Callable[[int, dt.datetime], Figures]) ->
 
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "Asia/Shanghai"])
-@pytest.mark.parametrize("by", [Grouping.DAY, Grouping.VOUCHER])
+@pytest.mark.parametrize("by", Grouping)
 @examples(
     max_examples=60,
     deadline=None,
@@ -330,6 +339,16 @@ def test_report_can_be_about_one_voucher() -> None:
     assert {it: (row.sales, row.received_cents, row.requests) for it, row in found.items()} == {
         "2026-11-11": (1, 8_000, 0)
     }
+
+
+def test_report_can_be_about_one_merchant() -> None:
+    sale, other = sale_at(), sale_at()
+    merchant = Merchant.objects.create(name="Old town")
+    Voucher.objects.filter(pk=sale.voucher_id).update(merchant=merchant)
+    for it in (sale, other):
+        write_order(it, story(OrderStatus.PAID))
+    assert days(merchant_id=merchant.pk)["2026-11-11"].orders == 1
+    assert days()["2026-11-11"].orders == 2
 
 
 def test_sale_that_has_not_started_is_not_counted() -> None:

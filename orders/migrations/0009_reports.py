@@ -18,8 +18,8 @@ def fill_sold_out_at(apps, schema_editor):
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('orders', '0007_notices'),
-        ('vouchers', '0012_reports'),
+        ('orders', '0008_merchant_permissions'),
+        ('vouchers', '0013_reports'),
     ]
 
     operations = [

@@ -4,7 +4,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('vouchers', '0011_audience'),
+        ('vouchers', '0012_merchants'),
     ]
 
     operations = [
