@@ -16,13 +16,13 @@ from django.utils.html import format_html
 
 from seckill_site.clocks.database import database_now
 from seckill_site.formatting import NO_VALUE, timestamp
-from seckill_site.web.admin_lists import CheckedList
+from vouchers.admin.history import CodedHistory
 from vouchers.models import SeckillVoucher
 
 T = TypeVar("T")
 
 
-class ReadOnlyAdmin(CheckedList):
+class ReadOnlyAdmin(CodedHistory):
     """An admin of rows that only processes create and change."""
 
     show_full_result_count = False

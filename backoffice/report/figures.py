@@ -31,6 +31,7 @@ from backoffice.report.request_times import Span, peak_of, spans_of
 from backoffice.report.room import RoomFigures, read_room
 from orders.audience.refusal_log import count_refused
 from orders.models import OrderEvent, OrderStatus, VoucherOrder, WaitingEntry
+from vouchers.catalogue.history import history_text
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.request_stats import read_request_counts, read_stored_counts
 from vouchers.inventory.sale_state import Snapshot, snapshots
@@ -260,6 +261,4 @@ def _changes(sale: SeckillVoucher) -> tuple[Change, ...]:
         object_id=str(sale.pk),
     )
     oldest = entries.select_related("user").order_by("action_time", "pk")[:MAX_CHANGES]
-    return tuple(
-        Change(it.action_time, it.user.get_username(), it.get_change_message()) for it in oldest
-    )
+    return tuple(Change(it.action_time, it.user.get_username(), history_text(it)) for it in oldest)
