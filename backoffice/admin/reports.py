@@ -132,7 +132,7 @@ def _quick_periods(now: dt.datetime, form: ScopeForm) -> list[tuple[str, str, bo
     found = []
     for days in QUICK_DAYS:
         period = Period.before(timezone.localtime(now).date(), days=days)
-        text = ngettext("Today", "Last %(count)s days", days) % {"count": days}
+        text = gettext("Today") if days == 1 else gettext("Last %(count)s days") % {"count": days}
         dates = {"since": str(period.first), "until": str(period.last)}
         is_present = all(form.data[name] == value for name, value in dates.items())
         found.append((text, _query(form, **dates), is_present))

@@ -1,4 +1,4 @@
-"""Customers: found by name, contact and order, with their figures, in a fixed number of statements."""
+"""Customers: found by name, contact and order, in a fixed number of statements."""
 
 from __future__ import annotations
 
