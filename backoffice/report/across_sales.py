@@ -239,7 +239,9 @@ def _named(found: _Groups, scope: Scope) -> list[Row]:
     """Return the rows with their names: days in order, others by revenue."""
     if scope.by is Grouping.DAY:
         return [Row(it, f"{scope.period.day(it):%Y-%m-%d}", found[it]) for it in sorted(found)]
-    named: type[Voucher | Merchant] = Voucher if scope.by is Grouping.VOUCHER else Merchant
-    names = {pk: str(it) for pk, it in named.objects.in_bulk(found).items()}  # type: ignore[attr-defined]
+    if scope.by is Grouping.VOUCHER:
+        names = {pk: it.local_title for pk, it in Voucher.objects.in_bulk(found).items()}
+    else:
+        names = {pk: it.name for pk, it in Merchant.objects.in_bulk(found).items()}
     rows = [Row(key, names.get(key, ""), figures) for key, figures in found.items()]
     return sorted(rows, key=lambda it: (-it.figures.revenue_cents, -it.figures.sold, it.name))

@@ -145,6 +145,12 @@ PAGES = {
     "admin:sale-report": Row(LOOKS, of="sale"),
     "admin:sale-report-csv": Row(LOOKS, of="sale"),
     "admin:sale-report-room": Row(RUNS, of="sale"),
+    "admin:sale-waiting": Row(LOOKS, of="sale"),
+    "admin:reports": Row(LOOKS),
+    "admin:reports-csv": Row(LOOKS),
+    # Customers
+    "admin:customers": Row(RUNS),
+    "admin:customer": Row(RUNS, of="user"),
     # Merchants
     "admin:vouchers_merchant_changelist": Row(LOOKS),
     "admin:vouchers_merchant_add": Row(WORKS, WORKS, send={"name": "Tea"}),
