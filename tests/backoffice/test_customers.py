@@ -151,7 +151,7 @@ def test_history_has_the_latest_rows_only(ann: User, monkeypatch: pytest.MonkeyP
         (lambda ids: customers(ids), 6),
         (lambda ids: find_customers("bu"), 2),
         (lambda ids: find_customers("1"), 4),
-        (lambda ids: history_of(user_id=ids[0]), 12),
+        (lambda ids: history_of(user_id=ids[0]), 13),
     ],
     ids=["list", "lines", "name", "number", "one"],
 )

@@ -18,7 +18,7 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
 
-from seckill_site.formatting import NO_VALUE, grouped, money, timestamp
+from seckill_site.formatting import NO_VALUE, duration, grouped, money, timestamp
 from vouchers.catalogue.staff_texts import join_changes, with_reason
 from vouchers.models import SeckillVoucher, Voucher
 
@@ -61,6 +61,8 @@ _LABELS = {
     "face_value": _("Face value"),
     "face_value_cents": _("Face value"),
     "remove_picture": _("Remove the picture"),
+    "pay_within_s": _("Time to pay"),
+    "draw_wait_s": _("Waiting list after the draw"),
 }
 """The names of fields that no model has, or has under another name."""
 
@@ -80,6 +82,11 @@ def moment(at: dt.datetime) -> Value:
 def cents(amount: int) -> Value:
     """Return an amount of money."""
     return {"cents": amount}
+
+
+def length(seconds: int) -> Value:
+    """Return a length of time."""
+    return {"seconds": seconds}
 
 
 def yes_or_no(value: bool) -> Value:
@@ -153,6 +160,7 @@ def _choice_label(field_and_value: tuple[str, str | int]) -> str:
 _KINDS = {
     "at": lambda it: timestamp(dt.datetime.fromisoformat(it)),
     "cents": money,
+    "seconds": lambda it: duration(dt.timedelta(seconds=it)),
     "yes": lambda it: gettext("yes") if it else gettext("no"),
     "label": _label,
     "choice": _choice_label,

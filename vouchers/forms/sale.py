@@ -23,6 +23,7 @@ from vouchers.catalogue.history import (
     choice,
     entry,
     field_change,
+    length,
     moment,
     yes_or_no,
 )
@@ -338,7 +339,9 @@ def _as_value(name: str, field: forms.Field, value: Any) -> Value:
         return yes_or_no(value)
     if isinstance(value, dt.datetime):
         return moment(value)
-    return value if isinstance(value, int) else str(value)
+    if isinstance(value, int):
+        return length(value) if name.endswith("_s") else value
+    return str(value)
 
 
 def prepare_terms(form_fields: dict[str, forms.Field], *, lowest_stock: int) -> None:

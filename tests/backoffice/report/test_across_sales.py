@@ -419,7 +419,9 @@ def test_cost_does_not_grow_with_the_data(
     assert small == (6 if by is Grouping.DAY else 7, 1)
 
 
-def test_statements_read_ranges_of_indexes(row_locks: None) -> None:
+@pytest.mark.django_db(transaction=True)  # to analyse a table commits
+@pytest.mark.usefixtures("row_locks")
+def test_statements_read_ranges_of_indexes() -> None:
     """MariaDB finds the rows of a short period by an index over their time."""
     sale = sale_at()
     start = NOON - ONE_DAY * 300
