@@ -86,7 +86,7 @@ def test_file_has_figures_and_total_in_the_readers_language(
     assert heads[:4] == ["Merchant", "Sales", "Sold out", "Fastest sell-out (s)"]
     assert row[0] == "'=Old town", "a spreadsheet would evaluate it"
     assert (row[8], total[0], total[8]) == ("80.00", "Total", "80.00")
-    assert rows(reader, "zh-hans", by="merchant")[0][0] == "商户"
+    assert rows(reader, "zh-hans", by="merchant")[0][0] == "商家"
 
 
 @pytest.mark.parametrize(

@@ -638,7 +638,7 @@ def sold_out_ms(sale: SeckillVoucher) -> int | None:
 def taken_at(sale: SeckillVoucher, count: int, *, first_id: int, ms: int) -> BatchOutcome:
     """Write entries that were accepted from this time on, one each millisecond."""
     entries = [
-        it._replace(accepted_at_ms=ms + n)
+        replace(it, accepted_at_ms=ms + n)
         for n, it in enumerate(entries_for(sale, count, first_id=first_id))
     ]
     return write(sale, entries)
