@@ -629,7 +629,7 @@ def test_change_and_history_are_one_transaction(
         raise OperationalError(2013, "Lost connection to server during query")
 
     sale = make_sale(stock=10)
-    monkeypatch.setattr(board_admin, "with_reason", cut)
+    monkeypatch.setattr(board_admin, "entry", cut)
     act(operator, sale, "stock", stock=20)
     assert (stored(sale).stock, snapshot(sale_id=sale.pk).terms.total) == (10, 10)
 
