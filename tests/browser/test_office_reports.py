@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.window import Window, fill_window
+from tests.browser.window import Window
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(60)]
 
 Person = Callable[..., Page]
 
 SIZES = [{"width": 1280, "height": 900}, {"width": 390, "height": 844}]
-
-
-@pytest.fixture(scope="module")
-def window(db: None) -> Iterator[Window]:
-    """A shop with sales, orders in every state, and buyers in line."""
-    yield fill_window(language="en")
 
 
 def assert_fits(page: Page) -> None:
