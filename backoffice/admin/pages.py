@@ -65,7 +65,7 @@ def add_page(route: str, view: Callable[..., HttpResponseBase], *, name: str) ->
     urls_before = admin.site.get_urls
 
     def get_urls() -> list[Any]:
-        return [path(route, admin.site.admin_view(view), name=name), *urls_before()]  # type: ignore[type-var]
+        return [path(route, admin.site.admin_view(view), name=name), *urls_before()]
 
     admin.site.get_urls = get_urls  # type: ignore[method-assign]
 

@@ -202,7 +202,8 @@ def _add_money(found: _Groups, scope: Scope) -> None:
 
 
 def _grouped(rows: QuerySet[Any], key: Combinable, *fields: str) -> QuerySet[Any, Any]:
-    return rows.order_by().annotate(key=key).values("key", *fields)
+    found: QuerySet[Any, Any] = rows.order_by().annotate(key=key).values("key", *fields)
+    return found
 
 
 # --- Requests -------------------------------------------------------------------------------------

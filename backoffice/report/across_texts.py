@@ -33,7 +33,7 @@ def _count(name: str, label: object, note: object) -> Column:
         label,
         note,
         shown=lambda it: grouped(getattr(it, name)),
-        plain=lambda it: getattr(it, name),  # type: ignore[no-any-return]
+        plain=lambda it: getattr(it, name),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from django.db import connection
@@ -56,7 +56,7 @@ class Change(NamedTuple):
     at: dt.datetime
     why: str = ""
     code: EventCode | None = None
-    values: dict[str, str | int] | None = None
+    values: Mapping[str, str | int] | None = None
 
 
 def change_order(change: Change, *, sale_id: int, order_id: int, **fields: Any) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from django.contrib.admin.models import LogEntry
@@ -157,7 +157,7 @@ def _choice_label(field_and_value: tuple[str, str | int]) -> str:
     return str(choices.get(value, value))
 
 
-_KINDS = {
+_KINDS: dict[str, Callable[[Any], str]] = {
     "at": lambda it: timestamp(dt.datetime.fromisoformat(it)),
     "cents": money,
     "seconds": lambda it: duration(dt.timedelta(seconds=it)),

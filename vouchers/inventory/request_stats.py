@@ -180,8 +180,8 @@ def read_live_counts(
         return {}
     rows = AnswerCount.objects.filter(seckill_voucher__in=unstored, at__gte=since, at__lt=until)
     stored: dict[int, list[RequestCount]] = {pk: [] for pk in unstored}
-    for pk, *row in rows.values_list("seckill_voucher", "at", "answer", "count", "seconds"):
-        stored[pk].append(RequestCount(*row))
+    for row in rows.values_list("seckill_voucher", "at", "answer", "count", "seconds"):
+        stored[row[0]].append(RequestCount(*row[1:]))
     return {
         pk: [it for it in _merge(stored[pk], found, since=since) if it.at < until]
         for pk, found in unstored.items()

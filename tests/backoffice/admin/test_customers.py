@@ -28,7 +28,7 @@ def operator(db: None) -> Client:
     return staff_with("see_customers", "view_voucherorder", "view_seckillvoucher")
 
 
-def page_of(client: Client, url: str, **query: object) -> str:
+def page_of(client: Client, url: str, **query: str | int) -> str:
     response = client.get(url, query)
     assert response.status_code == 200
     return response.content.decode()

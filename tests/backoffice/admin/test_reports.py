@@ -40,13 +40,13 @@ def sale(db: None) -> SeckillVoucher:
     return sale
 
 
-def shown(client: Client, **query: object) -> str:
+def shown(client: Client, **query: str | int) -> str:
     response = client.get(PAGE, query)
     assert response.status_code == 200
     return response.content.decode()
 
 
-def rows(client: Client, language: str = "en", **query: object) -> list[list[str]]:
+def rows(client: Client, language: str = "en", **query: str | int) -> list[list[str]]:
     response = client.get(FILE, query, headers={"Accept-Language": language})
     assert response["Content-Type"] == "text/csv; charset=utf-8"
     text = response.content.decode()
