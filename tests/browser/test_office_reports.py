@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.browser.test_accessibility import emulate, findings
 from tests.browser.window import Window
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(60)]
@@ -19,11 +20,15 @@ SIZES = [{"width": 1280, "height": 900}, {"width": 390, "height": 844}]
 
 
 def assert_fits(page: Page) -> None:
-    """Assert that nothing is cut or has to be scrolled to, sideways."""
+    """Assert that nothing is cut, and that axe finds nothing, in light and dark."""
     assert page.evaluate(
         "[document.documentElement, ...document.querySelectorAll('.office__scroll')]"
         ".every((it) => it.scrollWidth <= it.clientWidth)"
     ), page.url
+    assert findings(page, inject=True) == set()
+    emulate(page, color_scheme="dark")
+    assert findings(page, only="color-contrast") == set()
+    emulate(page, color_scheme="light")
 
 
 @pytest.mark.parametrize("size", SIZES, ids=["desk", "phone"])
@@ -68,3 +73,4 @@ def test_waiting_list_names_who_waits(person: Person, window: Window, size: dict
     page.goto(f"/admin/vouchers/seckillvoucher/{window.sales['sold_out'].pk}/report/")
     page.get_by_role("link", name="Waiting list by name").click()
     expect(page.get_by_role("link", name="cora")).to_be_visible()
+    assert_fits(page)
