@@ -37,12 +37,14 @@ RUN = (
     "orders.change_voucherorder",  # to retry orders that were set aside; nobody edits an order
     "orders.end_voucherorder",
     "orders.export_voucherorder",
+    "orders.see_customers",
     "orders.view_orderjob",
     "orders.add_rehearsal",
     "orders.view_rehearsal",
     "locks.view_lock",
 )
-"""Run sales: board, cancellations and refunds, reconcile, retries, locks, exports, rehearsals."""
+"""Run sales: board, cancellations and refunds, reconcile, retries, locks, exports, rehearsals,
+customers."""
 
 
 class Role(models.TextChoices):

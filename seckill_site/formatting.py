@@ -25,7 +25,9 @@ def short_money(cents: int) -> str:
 
 def plain_money(cents: int) -> str:
     """Return an amount as a spreadsheet takes it, in yuan: ``128050`` is ``1280.50``."""
-    return f"{cents // 100}.{cents % 100:02d}"
+    sign = "-" if cents < 0 else ""
+    yuan, rest = divmod(abs(cents), 100)
+    return f"{sign}{yuan}.{rest:02d}"
 
 
 def grouped(number: float | None) -> str:

@@ -434,6 +434,11 @@ class SeckillVoucher(models.Model):
     fence = models.PositiveBigIntegerField(
         default=0, editable=False, help_text="The highest fencing token that wrote to this sale."
     )
+    sold_out_at = models.DateTimeField(
+        null=True,
+        editable=False,
+        help_text="When the last unit went for the first time; more stock does not change it.",
+    )
     batch = models.PositiveBigIntegerField(
         default=0, editable=False, help_text="The number of the last batch of orders written."
     )
@@ -473,6 +478,7 @@ class SeckillVoucher(models.Model):
                 violation_error_message=_("A draw has a limit of 1 per buyer and no waiting room."),
             ),
         ]
+        indexes = [models.Index(fields=("begins_at",), name="sale_by_begins_at")]
         permissions = [
             ("run_seckillvoucher", _("Can run sales: pause, resume, extend, end, change stock")),
         ]
@@ -499,6 +505,11 @@ class SeckillVoucher(models.Model):
     def still_active(cls, now: dt.datetime) -> Q:
         """Return the condition for sales that may still change by themselves."""
         return Q(ends_at__gt=now - ACTIVE_AFTER_END)
+
+    def note_sold_out(self, at: dt.datetime) -> None:
+        """Keep the first moment at which no unit is left; the caller saves the row."""
+        if self.sold_out_at is None and 0 < self.stock <= self.sold:
+            self.sold_out_at = at
 
     def state_at(self, now: dt.datetime) -> SaleState:
         """Return the state from the row alone, for when the ledger cannot be read."""
@@ -564,6 +575,7 @@ class AnswerCount(models.Model):
                 name="answer_count_once", fields=("seckill_voucher", "at", "answer")
             ),
         ]
+        indexes = [models.Index(fields=("at",), name="answer_count_by_at")]
 
     def __str__(self) -> str:
         return f"{self.seckill_voucher_id} {self.at} {self.answer}: {self.count}"

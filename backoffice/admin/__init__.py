@@ -3,9 +3,11 @@
 from backoffice.admin import (
     accounts,
     codes,
+    customers,
     orders,
     records,
     rehearsals,
+    reports,
     sales,
     system,
     today,
@@ -15,9 +17,11 @@ from backoffice.admin import (
 __all__ = [
     "accounts",
     "codes",
+    "customers",
     "orders",
     "records",
     "rehearsals",
+    "reports",
     "sales",
     "system",
     "today",

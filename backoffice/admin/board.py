@@ -19,8 +19,9 @@ from backoffice.board.snapshot import Board, read_board
 from backoffice.board.texts import SENTENCES, board_json
 from seckill_site.formatting import timestamp
 from vouchers.admin.sale import SeckillVoucherAdmin
+from vouchers.catalogue.history import entry, history_text, text_of
 from vouchers.catalogue.live_changes import TermsChanged
-from vouchers.catalogue.staff_texts import refusal_text, with_reason
+from vouchers.catalogue.staff_texts import refusal_text
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.sale_state import BelowTaken, LedgerTerms, snapshots
@@ -133,11 +134,11 @@ def _history(board: Board) -> list[dict[str, str]]:
     )
     return [
         {
-            "at": timestamp(entry.action_time),
-            "by": entry.user.get_username(),
-            "what": entry.get_change_message(),
+            "at": timestamp(row.action_time),
+            "by": row.user.get_username(),
+            "what": history_text(row),
         }
-        for entry in entries.select_related("user").order_by("-pk")[:SHOWN_ENTRIES]
+        for row in entries.select_related("user").order_by("-pk")[:SHOWN_ENTRIES]
     ]
 
 
@@ -159,9 +160,9 @@ def _carry_out(
     load_sale(sale_id=sale_id)  # before the transaction; only a loaded sale can be changed in Redis
     with transaction.atomic():
         sale = action.do(sale_id, data)
-        line = with_reason(action.history_line(sale, data), data["reason"])
-        model_admin.log_change(request, sale, line)
-    messages.success(request, line)
+        change = entry(*action.history(sale, data), why=data["reason"])
+        model_admin.log_change(request, sale, change)
+    messages.success(request, text_of(change))
     if not _is_in_redis(sale):
         text = gettext(
             "Redis does not know about this yet and will be updated within seconds "

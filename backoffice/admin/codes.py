@@ -16,7 +16,7 @@ from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from backoffice.admin.pages import ReadOnlyAdmin, admin_page, order_link, timestamp_column
@@ -32,6 +32,7 @@ from orders.models import CodeUse, InvitationCode
 from seckill_site.formatting import NO_VALUE, grouped, timestamp
 from seckill_site.web.responses import for_owner
 from vouchers.admin.sale import SeckillVoucherAdmin
+from vouchers.catalogue.history import entry, text_of
 from vouchers.models import SeckillVoucher
 
 PERMISSION = "orders.issue_invitationcode"
@@ -95,13 +96,13 @@ def codes_page(
     form = CodesForm(request.POST, request.FILES) if is_post else CodesForm()
     if form.is_valid():
         try:
-            line = _add(sale, form)
+            change = _add(sale, form)
         except UnusableCode as error:
             text = gettext("Line %(line)s is no code. Nothing was imported.")
             form.add_error(None, text % {"line": error.line})
         else:
-            model_admin.log_change(request, sale, line)
-            messages.success(request, line)
+            model_admin.log_change(request, sale, change)
+            messages.success(request, text_of(change))
             return HttpResponseRedirect(request.path)
     codes = InvitationCode.objects.filter(seckill_voucher=sale)
     page = admin_page(
@@ -138,7 +139,7 @@ def codes_file(
         at = timestamp(entered_at) if entered_at else ""
         order = exact(str(order_id)) if order_id else ""
         writer.writerow([harmless(written_invitation(code)), harmless(name or ""), at, order])
-    model_admin.log_change(request, sale, gettext("Downloaded the invitation codes."))
+    model_admin.log_change(request, sale, entry(("codes_downloaded", {})))
     content = codecs.BOM_UTF8 + text.getvalue().encode()
     response = HttpResponse(content, content_type="text/csv; charset=utf-8")
     name = f"sale-{sale_id}-codes-{timezone.localdate():%Y-%m-%d}.csv"
@@ -157,16 +158,12 @@ def _sale(model_admin: SeckillVoucherAdmin, request: HttpRequest, sale_id: int) 
 
 @transaction.atomic
 def _add(sale: SeckillVoucher, form: CodesForm) -> str:
-    """Make or import codes, and say so for the sale's history."""
+    """Make or import codes, and return the entry for the sale's history."""
     if count := form.cleaned_data["count"]:
         make_codes(sale_id=sale.pk, count=count)
-        text = ngettext(
-            "Made %(count)s invitation code.", "Made %(count)s invitation codes.", count
-        )
-        return text % {"count": grouped(count)}
+        return entry(("codes_made", {"count": count}))
     found = import_codes(sale_id=sale.pk, lines=form.imported)
-    text = gettext("Imported %(new)s invitation codes; %(known)s were there already.")
-    return text % {"new": grouped(found.new), "known": grouped(found.known)}
+    return entry(("codes_imported", {"new": found.new, "known": found.known}))
 
 
 @admin.register(InvitationCode)

@@ -44,6 +44,7 @@ from orders.models import OrderJob, OrderStatus, VoucherOrder
 from seckill_site.formatting import NO_VALUE, grouped, money
 from seckill_site.web.admin_lists import moment, pill
 from seckill_site.web.url_converters import LARGEST_ID
+from vouchers.catalogue.history import entry
 from vouchers.catalogue.staff_texts import NO_ANSWER
 from vouchers.models import SaleStage
 
@@ -62,6 +63,12 @@ TITLES = {
     OrderJob.Kind.CANCEL: _("Cancel orders"),
     OrderJob.Kind.REFUND: _("Refund orders"),
 }
+HISTORY = {
+    OrderJob.Kind.CANCEL: "order_cancelled",
+    OrderJob.Kind.REFUND: "order_refunded",
+}
+"""The code of each in an order's history."""
+
 YES = {OrderJob.Kind.CANCEL: _("Yes, cancel"), OrderJob.Kind.REFUND: _("Yes, refund")}
 
 
@@ -240,7 +247,7 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
         if retry.refusal is None:
             text = gettext("Order %(order_id)s is now live and waiting for payment.")
             self.message_user(request, text % {"order_id": order.pk}, messages.SUCCESS)
-            self.log_change(request, order, gettext("Retried."))
+            self.log_change(request, order, entry(("order_retried", {})))
             return
         text = gettext("Order %(order_id)s was not retried: %(reason)s.")
         values = {"order_id": order.pk, "reason": retry.reason}
@@ -276,7 +283,7 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
             text = gettext("Order %(order_id)s is now %(status)s.")
             values = {"order_id": order.pk, "status": order.get_status_display()}
             self.message_user(request, text % values, messages.SUCCESS)
-            self.log_change(request, order, f"{OrderJob.Kind(kind).label}: {why}")
+            self.log_change(request, order, entry((HISTORY[OrderJob.Kind(kind)], {}), why=why))
 
     def _report_refusal(self, request: HttpRequest, order_id: int, reason: str) -> None:
         text = gettext("Order %(order_id)s was not changed: %(reason)s.")

@@ -16,13 +16,14 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from seckill_site.clocks.database import database_now
-from seckill_site.web.admin_lists import CheckedList, moment, pill
+from seckill_site.web.admin_lists import moment, pill
+from vouchers.admin.history import CodedHistory
 from vouchers.models import SeckillVoucher
 
 T = TypeVar("T")
 
 
-class ReadOnlyAdmin(CheckedList):
+class ReadOnlyAdmin(CodedHistory):
     """An admin of rows that only processes create and change."""
 
     show_full_result_count = False
@@ -70,6 +71,24 @@ def sale_url(
     """Return the URL pattern of a page below a sale's own page."""
     wrapped = model_admin.admin_site.admin_view(partial(view, model_admin))
     return path(f"<id:sale_id>/{route}", wrapped, extra, name=name)
+
+
+def add_page(route: str, view: Callable[..., HttpResponseBase], *, name: str) -> None:
+    """Add a page of staff at a route below ``/admin/``, as ``admin:<name>``."""
+    urls_before = admin.site.get_urls
+
+    def get_urls() -> list[Any]:
+        return [path(route, admin.site.admin_view(view), name=name), *urls_before()]
+
+    admin.site.get_urls = get_urls  # type: ignore[method-assign]
+
+
+def office_page(
+    request: HttpRequest, template: str, *, status: int = 200, **context: Any
+) -> TemplateResponse:
+    """Return a page that belongs to no model, with the header of the admin."""
+    shared = admin.site.each_context(request)
+    return TemplateResponse(request, f"admin/{template}", {**shared, **context}, status=status)
 
 
 def read_sale(

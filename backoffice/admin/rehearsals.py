@@ -29,6 +29,7 @@ from seckill_site.clocks.database import database_now
 from seckill_site.web.admin_lists import pill
 from seckill_site.web.responses import for_owner
 from vouchers.admin.sale import SeckillVoucherAdmin
+from vouchers.catalogue.history import entry
 from vouchers.catalogue.staff_texts import NO_ANSWER, StaffRefusal
 from vouchers.models import MAX_STOCK, SeckillVoucher
 
@@ -88,9 +89,8 @@ def rehearse_sale(
     }
     form = RehearseForm(request.POST or None, initial=initial, busy=bool(busy))
     if form.is_valid() and (rehearsal := _begin(request, sale, form)):
-        text = gettext("Rehearsed with %(buyers)s buyers and %(stock)s units.")
         sizes = {"buyers": rehearsal.buyers, "stock": rehearsal.stock}
-        model_admin.log_change(request, sale, text % sizes)
+        model_admin.log_change(request, sale, entry(("rehearsed", sizes)))
         return HttpResponseRedirect(reverse(_PAGE, args=[rehearsal.pk]))
     return admin_page(
         model_admin,
@@ -209,7 +209,7 @@ class RehearsalAdmin(ReadOnlyAdmin):
             self.message_user(request, str(error), messages.WARNING)
             return
         publish_rehearsal(rehearsal_id=cancelled.pk, turn=cancelled.turn)
-        self.log_change(request, rehearsal, gettext("Cancelled."))
+        self.log_change(request, rehearsal, entry(("rehearsal_cancelled", {})))
         self.message_user(
             request, gettext("Cancelled. Everything it created will be removed."), messages.SUCCESS
         )

@@ -7,6 +7,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHt
 from django.utils import timezone
 from django.utils.translation import gettext
 
+from backoffice.admin.customers import may_see_waiting
 from backoffice.admin.pages import admin_page, read_sale
 from backoffice.report.figures import MAX_CHANGES, report_sale
 from backoffice.report.room import room_csv
@@ -42,6 +43,7 @@ def report_page(
         change_heads=change_heads(),
         changes=changes(report),
         max_changes=MAX_CHANGES,
+        may_see_waiting=report.waiting_list.joined > 0 and may_see_waiting(request),
         may_see_visits=report.room is not None and _may_see_visits(request),
     )
     return for_owner(page)

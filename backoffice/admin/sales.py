@@ -15,6 +15,7 @@ from django.utils.translation import gettext_lazy as _
 
 from backoffice.admin.board import board_urls
 from backoffice.admin.codes import codes_file, codes_page
+from backoffice.admin.customers import waiting_page
 from backoffice.admin.pages import sale_url
 from backoffice.admin.rehearsals import rehearse_sale
 from backoffice.admin.report import report_file, report_page, room_file
@@ -56,6 +57,7 @@ class SaleAdmin(SeckillVoucherAdmin):
             sale_url(self, "report/", report_page, "sale-report"),
             sale_url(self, "report/csv/", report_file, "sale-report-csv"),
             sale_url(self, "report/room/", room_file, "sale-report-room"),
+            sale_url(self, "waiting/", waiting_page, "sale-waiting"),
             sale_url(self, "codes/", codes_page, "sale-codes"),
             sale_url(self, "codes/csv/", codes_file, "sale-codes-csv"),
             sale_url(self, "rehearse/", rehearse_sale, "sale-rehearse"),

@@ -6,12 +6,11 @@ from typing import Any
 from django import forms
 from django.contrib.admin.widgets import AdminTextInputWidget
 from django.utils.functional import Promise
-from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 
 from backoffice.board.snapshot import Board
+from vouchers.catalogue.history import Change
 from vouchers.catalogue.live_changes import SaleOver
-from vouchers.catalogue.staff_texts import change_line
 from vouchers.models import SaleState, SeckillVoucher
 
 
@@ -62,11 +61,5 @@ class Action(ABC):
         """Carry out the action."""
 
     @abstractmethod
-    def history_line(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
-        """Return the line for the sale's history."""
-
-
-def changed(field: str, before: str, after: str) -> str:
-    """Return the line of a sale's history about one field."""
-    label = capfirst(SeckillVoucher._meta.get_field(field).verbose_name)  # type: ignore[union-attr]
-    return change_line(label, before, after)
+    def history(self, sale: SeckillVoucher, data: dict[str, Any]) -> list[Change]:
+        """Return the changes for the sale's history."""

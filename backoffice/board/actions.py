@@ -10,13 +10,14 @@ from django.core.validators import MaxValueValidator
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from backoffice.board.action_base import Action, OptionalReasonForm, ReasonForm, changed
+from backoffice.board.action_base import Action, OptionalReasonForm, ReasonForm
 from backoffice.board.limit_actions import LiftLimits
 from backoffice.board.room_actions import ChangeRoomRate, LetEverybodyIn, OpenRoom
 from backoffice.board.snapshot import Board
 from backoffice.board.unwritten_actions import RefuseUnwritten, RetryUnwritten
 from backoffice.job_engine import UNAVAILABLE
 from seckill_site.formatting import NO_VALUE, grouped, timestamp
+from vouchers.catalogue.history import Change, field_change, moment
 from vouchers.catalogue.live_changes import (
     SaleNotStarted,
     TermsChanged,
@@ -142,8 +143,8 @@ class Pause(Action):
     def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
         return pause_sale(sale_id=sale_id)
 
-    def history_line(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
-        return gettext("Paused")
+    def history(self, sale: SeckillVoucher, data: dict[str, Any]) -> list[Change]:
+        return [("paused", {})]
 
 
 class Resume(Action):
@@ -169,8 +170,8 @@ class Resume(Action):
     def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
         return resume_sale(sale_id=sale_id)
 
-    def history_line(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
-        return gettext("Resumed")
+    def history(self, sale: SeckillVoucher, data: dict[str, Any]) -> list[Change]:
+        return [("resumed", {})]
 
 
 class _ActionOnEnd(Action):
@@ -180,8 +181,8 @@ class _ActionOnEnd(Action):
         end = board.sale.ends_at
         return {"seen": end.isoformat(), "until": end + dt.timedelta(minutes=5)}
 
-    def history_line(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
-        return changed("ends_at", timestamp(data["seen"]), timestamp(sale.ends_at))
+    def history(self, sale: SeckillVoucher, data: dict[str, Any]) -> list[Change]:
+        return [field_change("ends_at", moment(data["seen"]), moment(sale.ends_at))]
 
 
 class Extend(_ActionOnEnd):
@@ -221,8 +222,8 @@ class ChangeStock(Action):
     def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
         return resize_sale(sale_id=sale_id, stock=data["stock"], seen=data["seen"])
 
-    def history_line(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
-        return changed("stock", grouped(data["seen"]), grouped(sale.stock))
+    def history(self, sale: SeckillVoucher, data: dict[str, Any]) -> list[Change]:
+        return [field_change("stock", data["seen"], sale.stock)]
 
 
 class End(_ActionOnEnd):
@@ -259,8 +260,8 @@ class End(_ActionOnEnd):
     def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
         return end_sale(sale_id=sale_id, seen=data["seen"])
 
-    def history_line(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
-        return f"{gettext('Ended now')}; {super().history_line(sale, data)}"
+    def history(self, sale: SeckillVoucher, data: dict[str, Any]) -> list[Change]:
+        return [("ended_now", {}), *super().history(sale, data)]
 
 
 ACTIONS: dict[str, Action] = {

@@ -12,6 +12,7 @@ from backoffice.board.limits import LimitedRow
 from backoffice.board.snapshot import Board
 from seckill_site.formatting import grouped
 from seckill_site.web.request_rates import lift_limits
+from vouchers.catalogue.history import Change
 from vouchers.catalogue.live_changes import TermsChanged
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.order_limits import lift_order_limits
@@ -70,6 +71,6 @@ class LiftLimits(Action):
             raise LedgerUnavailable(str(error)) from error
         return SeckillVoucher.objects.get(pk=sale_id)
 
-    def history_line(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
+    def history(self, sale: SeckillVoucher, data: dict[str, Any]) -> list[Change]:
         names = ", ".join(f"{it.subject} ({it.limit})" for it in data["limits"])
-        return gettext("Limits lifted: %(names)s") % {"names": names}
+        return [("limits_lifted", {"names": names})]

@@ -7,10 +7,11 @@ from django.core.validators import MaxValueValidator
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from backoffice.board.action_base import Action, OptionalReasonForm, changed
+from backoffice.board.action_base import Action, OptionalReasonForm
 from backoffice.board.snapshot import Board
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.formatting import grouped
+from vouchers.catalogue.history import Change, field_change
 from vouchers.catalogue.live_changes import TermsChanged, change_room_rate, close_room, open_room
 from vouchers.models import MAX_ROOM_RATE, SeckillVoucher
 
@@ -73,9 +74,8 @@ class OpenRoom(Action):
     def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
         return open_room(sale_id=sale_id, rate=data["rate"])
 
-    def history_line(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
-        text = gettext("Waiting room opened: %(rate)s people per second")
-        return text % {"rate": grouped(sale.room_rate)}
+    def history(self, sale: SeckillVoucher, data: dict[str, Any]) -> list[Change]:
+        return [("room_opened", {"rate": sale.room_rate})]
 
 
 class ChangeRoomRate(_RoomAction):
@@ -99,8 +99,8 @@ class ChangeRoomRate(_RoomAction):
     def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
         return change_room_rate(sale_id=sale_id, rate=data["rate"], seen=data["seen"])
 
-    def history_line(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
-        return changed("room_rate", grouped(data["seen"]), grouped(sale.room_rate))
+    def history(self, sale: SeckillVoucher, data: dict[str, Any]) -> list[Change]:
+        return [field_change("room_rate", data["seen"], sale.room_rate)]
 
 
 class LetEverybodyIn(_RoomAction):
@@ -119,5 +119,5 @@ class LetEverybodyIn(_RoomAction):
     def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
         return close_room(sale_id=sale_id)
 
-    def history_line(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
-        return gettext("Waiting room closed: everybody was let in")
+    def history(self, sale: SeckillVoucher, data: dict[str, Any]) -> list[Change]:
+        return [("room_closed", {})]

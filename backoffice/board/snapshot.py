@@ -30,6 +30,10 @@ WINDOW_S = 120
 RATE_S = 5
 """Seconds over which the current rate is measured."""
 
+SETTLED_S = WINDOW_S + 60
+"""Age of the answers that are kept with the counts. Later ones are read for every board, so that
+"in all" is never less than "last minutes", which comes from the same rows."""
+
 OPEN_S = 2
 """Most recent seconds to leave out, because web processes still add to them."""
 
@@ -80,11 +84,13 @@ class Pace:
 class Counts:
     """Figures that read every row of a sale: its orders by status, all its answers.
 
+    ``settled`` are the answers from before ``settled_s``; None if Redis did not respond.
     ``notices`` has the readers who asked to be told, and those who were told, by kind.
     """
 
     statuses: dict[str, int]
-    answers: dict[str, int]
+    settled: dict[str, int] | None
+    settled_s: int
     counted_at_ms: int
     refused_by_rules: dict[str, int] = field(default_factory=dict)
     notices: dict[str, list[int]] = field(default_factory=dict)
@@ -103,6 +109,7 @@ class Board:
     ledger_answers: bool
     snapshot: Snapshot | None
     pace: Pace | None
+    answers: dict[str, int] | None
     counts: Counts | None
     wrong_clocks: dict[str, float] = field(default_factory=dict)
     limited: list[LimitedRow] = field(default_factory=list)
@@ -148,13 +155,16 @@ def read_board(*, sale_id: int, now: dt.datetime) -> Board:
     except LedgerUnavailable:
         ledger_answers = False
     sale = SeckillVoucher.objects.select_related("voucher").get(pk=sale_id)
+    counts = _counts(sale, now, may_count=ledger_answers)
+    pace, answers = _answers(sale, now, counts) if ledger_answers else (None, None)
     return Board(
         sale=sale,
         now=from_epoch_ms(snapshot.now_ms) if snapshot else now,
         ledger_answers=ledger_answers,
         snapshot=snapshot,
-        pace=_pace(sale, now) if ledger_answers else None,
-        counts=_counts(sale, now, may_count=ledger_answers),
+        pace=pace,
+        answers=answers,
+        counts=counts,
         wrong_clocks=wrong_clocks() if ledger_answers else {},
         limited=read_limited(sale_id=sale_id) if ledger_answers else [],
     )
@@ -178,7 +188,10 @@ def read_boards(*, sales: Iterable[SeckillVoucher], now: dt.datetime) -> list[Bo
             now=from_epoch_ms(snapshot.now_ms) if snapshot else now,
             ledger_answers=ledger_answers,
             snapshot=snapshot,
-            pace=_pace(sale, now) if ledger_answers and _is_running(sale, now) else None,
+            pace=(
+                _answers(sale, now, None)[0] if ledger_answers and _is_running(sale, now) else None
+            ),
+            answers=None,
             counts=None,
         )
         for sale, snapshot in ((sale, found.get(sale.pk)) for sale in sales)
@@ -192,15 +205,32 @@ def _is_running(sale: SeckillVoucher, now: dt.datetime) -> bool:
 # --- The pace -------------------------------------------------------------------------------------
 
 
-def _pace(sale: SeckillVoucher, now: dt.datetime) -> Pace | None:
+def _answers(
+    sale: SeckillVoucher, now: dt.datetime, counts: Counts | None
+) -> tuple[Pace | None, dict[str, int] | None]:
+    """Return the recent answers and the sum of all, both from one reading."""
     last_s = int(now.timestamp()) - OPEN_S
     first_s = last_s - WINDOW_S + 1
-    # Start at the full minute: counts stored by the minute carry its start.
-    since = dt.datetime.fromtimestamp(first_s - first_s % 60, tz=dt.UTC)
+    since_s = _minute(first_s)
+    if counts:
+        since_s = min(since_s, counts.settled_s)
     try:
-        return _spread(read_request_counts(sale=sale, since=since), first_s, last_s)
+        rows = read_request_counts(sale=sale, since=dt.datetime.fromtimestamp(since_s, tz=dt.UTC))
     except LedgerUnavailable:
-        return None
+        return None, None
+    pace = _spread(rows, first_s, last_s)
+    if counts is None or counts.settled is None:
+        return pace, None
+    answers = Counter(counts.settled)
+    for row in rows:
+        if row.at.timestamp() >= counts.settled_s:
+            answers[row.answer] += row.count
+    return pace, dict(answers)
+
+
+def _minute(second: int) -> int:
+    """Return the start of a minute: counts stored by the minute carry it."""
+    return second - second % 60
 
 
 def _spread(rows: Iterable[RequestCount], first_s: int, last_s: int) -> Pace:
@@ -225,7 +255,7 @@ def _spread(rows: Iterable[RequestCount], first_s: int, last_s: int) -> Pace:
 def _counts(sale: SeckillVoucher, now: dt.datetime, *, may_count: bool) -> Counts | None:
     """Return the counts that the cache keeps, if any."""
     kept = kept_counts(
-        f"board:{sale.pk}", lambda: asdict(_count(sale, now)), now=now, may_count=may_count
+        f"board:{sale.pk}:settled", lambda: asdict(_count(sale, now)), now=now, may_count=may_count
     )
     return Counts(**kept) if kept else None
 
@@ -234,14 +264,26 @@ def _count(sale: SeckillVoucher, now: dt.datetime) -> Counts:
     # No GROUP BY: a million orders are read once and not sorted through a second index.
     sums = {status: Count("pk", filter=Q(status=status)) for status in OrderStatus.values}
     statuses = VoucherOrder.objects.filter(seckill_voucher=sale).aggregate(**sums)
+    settled_s = _minute(int(now.timestamp()) - SETTLED_S)
+    return Counts(
+        statuses=statuses,
+        settled=_settled(sale, settled_s),
+        settled_s=settled_s,
+        counted_at_ms=epoch_ms(now),
+        refused_by_rules=count_refused(sale_id=sale.pk),
+        notices=_count_notices(sale),
+    )
+
+
+def _settled(sale: SeckillVoucher, until_s: int) -> dict[str, int] | None:
     answers: Counter[str] = Counter()
     try:
         for row in read_request_counts(sale=sale):
-            answers[row.answer] += row.count
+            if row.at.timestamp() < until_s:
+                answers[row.answer] += row.count
     except LedgerUnavailable:
-        answers.clear()
-    refused = count_refused(sale_id=sale.pk)
-    return Counts(statuses, dict(answers), epoch_ms(now), refused, _count_notices(sale))
+        return None
+    return dict(answers)
 
 
 def _count_notices(sale: SeckillVoucher) -> dict[str, list[int]]:

@@ -267,7 +267,7 @@ def _statuses(board: Board) -> list[dict[str, str]]:
 def _refusals(board: Board) -> list[dict[str, Any]]:
     """Return a row for each reason; the bars are relative to the most frequent reason."""
     lately = _by_reason(board.pace.answers if board.pace else None)
-    ever = _by_reason(board.counts.answers if board.counts else None)
+    ever = _by_reason(board.answers)
     most = max(1, *(lately[it] or 0 for it in REFUSAL_LABELS))
     return [
         {

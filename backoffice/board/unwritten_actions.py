@@ -9,6 +9,7 @@ from backoffice.board.action_base import Action, ReasonForm
 from backoffice.board.snapshot import Board
 from orders.fulfilment.unwritten import decide_unwritten
 from seckill_site.formatting import grouped
+from vouchers.catalogue.history import Change
 from vouchers.catalogue.live_changes import TermsChanged
 from vouchers.inventory.batch_journal import Decision
 from vouchers.models import SeckillVoucher
@@ -18,6 +19,8 @@ class _Decide(Action):
     """A decision about accepted orders that could not be written; possible even after the end."""
 
     decision: Decision
+    code: str
+    """What the sale's history says."""
 
     def check(self, board: Board) -> None:
         if not (board.snapshot and board.snapshot.set_aside):
@@ -27,8 +30,8 @@ class _Decide(Action):
         decide_unwritten(sale_id=sale_id, decision=self.decision)
         return SeckillVoucher.objects.get(pk=sale_id)
 
-    def history_line(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
-        return str(self.title)
+    def history(self, sale: SeckillVoucher, data: dict[str, Any]) -> list[Change]:
+        return [(self.code, {})]
 
 
 class RetryUnwritten(_Decide):
@@ -36,6 +39,7 @@ class RetryUnwritten(_Decide):
     button = _("Write again")
     confirm_label = _("Yes, write them again")
     decision = Decision.RETRY
+    code = "unwritten_retried"
 
     def effects(self, board: Board) -> list[str]:
         return [
@@ -50,6 +54,7 @@ class RefuseUnwritten(_Decide):
     confirm_label = _("Yes, refuse them")
     form = ReasonForm
     decision = Decision.REFUSE
+    code = "unwritten_refused"
     is_final = True
 
     def effects(self, board: Board) -> list[str]:

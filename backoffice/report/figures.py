@@ -31,6 +31,7 @@ from backoffice.report.request_times import Span, peak_of, spans_of
 from backoffice.report.room import RoomFigures, read_room
 from orders.audience.refusal_log import count_refused
 from orders.models import OrderEvent, OrderStatus, VoucherOrder, WaitingEntry
+from vouchers.catalogue.history import history_text
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.request_stats import read_request_counts, read_stored_counts
 from vouchers.inventory.sale_state import Snapshot, snapshots
@@ -167,7 +168,7 @@ def report_sale(*, sale_id: int, now: dt.datetime) -> SaleReport:
         refused=refused,
         refused_by_rules=count_refused(sale_id=sale_id),
         buyers=_taken(rows).aggregate(buyers=Count("user", distinct=True))["buyers"],
-        sold_out_at=_sold_out_at(sale, rows),
+        sold_out_at=sale.sold_out_at,
         written=_durations(
             rows,
             F("created_at") - F("accepted_at"),
@@ -216,14 +217,6 @@ def _taken(rows: QuerySet[VoucherOrder]) -> QuerySet[VoucherOrder]:
     return rows.exclude(status=OrderStatus.REFUSED)
 
 
-def _sold_out_at(sale: SeckillVoucher, rows: QuerySet[VoucherOrder]) -> dt.datetime | None:
-    """Return when the order for the last unit was accepted, ignoring refused orders."""
-    if not sale.stock:
-        return None
-    moments = _taken(rows).order_by("accepted_at").values_list("accepted_at", flat=True)
-    return next(iter(moments[sale.stock - 1 : sale.stock]), None)
-
-
 # --- Durations ------------------------------------------------------------------------------------
 
 
@@ -268,6 +261,4 @@ def _changes(sale: SeckillVoucher) -> tuple[Change, ...]:
         object_id=str(sale.pk),
     )
     oldest = entries.select_related("user").order_by("action_time", "pk")[:MAX_CHANGES]
-    return tuple(
-        Change(it.action_time, it.user.get_username(), it.get_change_message()) for it in oldest
-    )
+    return tuple(Change(it.action_time, it.user.get_username(), history_text(it)) for it in oldest)

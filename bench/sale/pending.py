@@ -105,7 +105,8 @@ def _batches(
         (it.order_id, it.user_id, sale.pk, 1, unpaid, True, "", price, until, None, at, at)
         for it in issue_tokens(sale=sale, user_ids=user_ids)
     ]
-    events = [(order[0], "", unpaid, at, "system", None, "", None, None) for order in orders]
+    event = ("", unpaid, at, "system", None, "", "", None, None, None)
+    events = [(order[0], *event) for order in orders]
     size = settings.SECKILL_BATCH_UNITS
     starts = range(0, len(orders), size)
     return [(orders[it : it + size], events[it : it + size]) for it in starts]

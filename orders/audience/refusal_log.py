@@ -12,6 +12,7 @@ from django.db import DatabaseError, connection
 from django.db.models import Count
 
 from orders.models import RuleRefusal
+from seckill_site.clocks.database import database_now
 
 logger = logging.getLogger(__name__)
 
@@ -55,14 +56,17 @@ class _Log:
             waiting, self._waiting = self._waiting, set()
         if timer:
             timer.cancel()  # no effect if it is the caller
-        rows = [
-            RuleRefusal(seckill_voucher_id=it.sale_id, rule=it.rule, user_id=it.user_id)
-            for it in sorted(waiting)
-        ]
         try:
+            now = database_now() if waiting else None
+            rows = [
+                RuleRefusal(
+                    seckill_voucher_id=it.sale_id, rule=it.rule, user_id=it.user_id, refused_at=now
+                )
+                for it in sorted(waiting)
+            ]
             RuleRefusal.objects.bulk_create(rows, batch_size=500, ignore_conflicts=True)
         except DatabaseError as error:
-            logger.warning("%s refusals by rules are not counted: %s", len(rows), error)
+            logger.warning("%s refusals by rules are not counted: %s", len(waiting), error)
             return
         with self._lock:
             if len(self._written) + len(waiting) > MOST_WRITTEN:

@@ -21,7 +21,7 @@ from orders.fulfilment.existing_orders import (
 )
 from orders.models import BARRING_STATUSES, OrderStatus, RefusalReason
 from orders.receipts.row_copy import ReceiptRow
-from seckill_site.clocks.machine import epoch_ms
+from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
 from seckill_site.failpoints import failpoint
 from seckill_site.web.url_converters import LARGEST_ID
 from vouchers.inventory.reservations import PendingEntry, Release
@@ -127,7 +127,10 @@ def write_batch(
         if rows:
             insert_orders(sale=sale, orders=rows, now=sale.locked_at, work=work)
             outcome.rows = _receipt_copies(sale, rows)
-        sale.sold += sum(1 for row in rows if row.live)
+        taken_ms = [row.accepted_at_ms for row in rows if row.live]
+        if taken_ms:
+            sale.sold += len(taken_ms)
+            sale.note_sold_out(from_epoch_ms(max(taken_ms)))
         outcome.number = number
     failpoint("batch.committed")
     return outcome
@@ -163,7 +166,7 @@ def _sale_to_write(
             raise StaleBatchNumber(number=number, stored=sale.batch)
         yield sale
         sale.fence, sale.batch = fencing_token, number
-        sale.save(update_fields=["sold", "fence", "batch"])
+        sale.save(update_fields=["sold", "sold_out_at", "fence", "batch"])
         failpoint("batch.before_commit")
         if lost():
             raise LockLost(f"a lock of sale {sale_id} was lost before the commit")

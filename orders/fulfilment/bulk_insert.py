@@ -51,8 +51,8 @@ ORDER_COLUMNS = (
     "pay_by", "code", "accepted_at", "created_at",
 )  # fmt: skip
 EVENT_COLUMNS = (
-    "order_id", "before", "after", "at", "actor_kind", "actor_id", "reason", "notified_at",
-    "notify_at",
+    "order_id", "before", "after", "at", "actor_kind", "actor_id", "reason", "code", "values",
+    "notified_at", "notify_at",
 )  # fmt: skip
 
 
@@ -91,7 +91,7 @@ def insert_orders(
         with meanwhile(work.events):
             cursor.execute(
                 f"INSERT INTO {events} ({_quoted(EVENT_COLUMNS)}) "
-                "SELECT id, '', status, %(now)s, %(system)s, NULL, '', NULL, NULL "
+                "SELECT id, '', status, %(now)s, %(system)s, NULL, '', '', NULL, NULL, NULL "
                 f"FROM {table} WHERE id IN ({ids})",
                 shared,
             )

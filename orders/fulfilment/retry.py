@@ -19,7 +19,7 @@ from orders.audience.claims import open_claims
 from orders.fulfilment.bulk_insert import pay_by
 from orders.lifecycle.transitions import SYSTEM, Actor, Change, change_order
 from orders.lock_objects import lock_order
-from orders.models import OrderStatus, RefusalReason, VoucherOrder
+from orders.models import EventCode, OrderStatus, RefusalReason, VoucherOrder
 from seckill_site.clocks.database import database_now
 from seckill_site.failpoints import failpoint
 from vouchers.inventory.holdings import Holding
@@ -138,11 +138,12 @@ def _retry(*, sale_id: int, order_id: int, by: Actor, now: dt.datetime) -> None:
         # it pending, and fulfilment, which finds the refused row, releases it. A retry before that
         # finds its own claim and continues.
         failpoint("retry.claimed")
-        retried = Change(OrderStatus.UNPAID, by, now, gettext_noop("retried"))
+        retried = Change(OrderStatus.UNPAID, by, now, code=EventCode.RETRIED)
         due = pay_by(sale, now)
         change_order(retried, sale_id=sale_id, order_id=order.pk, reason="", pay_by=due)
         sale.sold += 1
-        sale.save(update_fields=["sold"])
+        sale.note_sold_out(now)
+        sale.save(update_fields=["sold", "sold_out_at"])
 
 
 def _retriable(sale: SeckillVoucher, order: VoucherOrder) -> Holding:

@@ -119,7 +119,7 @@ def _order(order: VoucherOrder) -> dict[str, Any]:
 
 
 def _change(event: OrderEvent) -> dict[str, Any]:
-    return {"at": event.at, "before": event.before, "after": event.after, "reason": event.reason}
+    return {"at": event.at, "before": event.before, "after": event.after, "reason": event.text}
 
 
 def delete_account(user: User) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from django.db import connection
@@ -12,6 +12,7 @@ from orders.models import (
     LIVE_STATUSES,
     SOURCES,
     ActorKind,
+    EventCode,
     OrderEvent,
     OrderStatus,
     VoucherOrder,
@@ -48,12 +49,14 @@ PROVIDER = Actor(ActorKind.PROVIDER)
 
 
 class Change(NamedTuple):
-    """A change of an order's state, as the history records it."""
+    """A change of an order's state, as the history records it: ``why`` is what a person typed."""
 
     to: OrderStatus
     by: Actor
     at: dt.datetime
     why: str = ""
+    code: EventCode | None = None
+    values: Mapping[str, str | int] | None = None
 
 
 def change_order(change: Change, *, sale_id: int, order_id: int, **fields: Any) -> None:
@@ -96,6 +99,8 @@ def note(change: Change, *, order_ids: Sequence[int], before: str) -> None:
             actor_kind=change.by.kind,
             actor_id=change.by.user_id,
             reason=change.why[:200],
+            code=change.code or "",
+            values=change.values,
         )
         for order_id in order_ids
     )

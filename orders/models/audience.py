@@ -103,13 +103,17 @@ class FirstOrder(models.Model):
 
 
 class RuleRefusal(models.Model):
-    """A buyer whom a rule has refused a purchase token of a sale, once or more often."""
+    """A buyer whom a rule has refused a purchase token of a sale, once or more often.
+
+    ``refused_at`` is the first time; null in rows of the release before.
+    """
 
     seckill_voucher = models.ForeignKey(
         SeckillVoucher, on_delete=models.CASCADE, related_name="rule_refusals"
     )
     rule = models.CharField(max_length=16, choices=Rule)
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    refused_at = models.DateTimeField(null=True)
 
     class Meta:
         default_permissions = ()

@@ -3,8 +3,8 @@
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
+from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import pgettext_lazy
 
 from vouchers.models import MAX_LIMIT, SeckillVoucher
 
@@ -153,11 +153,13 @@ class VoucherOrder(models.Model):
         indexes = [
             models.Index(fields=("seckill_voucher", "live"), name="order_by_sale_live"),
             models.Index(fields=("status", "pay_by"), name="order_by_status_pay_by"),
+            models.Index(fields=("accepted_at",), name="order_by_accepted_at"),
         ]
         permissions = [
             ("redeem_voucherorder", _("Can redeem vouchers")),
             ("end_voucherorder", _("Can cancel and refund orders")),
             ("export_voucherorder", _("Can export orders")),
+            ("see_customers", _("Can see customers with their contacts, orders and attempts")),
         ]
 
     def __str__(self) -> str:
@@ -173,11 +175,20 @@ class ActorKind(models.TextChoices):
     SYSTEM = "system", _("system")
 
 
+class EventCode(models.TextChoices):
+    """Why the system changed an order, and the sentence about it, in the reader's language."""
+
+    RETRIED = "retried", _("retried")
+    LATE_PAYMENT = "late_payment", _("The payment arrived too late and is being refunded.")
+
+
 class OrderEvent(models.Model):
     """One change of an order's state: when, by whom and why. Rows are only ever added.
 
-    ``notified_at`` is when the buyer was notified, or was found to have no address. ``notify_at``
-    is when to try again, if the mail server did not accept the mail.
+    What the system says is a ``code`` with its ``values``; what a person typed is the ``reason``,
+    as are the sentences of rows from before there were codes. ``text`` has either. ``notified_at``
+    is when the buyer was notified, or was found to have no address. ``notify_at`` is when to try
+    again, if the mail server did not accept the mail.
     """
 
     order = models.ForeignKey(
@@ -195,6 +206,10 @@ class OrderEvent(models.Model):
         verbose_name=_("user"),
     )
     reason = models.CharField(_("reason"), max_length=200, blank=True)
+    code = models.CharField(
+        _("code"), max_length=32, blank=True, default="", db_default="", choices=EventCode
+    )
+    values = models.JSONField(_("values"), null=True)
     notified_at = models.DateTimeField(_("notified at"), null=True)
     notify_at = models.DateTimeField(_("notify again at"), null=True)
 
@@ -202,10 +217,20 @@ class OrderEvent(models.Model):
         verbose_name = _("order change")
         verbose_name_plural = _("order changes")
         ordering = ("pk",)
-        indexes = [models.Index(fields=("notified_at", "id"), name="event_by_notified")]
+        indexes = [
+            models.Index(fields=("notified_at", "id"), name="event_by_notified"),
+            models.Index(fields=("after", "at"), name="event_by_after_at"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.order_id}: {self.before or '–'} → {self.after}"
+
+    @property
+    def text(self) -> str:
+        """The reason in the reader's language; empty if there is none."""
+        if self.code in EventCode.values:
+            return str(EventCode(self.code).label) % (self.values or {})
+        return gettext(self.reason) or self.code
 
 
 class WaitingEntry(models.Model):

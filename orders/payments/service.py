@@ -30,7 +30,14 @@ from django.utils.translation import gettext_noop
 from orders.lifecycle.cancellation import Busy, user_lock
 from orders.lifecycle.transitions import PROVIDER, Change, WrongState, change_order, note
 from orders.lock_objects import lock_order
-from orders.models import CODE_LENGTH, OrderStatus, Payment, PaymentStatus, VoucherOrder
+from orders.models import (
+    CODE_LENGTH,
+    EventCode,
+    OrderStatus,
+    Payment,
+    PaymentStatus,
+    VoucherOrder,
+)
 from orders.payments.providers import (
     BadNotification,
     Charge,
@@ -206,7 +213,8 @@ def _settle(payment: Payment, provider_reference: str, now: dt.datetime) -> None
             problem = gettext_noop("The payment arrived too late and is being refunded.")
             payments.update(status=PaymentStatus.REFUNDING, problem=problem, ask_at=now, asked=0)
             # An event without a change of state, so that the buyer is notified.
-            late = Change(OrderStatus(error.status), PROVIDER, now, problem)
+            code, values = EventCode.LATE_PAYMENT, {"payment": payment.reference}
+            late = Change(OrderStatus(error.status), PROVIDER, now, code=code, values=values)
             note(late, order_ids=[order.pk], before=error.status)
         failpoint("settle.before_commit")
     failpoint("settle.committed")

@@ -141,6 +141,11 @@ STAFFS_PAGES: dict[str, tuple[str, Where]] = {
     "board-end": ("operator", admin_page("open", "board/end")),
     "board-extend": ("operator", admin_page("open", "board/extend")),
     "report": ("reader", admin_page("sold_out", "report")),
+    "reports": ("reader", at("/admin/reports/")),
+    "reports-by-voucher": ("reader", at("/admin/reports/?by=voucher")),
+    "customers": ("operator", at("/admin/customers/")),
+    "customer": ("operator", lambda window: f"/admin/customers/{window.people['ann'].pk}/"),
+    "waiting-by-name": ("operator", admin_page("sold_out", "waiting")),
     "rehearse": ("operator", admin_page("soon", "rehearse")),
     "rehearsal": (
         "operator",

@@ -157,6 +157,12 @@ PAGES = {
     "admin:sale-report": Row(LOOKS, of="sale"),
     "admin:sale-report-csv": Row(LOOKS, of="sale"),
     "admin:sale-report-room": Row(RUNS, of="sale"),
+    "admin:sale-waiting": Row(LOOKS, of="sale"),
+    "admin:reports": Row(LOOKS),
+    "admin:reports-csv": Row(LOOKS),
+    # Customers
+    "admin:customers": Row(RUNS),
+    "admin:customer": Row(RUNS, of="user"),
     # Merchants
     "admin:vouchers_merchant_changelist": Row(LOOKS),
     "admin:vouchers_merchant_add": Row(WORKS, WORKS, send={"name": "Tea"}),
@@ -680,7 +686,7 @@ def test_upgrade_makes_roles_and_their_permissions() -> None:
     of_the_shop.delete()
     migration = import_module("orders.migrations.0002_roles")
     # The last migration that gives a role a permission.
-    state = MigrationLoader(connection).project_state(("orders", "0008_merchant_permissions"))
+    state = MigrationLoader(connection).project_state(("orders", "0009_reports"))
     migration.make_roles_with_permissions(state.apps, SimpleNamespace(connection=connection))
     assert permissions_of(Role.OPERATOR) == {*PREPARE, *RUN}
     assert of_the_shop.filter(codename="view_lock").exists()

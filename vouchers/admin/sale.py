@@ -22,7 +22,7 @@ from django.views.decorators.http import require_safe
 
 from seckill_site.clocks.database import database_now
 from seckill_site.face.site_face import shop_name
-from seckill_site.web.admin_lists import CheckedList
+from vouchers.admin.history import CodedHistory
 from vouchers.admin.sale_list import (
     SaleChangeList,
     SaleColumns,
@@ -54,7 +54,7 @@ admin.site.site_header = admin.site.site_title = shop_name
 admin.site.index_title = _("Sales and orders")
 
 
-class SeckillVoucherAdmin(SaleColumns, CheckedList):
+class SeckillVoucherAdmin(SaleColumns, CodedHistory):
     """Sales, created and edited through ``vouchers.catalogue.sales`` and never saved here."""
 
     form = SaleForm
@@ -237,7 +237,7 @@ class SeckillVoucherAdmin(SaleColumns, CheckedList):
     ) -> Any:
         if add:
             return super().construct_change_message(request, form, formsets, add)
-        return form.change_text()
+        return form.history_entry()
 
     def check_view(self, request: HttpRequest) -> HttpResponse:
         """Validate the entries of a new sale, or of the one named by ``sale``; save nothing."""

@@ -11,17 +11,16 @@ from django.db.models import F, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html
-from django.utils.text import capfirst
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from seckill_site.clocks.database import database_now
 from seckill_site.formatting import NO_VALUE, duration, money, spelled_duration
 from seckill_site.web.admin_lists import moment, pill
+from vouchers.catalogue.history import choice, entry, field_change
 from vouchers.catalogue.listing import SaleCard, cards
 from vouchers.catalogue.sales import publish_sale
 from vouchers.catalogue.series import MOST_SALES
-from vouchers.catalogue.staff_texts import change_line
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.rebuild import load_sale
 from vouchers.models import SaleStage, SaleState, SeckillVoucher
@@ -213,8 +212,8 @@ class SaleColumns:
 def publish(model_admin: Any, request: HttpRequest, queryset: QuerySet[SeckillVoucher]) -> None:
     """Publish the drafts among the chosen sales."""
     drafts = list(queryset.filter(stage=SaleStage.DRAFT))
-    label = capfirst(SeckillVoucher._meta.get_field("stage").verbose_name)
-    change = change_line(label, SaleStage.DRAFT.label, SaleStage.PUBLIC.label)
+    before, after = (choice("stage", it) for it in (SaleStage.DRAFT, SaleStage.PUBLIC))
+    change = entry(field_change("stage", before, after))
     for sale in drafts:
         with transaction.atomic():
             publish_sale(sale_id=sale.pk)

@@ -18,6 +18,7 @@ from django.utils.translation import gettext_lazy as _
 from seckill_site.clocks.database import database_now
 from seckill_site.formatting import money
 from seckill_site.web.admin_lists import CheckedList
+from vouchers.admin.history import CodedHistory
 from vouchers.catalogue.listing import on_sale_now
 from vouchers.catalogue.staff_texts import StaffRefusal
 from vouchers.forms.fields import MoneyField
@@ -53,7 +54,7 @@ class MerchantAdmin(CheckedList):
     search_fields = ("name", "name_en", "address")
 
 
-class VoucherAdmin(CheckedList):
+class VoucherAdmin(CodedHistory):
     """Vouchers and their import, whose URLs are named like those of django-import-export."""
 
     list_display = ("title", "merchant", "price", "face_value", "valid_until", "new_sale")

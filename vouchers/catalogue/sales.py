@@ -219,7 +219,8 @@ def edit_sale(
         if narrowed != figures:
             _write_locked_terms(sale, narrowed)
         failpoint("edit.narrowed")
-        edited.save(update_fields=_TERMS + _LINE)
+        edited.note_sold_out(sale.locked_at)
+        edited.save(update_fields=(*_TERMS, *_LINE, "sold_out_at"))
         transaction.on_commit(partial(failpoint, "edit.committed"))
         transaction.on_commit(partial(load_after_commit, sale_ids=[sale_id]))
     return edited

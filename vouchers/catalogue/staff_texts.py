@@ -39,12 +39,6 @@ def refusal_text(error: Exception) -> str:
     return str(NO_ANSWER)
 
 
-def change_line(label: object, before: object, after: object) -> str:
-    """Return one change as ``Stock: 5 → 9``."""
-    words = {"label": label, "before": before, "after": after}
-    return gettext("%(label)s: %(before)s → %(after)s") % words
-
-
 def join_changes(changes: Iterable[str]) -> str:
     """Return several changes as one text."""
     return pgettext("between changes", "; ").join(changes)

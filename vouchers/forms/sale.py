@@ -15,8 +15,18 @@ from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from seckill_site.formatting import NO_VALUE, duration, money, timestamp
 from vouchers.catalogue.form_hints import Entries, Hint, sale_hints
+from vouchers.catalogue.history import (
+    Change,
+    Value,
+    cents,
+    choice,
+    entry,
+    field_change,
+    length,
+    moment,
+    yes_or_no,
+)
 from vouchers.catalogue.sales import (
     ModeIsSettled,
     SaleTerms,
@@ -26,7 +36,6 @@ from vouchers.catalogue.sales import (
     units_taken,
 )
 from vouchers.catalogue.series import overlapping_sales
-from vouchers.catalogue.staff_texts import change_line, join_changes, with_reason
 from vouchers.forms.fields import MinutesField, MoneyField, PictureField, validate_year
 from vouchers.models import (
     MAX_DRAW_WAIT_S,
@@ -219,11 +228,10 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
             others=[sale for sale in others if sale.pk != self.instance.pk],
         )
 
-    def change_text(self) -> str:
-        """Return the changes of a valid form for the sale's history, in the user's language."""
-        lines = [self._change_line(name) for name in self.changed_data if name != "why"]
-        text = join_changes(line for line in lines if line)
-        return with_reason(text or gettext("No fields changed."), self.cleaned_data.get("why", ""))
+    def history_entry(self) -> str:
+        """Return the changes of a valid form for the sale's history."""
+        changes = [it for name in self.changed_data if name != "why" for it in self._changes(name)]
+        return entry(*(changes or [("unchanged", {})]), why=self.cleaned_data.get("why", ""))
 
     def clean_stage(self) -> str:
         """Without an entry, keep the stored stage; a new sale is public."""
@@ -309,15 +317,15 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
         if is_draw and data.get("room", RoomKind.OFF) != RoomKind.OFF:
             self.add_error("room", gettext("A draw needs no waiting room: nobody has to be fast."))
 
-    def _change_line(self, name: str) -> str:
+    def _changes(self, name: str) -> list[Change]:
         field = self.fields[name]
         if name in _LONG:
-            return str(field.label)
+            return [("rewritten", {"field": {"label": name}})]
         before, after = self.get_initial_for_field(field, name), self.cleaned_data[name]
         after = after.pk if isinstance(after, models.Model) else after
         if before == after:
-            return ""
-        return change_line(field.label, _as_text(field, before), _as_text(field, after))
+            return []
+        return [field_change(name, *(_as_value(name, field, it) for it in (before, after)))]
 
     def _require_description(self, data: dict[str, Any]) -> None:
         for name in ("title", "price", "face_value"):
@@ -336,18 +344,22 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
             )
 
 
-def _as_text(field: forms.Field, value: Any) -> str:
-    if isinstance(field, MoneyField) and value is not None:
-        return money(value)
-    if isinstance(field, MinutesField) and value is not None:
-        return duration(dt.timedelta(seconds=value))
-    if isinstance(field, forms.ChoiceField):
+def _as_value(name: str, field: forms.Field, value: Any) -> Value:
+    if value in (None, ""):
+        return None
+    if isinstance(field, MoneyField):
+        return cents(value)
+    if isinstance(field, forms.ModelChoiceField):
         return str(dict(field.choices).get(value, value))  # type: ignore[arg-type]
+    if isinstance(field, forms.ChoiceField):
+        return choice(name, value)
     if isinstance(value, bool):
-        return gettext("yes") if value else gettext("no")
+        return yes_or_no(value)
     if isinstance(value, dt.datetime):
-        return timestamp(value)
-    return str(value) if value not in (None, "") else NO_VALUE
+        return moment(value)
+    if isinstance(value, int):
+        return length(value) if name.endswith("_s") else value
+    return str(value)
 
 
 def prepare_terms(form_fields: dict[str, forms.Field], *, lowest_stock: int) -> None:

@@ -11,18 +11,18 @@ import datetime as dt
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.contrib.admin.models import ADDITION, CHANGE, LogEntry
 from django.contrib.contenttypes.models import ContentType
 from django.core.cache import cache
 from django.db import models, transaction
 from django.utils.text import Truncator
-from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from seckill_site.formatting import NO_VALUE
+from vouchers.catalogue.history import Change, Value, cents, entry, field_change
 from vouchers.catalogue.series import PlannedSale, create_sales
-from vouchers.catalogue.staff_texts import StaffRefusal, change_line, join_changes
+from vouchers.catalogue.staff_texts import StaffRefusal
 from vouchers.imports.plan import Importer, Plan, PlannedRow, make_plan
 from vouchers.imports.rows import TextRow, read_row, text_rows
 from vouchers.imports.spreadsheet import read_sheet
@@ -119,10 +119,10 @@ def _write(plan: Plan, file_name: str, by: Importer) -> None:
         voucher = _write_voucher(row)
         if row.after:
             flag = CHANGE if row.voucher else ADDITION
-            log.append(_log_entry(by, voucher, flag, _change_text(row, file_name)))
+            log.append(_log_entry(by, voucher, flag, _history_entry(row, file_name)))
         if row.terms:
             on_sale.append(PlannedSale(row.number, voucher, row.terms))
-    why = gettext("Imported from %(file)s.") % {"file": file_name}
+    why = entry(("imported", {"file": file_name}))
     log += [_log_entry(by, sale, ADDITION, why) for sale in create_sales(plan=on_sale)]
     LogEntry.objects.bulk_create(log, batch_size=500)
 
@@ -139,16 +139,18 @@ def _write_voucher(row: PlannedRow) -> Voucher:
     return voucher
 
 
-def _change_text(row: PlannedRow, file_name: str) -> str:
-    text = gettext("Imported from %(file)s, row %(row)s.")
-    text %= {"file": file_name, "row": row.number}
-    if row.voucher is None:
-        return text
-    lines = []
-    for name, *values in row.changes:
-        before, after = (Truncator(value).chars(40) or NO_VALUE for value in values)
-        lines.append(change_line(name, before, after))
-    return f"{text} {join_changes(lines)}"
+def _history_entry(row: PlannedRow, file_name: str) -> str:
+    changes: list[Change] = [("imported_row", {"file": file_name, "row": row.number})]
+    for name, after in row.after.items() if row.voucher else ():
+        values = (_as_value(name, it) for it in (row.before.get(name), after))
+        changes.append(field_change(name, *values))
+    return entry(*changes)
+
+
+def _as_value(name: str, value: Any) -> Value:
+    if value in (None, ""):
+        return None
+    return cents(value) if name.endswith("_cents") else str(Truncator(value).chars(40))
 
 
 def _log_entry(by: Importer, thing: models.Model, flag: int, message: str) -> LogEntry:

@@ -13,6 +13,7 @@ import re
 import secrets
 import threading
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from django.db import DatabaseError
@@ -164,7 +165,33 @@ def read_request_counts(
     """Return the counts of a sale, stored or not, oldest first."""
     # Redis first: what is stored between the two reads is then found twice, and used once.
     unstored = _read_unstored([sale.pk])[sale.pk]
-    stored = read_stored_counts(sale=sale, since=since)
+    return _merge(read_stored_counts(sale=sale, since=since), unstored, since=since)
+
+
+def read_live_counts(
+    *, sale_ids: Collection[int], since: dt.datetime, until: dt.datetime
+) -> dict[int, list[RequestCount]]:
+    """Return the counts of those sales that have some in Redis, with their stored ones.
+
+    That is one round trip and, if there are such sales, one statement.
+    """
+    unstored = {pk: found for pk, found in _read_unstored(list(sale_ids)).items() if found}
+    if not unstored:
+        return {}
+    rows = AnswerCount.objects.filter(seckill_voucher__in=unstored, at__gte=since, at__lt=until)
+    stored: dict[int, list[RequestCount]] = {pk: [] for pk in unstored}
+    for row in rows.values_list("seckill_voucher", "at", "answer", "count", "seconds"):
+        stored[row[0]].append(RequestCount(*row[1:]))
+    return {
+        pk: [it for it in _merge(stored[pk], found, since=since) if it.at < until]
+        for pk, found in unstored.items()
+    }
+
+
+def _merge(
+    stored: list[RequestCount], unstored: Unstored, *, since: dt.datetime | None
+) -> list[RequestCount]:
+    """Return both, oldest first; a count that is in a row is not taken from Redis as well."""
     found = {(row.at, row.answer): row for row in stored}
     minutes = {key for key, row in found.items() if row.seconds > 1}
     for (at, answer), count in unstored.items():

@@ -33,6 +33,7 @@ from tests.support.orders import (
     reserved,
 )
 from tests.support.sales import change_stock
+from vouchers.catalogue.history import history_text
 from vouchers.inventory import rebuild
 from vouchers.inventory.batch_journal import set_aside
 from vouchers.inventory.order_limits import forget_first_orders
@@ -124,7 +125,7 @@ def everything(sale: SeckillVoucher) -> Any:
 
 def entries() -> list[tuple[str, str]]:
     """Return the log entries of sales, newest first."""
-    return [(it.user.get_username(), it.get_change_message()) for it in LogEntry.objects.all()]
+    return [(it.user.get_username(), history_text(it)) for it in LogEntry.objects.all()]
 
 
 def to_the_second(moment: dt.datetime) -> str:
@@ -628,7 +629,7 @@ def test_change_and_history_are_one_transaction(
         raise OperationalError(2013, "Lost connection to server during query")
 
     sale = make_sale(stock=10)
-    monkeypatch.setattr(board_admin, "with_reason", cut)
+    monkeypatch.setattr(board_admin, "entry", cut)
     act(operator, sale, "stock", stock=20)
     assert (stored(sale).stock, snapshot(sale_id=sale.pk).terms.total) == (10, 10)
 
@@ -708,7 +709,7 @@ def test_lifted_limit_lets_the_address_order_and_is_recorded(
     assert response.status_code == 302
     reserve(sale_id=limited_sale.pk, order_id=903, user_id=903, address="203.0.113.7")
     assert data_of(operator, limited_sale)["limited"] == []
-    assert "203.0.113.7" in LogEntry.objects.latest("pk").get_change_message()
+    assert "203.0.113.7" in history_text(LogEntry.objects.latest("pk"))
 
 
 def test_limits_cannot_be_lifted_without_permission_or_choice(

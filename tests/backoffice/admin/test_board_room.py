@@ -24,6 +24,7 @@ from tests.backoffice.admin.test_board import (
 from tests.support.inspection import ledger_contents
 from tests.support.orders import make_buyer, make_buyers, make_sale
 from tests.support.rooms import OPENED_MS, change_room, forget_lines, place_at
+from vouchers.catalogue.history import history_text
 from vouchers.inventory.sale_state import snapshot
 from vouchers.inventory.waiting_room import RoomTerms
 from vouchers.models import MAX_ROOM_RATE, RoomKind, SeckillVoucher
@@ -145,7 +146,7 @@ def test_everybody_is_let_in(operator: Client) -> None:
 
 
 def history() -> list[str]:
-    return [it.get_change_message() for it in LogEntry.objects.order_by("pk")]
+    return [history_text(it) for it in LogEntry.objects.order_by("pk")]
 
 
 def test_confirmations_say_what_will_happen(operator: Client) -> None:

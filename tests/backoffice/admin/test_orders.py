@@ -47,6 +47,7 @@ from tests.support.payments import (
 )
 from tests.support.sales import change_state
 from vouchers.admin import sale_list
+from vouchers.catalogue.history import history_text
 from vouchers.catalogue.staff_texts import NO_ANSWER
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.sale_state import snapshot
@@ -280,7 +281,7 @@ def test_retry_records_its_author(boss: Client) -> None:
     try_again(boss, order)
     (entry,) = LogEntry.objects.all()
     assert (entry.user.username, entry.object_id) == ("boss", str(order.pk))
-    assert entry.get_change_message() == "Retried."
+    assert history_text(entry) == "Retried."
 
 
 def test_retry_needs_change_permission(helper: Client) -> None:
@@ -458,9 +459,9 @@ def test_cancelling_confirms_and_needs_a_reason(boss: Client) -> None:
         "staff", "boss", "the buyer called",
     )  # fmt: skip
     (entry,) = LogEntry.objects.all()
-    assert (entry.object_id, entry.get_change_message()) == (
+    assert (entry.object_id, history_text(entry)) == (
         str(order.pk),
-        "cancel: the buyer called",
+        "Cancelled. Reason: the buyer called",
     )
 
 

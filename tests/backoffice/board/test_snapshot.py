@@ -20,6 +20,7 @@ from backoffice import slow_counts
 from backoffice.board import snapshot as module
 from backoffice.board.snapshot import Board, read_board
 from backoffice.board.texts import board_json
+from backoffice.report.figures import report_sale
 from orders.fulfilment.worker import fulfill_sale
 from orders.models import Notice, OrderStatus, RuleRefusal, VoucherOrder
 from tests.support.inspection import redis_commands
@@ -241,6 +242,29 @@ def test_refusals_are_counted_by_reason_recently_and_overall(
     assert told["already_ordered"] == ("10", "10", 25)
     assert told["paused"] == ("0", "0", 0)
     assert told["other"] == ("4", "4", 10)
+
+
+@pytest.mark.parametrize("later_s", [1, 5, 45, 59])
+def test_total_includes_answers_after_the_last_count(
+    sale: SeckillVoucher, ledger: Redis, monkeypatch: pytest.MonkeyPatch, later_s: int
+) -> None:
+    """Counts that read every row are kept for up to a minute; the sum of answers is not."""
+    tallied(ledger, sale, (1, "sold_out", 40), (900, "sold_out", 5_000))
+    monkeypatch.setattr(module, "CACHE_S", (60.0, 60.0))
+    shown(sale, NOW)
+    tallied(ledger, sale, (-later_s, "sold_out", 9_000))
+
+    rows = {it["answer"]: it for it in shown(sale, NOW + dt.timedelta(seconds=later_s))["refusals"]}
+
+    assert (rows["sold_out"]["lately"], rows["sold_out"]["ever"]) == ("9,040", "14,040")
+
+
+def test_total_is_the_report_of_the_sale(sale: SeckillVoucher, ledger: Redis) -> None:
+    AnswerCount.objects.create(
+        seckill_voucher=sale, at=NOW - dt.timedelta(hours=1), answer="ended", count=7, seconds=60
+    )
+    tallied(ledger, sale, (1, "sold_out", 40), (200, "sold_out", 3), (900, "accepted", 2))
+    assert look(sale, NOW).answers == report_sale(sale_id=sale.pk, now=NOW).answers
 
 
 def test_chart_has_a_summary(sale: SeckillVoucher, ledger: Redis) -> None:

@@ -22,6 +22,7 @@ from orders.fulfilment.worker import fulfill_sale
 from orders.models import OrderStatus, RuleRefusal, VoucherOrder
 from orders.placing.tokens import read_token
 from seckill_site import sessions
+from seckill_site.clocks.database import database_now
 from tests.orders.audience.rules import give_code, make_member, make_old
 from tests.support import asgi, wsgi
 from tests.support.orders import make_buyer, make_order, make_sale, reserved, token_for
@@ -305,6 +306,19 @@ def test_refusals_of_two_processes_count_once(buyer: User) -> None:
         flush_refusals()
         refusal_log.forget_refusals()
     assert RuleRefusal.objects.count() == 1
+
+
+def test_refusal_keeps_its_first_time(buyer: User) -> None:
+    sale, before = make_sale(needs_code=True), database_now()
+    Shopper(buyer, "django").token(sale)
+    flush_refusals()
+    first = RuleRefusal.objects.get().refused_at
+    assert first
+    assert before <= first <= database_now()
+    refusal_log.forget_refusals()
+    Shopper(buyer, "django").token(sale)
+    flush_refusals()
+    assert RuleRefusal.objects.get().refused_at == first
 
 
 def test_who_holds_their_unit_is_not_refused(shopper: Shopper) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from django.contrib.auth.models import User
 from django.db import IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from redis import Redis
 
 from orders.fulfilment import batch
 from orders.fulfilment.batch import (
@@ -25,6 +27,7 @@ from orders.fulfilment.batch import (
 from orders.models import OrderEvent, OrderStatus, RefusalReason, VoucherOrder
 from orders.receipts.row_copy import ReceiptRow, read_receipt_row
 from seckill_site.clocks.database import database_now
+from seckill_site.clocks.machine import epoch_ms
 from tests.support.inspection import live_ids, refusals_of, rows, statements
 from tests.support.orders import (
     PRICE_CENTS,
@@ -36,6 +39,8 @@ from tests.support.orders import (
     make_sale,
 )
 from tests.support.patience import GENEROUS_S
+from vouchers.catalogue.sales import edit_sale, terms_of
+from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.reservations import PendingEntry, Release
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SeckillVoucher
@@ -620,3 +625,57 @@ def test_four_writers_write_each_entry_once() -> None:
     assert len(refusals_of(sale)) == 10
     sale.refresh_from_db()
     assert sale.sold == 30
+
+
+# --- The first sell-out ---------------------------------------------------------------------------
+
+
+def sold_out_ms(sale: SeckillVoucher) -> int | None:
+    sale.refresh_from_db()
+    return epoch_ms(sale.sold_out_at) if sale.sold_out_at else None
+
+
+def taken_at(sale: SeckillVoucher, count: int, *, first_id: int, ms: int) -> BatchOutcome:
+    """Write entries that were accepted from this time on, one each millisecond."""
+    entries = [
+        replace(it, accepted_at_ms=ms + n)
+        for n, it in enumerate(entries_for(sale, count, first_id=first_id))
+    ]
+    return write(sale, entries)
+
+
+def test_first_sell_out_is_when_the_last_unit_was_accepted() -> None:
+    sale, ms = make_sale(stock=3), 1_790_000_000_000
+    taken_at(sale, 2, first_id=1, ms=ms)
+    assert sold_out_ms(sale) is None
+    taken_at(sale, 4, first_id=11, ms=ms + 500)
+    assert sold_out_ms(sale) == ms + 500, "the refused ones came later"
+
+
+def test_first_sell_out_stays_when_stock_is_added() -> None:
+    sale, ms = make_sale(stock=2), 1_790_000_000_000
+    taken_at(sale, 2, first_id=1, ms=ms)
+    first = sold_out_ms(sale)
+    edit_sale(sale_id=sale.pk, terms=replace(terms_of(sale), stock=4))
+    assert sold_out_ms(sale) == first
+    taken_at(sale, 2, first_id=11, ms=ms + 60_000)
+    assert sold_out_ms(sale) == first == ms + 1
+
+
+def test_first_sell_out_survives_a_rebuilt_ledger(ledger: Redis) -> None:
+    sale = make_sale(stock=1)
+    taken_at(sale, 1, first_id=1, ms=1_790_000_000_000)
+    first = sold_out_ms(sale)
+    ledger.flushdb()
+    load_sale(sale_id=sale.pk)
+    assert sold_out_ms(sale) == first == 1_790_000_000_000
+
+
+def test_stock_lowered_to_what_is_sold_sells_out_now() -> None:
+    sale = make_sale(stock=5)
+    taken_at(sale, 2, first_id=1, ms=1_790_000_000_000)
+    before = database_now()
+    edit_sale(sale_id=sale.pk, terms=replace(terms_of(sale), stock=2))
+    sale.refresh_from_db()
+    assert sale.sold_out_at
+    assert before <= sale.sold_out_at <= database_now()

@@ -172,7 +172,7 @@ def test_retry_and_its_actor_are_in_the_history(by_staff: bool) -> None:
     )
 
     event = OrderEvent.objects.get(order=order_id)
-    assert (event.before, event.after, event.reason) == ("refused", "unpaid", "retried")
+    assert (event.before, event.after, event.code) == ("refused", "unpaid", "retried")
     assert before <= event.at <= timezone.now()
     expected = (ActorKind.STAFF, clerk.pk) if by_staff else (ActorKind.SYSTEM, None)
     assert (event.actor_kind, event.actor_id) == expected

@@ -27,7 +27,7 @@ from orders.lifecycle.cancellation import cancel_order
 from orders.lifecycle.notifications import tell_buyers
 from orders.lifecycle.redemption import written_code
 from orders.lifecycle.transitions import PROVIDER, Actor, Change, note
-from orders.models import ActorKind, OrderEvent, OrderStatus, VoucherOrder
+from orders.models import ActorKind, EventCode, OrderEvent, OrderStatus, VoucherOrder
 from orders.payments.refunds import refund_order
 from tests.support.orders import make_buyers, make_order, make_sale
 from tests.support.payments import (
@@ -342,13 +342,15 @@ def test_mail_batch_takes_six_statements() -> None:
     assert statements() == one == 6
 
 
-def test_late_payment_mail_announces_the_refund() -> None:
+@pytest.mark.parametrize("has_code", [True, False], ids=["code", "from-before"])
+def test_late_payment_mail_announces_the_refund(has_code: bool) -> None:
     (order,) = orders_won(1)
     tell()
     mail.outbox.clear()
     VoucherOrder.objects.filter(pk=order.pk).update(status="expired", live=None)
     why = "The payment arrived too late and is being refunded."
-    late = Change(OrderStatus.EXPIRED, PROVIDER, timezone.now(), why)
+    late = Change(OrderStatus.EXPIRED, PROVIDER, timezone.now(), "" if has_code else why)
+    late = late._replace(code=EventCode.LATE_PAYMENT if has_code else None)
     note(late, order_ids=[order.pk], before="expired")
     assert tell() == 1
     (message,) = mail.outbox

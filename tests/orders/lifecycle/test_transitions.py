@@ -24,7 +24,15 @@ from orders.lifecycle.transitions import (
     change_orders,
     note,
 )
-from orders.models import LIVE_STATUSES, SOURCES, ActorKind, OrderEvent, OrderStatus, VoucherOrder
+from orders.models import (
+    LIVE_STATUSES,
+    SOURCES,
+    ActorKind,
+    EventCode,
+    OrderEvent,
+    OrderStatus,
+    VoucherOrder,
+)
 from tests.support.inspection import rows, statements
 from tests.support.orders import at_once, make_buyer, make_buyers, make_order, make_sale
 
@@ -168,6 +176,16 @@ def test_change_leaves_event_with_actor_time_and_reason(kind: str) -> None:
     assert (event.before, event.after, event.at) == ("unpaid", "cancelled", AT)
     assert (event.actor_kind, event.actor_id) == (ActorKind(kind), by.user_id)
     assert (event.reason, event.notified_at) == ("the buyer called", None)
+
+
+def test_event_of_the_system_has_a_code_with_values() -> None:
+    order = an_order(OrderStatus.CANCELLED)
+    late = Change(
+        OrderStatus.CANCELLED, PROVIDER, AT, code=EventCode.LATE_PAYMENT, values={"payment": "P1"}
+    )
+    note(late, order_ids=[order.pk], before="cancelled")
+    event = order.events.get()
+    assert (event.code, event.values, event.reason) == ("late_payment", {"payment": "P1"}, "")
 
 
 def test_history_is_in_order() -> None:

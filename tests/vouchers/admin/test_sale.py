@@ -29,6 +29,7 @@ from tests.support.sales import (
     make_voucher,
 )
 from vouchers.admin import sale as vouchers_admin
+from vouchers.catalogue.history import history_text
 from vouchers.catalogue.sales import delete_sale, edit_sale, terms_of
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded
 from vouchers.inventory.reservations import SalePaused, SoldOut, reserve
@@ -72,7 +73,7 @@ def last_change() -> str:
     """Return the newest entry of the admin's history."""
     entry = LogEntry.objects.first()
     assert entry
-    return entry.get_change_message()
+    return history_text(entry)
 
 
 def stored(sale):

@@ -1,0 +1,119 @@
+"""Customers in the admin, the page of each, and the waiting list of a sale by name."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+
+from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
+from django.http import Http404, HttpRequest, HttpResponse
+from django.utils.translation import gettext
+
+from backoffice.admin.pages import add_page, admin_page, office_page, read_sale
+from backoffice.customers import (
+    MOST_ROWS,
+    PER_PAGE,
+    customers,
+    find_customers,
+    history_of,
+    newest_buyers,
+)
+from orders.models import WaitingEntry
+from seckill_site.web.responses import for_owner
+from seckill_site.web.url_converters import LARGEST_ID
+from vouchers.admin.sale import SeckillVoucherAdmin
+from vouchers.models import SeckillVoucher
+
+logger = logging.getLogger(__name__)
+
+MAY_SEE = "orders.see_customers"
+WAITING_PER_PAGE = 100
+
+
+def customers_page(request: HttpRequest) -> HttpResponse:
+    """Show the newest buyers, or the accounts that a search finds."""
+    _check_may_see(request)
+    search = request.GET.get("q", "")[:254]
+    before = _id(request.GET.get("before", ""))
+    ids = find_customers(search) if search.strip() else newest_buyers(before=before)
+    page = office_page(
+        request,
+        "customers/customers.html",
+        title=gettext("Customers"),
+        search=search,
+        customers=customers(ids),
+        next_before=ids[-1] if len(ids) == PER_PAGE and not search.strip() else None,
+        is_first=before is None,
+        most=PER_PAGE,
+    )
+    return for_owner(page)
+
+
+def customer_page(request: HttpRequest, *, user_id: int) -> HttpResponse:
+    """Show one customer; who looked at whom is in the log."""
+    _check_may_see(request)
+    try:
+        history = history_of(user_id=user_id)
+    except User.DoesNotExist:
+        raise Http404 from None
+    logger.info("user %s looks at customer %s", request.user.pk, user_id)
+    page = office_page(
+        request,
+        "customers/customer.html",
+        title=gettext("Customer: %(name)s") % {"name": history.user.get_username()},
+        history=history,
+        most=MOST_ROWS,
+        may_see_orders=request.user.has_perm("orders.view_voucherorder"),
+        may_see_reports=request.user.has_perm("vouchers.view_seckillvoucher"),
+    )
+    return for_owner(page)
+
+
+def waiting_page(
+    model_admin: SeckillVoucherAdmin, request: HttpRequest, *, sale_id: int
+) -> HttpResponse:
+    """Show the waiting list of a sale by name."""
+    sale = read_sale(model_admin, request, _sale_at, sale_id=sale_id)
+    if not may_see_waiting(request):
+        raise PermissionDenied
+    entries = WaitingEntry.objects.filter(seckill_voucher=sale).select_related("user")
+    only_waiting = "all" not in request.GET
+    if only_waiting:
+        entries = entries.filter(live=True)
+    shown = Paginator(entries, WAITING_PER_PAGE).get_page(request.GET.get("page"))
+    page = admin_page(
+        model_admin,
+        request,
+        "vouchers/seckillvoucher/waiting.html",
+        title=gettext("Waiting list: %(sale)s") % {"sale": sale},
+        sale=sale,
+        page_obj=shown,
+        only_waiting=only_waiting,
+        may_see_customers=request.user.has_perm(MAY_SEE),
+    )
+    return for_owner(page)
+
+
+def may_see_waiting(request: HttpRequest) -> bool:
+    return request.user.has_perm("orders.view_waitingentry")
+
+
+def _sale_at(*, sale_id: int, now: dt.datetime) -> SeckillVoucher:
+    return SeckillVoucher.objects.select_related("voucher").get(pk=sale_id)
+
+
+def _check_may_see(request: HttpRequest) -> None:
+    if not request.user.has_perm(MAY_SEE):
+        raise PermissionDenied
+
+
+def _id(text: str) -> int | None:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 19):
+        return None
+    return min(int(text), LARGEST_ID)
+
+
+add_page("customers/", customers_page, name="customers")
+add_page("customers/<id:user_id>/", customer_page, name="customer")

@@ -1,0 +1,248 @@
+"""The report across sales: figures of a period by day, voucher or merchant.
+
+Every figure is defined in ``docs/report.md``. The number of statements depends on neither the
+period nor the orders, and each reads a range of an index. Sales of rehearsals are left out.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Count, F, Q, QuerySet, Sum, TextChoices
+from django.db.models.expressions import Combinable
+from django.db.models.functions import Coalesce
+from django.utils.translation import gettext_lazy as _
+
+from backoffice.report.figures import EVER_PAID
+from backoffice.report.period import Period
+from orders.models import OrderEvent, OrderStatus, VoucherOrder
+from vouchers.inventory.keys import LedgerUnavailable
+from vouchers.inventory.request_stats import RETENTION, read_live_counts
+from vouchers.models import AnswerCount, Merchant, SaleStage, SeckillVoucher, Voucher
+
+
+class Grouping(TextChoices):
+    """What one row of the report is about."""
+
+    DAY = "day", _("Day")
+    VOUCHER = "voucher", _("Voucher")
+    MERCHANT = "merchant", _("Merchant")
+
+
+_ID_OF = {Grouping.VOUCHER: "voucher", Grouping.MERCHANT: "voucher__merchant"}
+"""The field of a sale with the id of its group."""
+
+NOBODY = 0
+"""The key of vouchers without a merchant, which are those of the default one."""
+
+
+@dataclass
+class Figures:
+    """The figures of one row, or the total of all; times are those of sales in it."""
+
+    sales: int = 0
+    sold_out: int = 0
+    fastest: dt.timedelta | None = None
+    requests: int = 0
+    orders: int = 0
+    sold: int = 0
+    ever_paid: int = 0
+    unused: int = 0
+    received_cents: int = 0
+    refunded_cents: int = 0
+
+    @property
+    def revenue_cents(self) -> int:
+        return self.received_cents - self.refunded_cents
+
+    @property
+    def conversion(self) -> float | None:
+        """The share of orders that were ever paid."""
+        return self.ever_paid / self.orders if self.orders else None
+
+    def note_sale(self, *, begins_at: dt.datetime, sold_out_at: dt.datetime | None) -> None:
+        """Count a sale that has started."""
+        self.sales += 1
+        if sold_out_at is None:
+            return
+        self.sold_out += 1
+        after = sold_out_at - begins_at
+        if after >= dt.timedelta():  # else the start was moved since
+            self.fastest = _faster(self.fastest, after)
+
+    def note_orders(self, *, status: str, live: bool, count: int) -> None:
+        self.orders += count
+        self.sold += count if live else 0
+        self.ever_paid += count if status in EVER_PAID else 0
+        self.unused += count if status == OrderStatus.PAID else 0
+
+    def add(self, other: Figures) -> None:
+        """Add the figures of another row."""
+        self.fastest = _faster(self.fastest, other.fastest)
+        for name in _SUMMED:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+def _faster(one: dt.timedelta | None, other: dt.timedelta | None) -> dt.timedelta | None:
+    return min((it for it in (one, other) if it is not None), default=None)
+
+
+_SUMMED = (
+    "sales", "sold_out", "requests", "orders", "sold", "ever_paid", "unused", "received_cents",
+    "refunded_cents",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row: ``key`` is the number of a day or the id of what ``name`` names."""
+
+    key: int
+    name: str
+    figures: Figures
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The period of a report, what its rows are, and which sales are in it."""
+
+    period: Period
+    by: Grouping
+    voucher_id: int | None = None
+    merchant_id: int | None = None
+
+    def of_sales(self, path: str = "") -> Q:
+        """Return the condition for rows whose sale, at this path, is in the report."""
+        found = ~Q(**{f"{path}stage": SaleStage.REHEARSAL})
+        if self.voucher_id is not None:
+            found &= Q(**{f"{path}voucher": self.voucher_id})
+        if self.merchant_id is not None:
+            found &= Q(**{f"{path}voucher__merchant": self.merchant_id})
+        return found
+
+    def key(self, moment: str, sale: str = "seckill_voucher__") -> Combinable:
+        """Return the key of a row by its moment, or by its sale at this path."""
+        if self.by is Grouping.DAY:
+            return self.period.day_number(moment)
+        return Coalesce(F(f"{sale}{_ID_OF[self.by]}"), NOBODY)
+
+
+@dataclass(frozen=True)
+class Report:
+    """The rows with any figure, and their total.
+
+    ``knows_latest`` is false if Redis did not respond: then the requests of the last minutes are
+    missing.
+    """
+
+    scope: Scope
+    rows: tuple[Row, ...]
+    total: Figures
+    knows_latest: bool
+
+
+def report_across(*, scope: Scope, now: dt.datetime) -> Report:
+    """Return the figures of all sales in a period, also without Redis."""
+    found = _Groups()
+    knows_latest = _add_requests(found, scope, now)
+    _add_sales(found, scope, now)
+    _add_orders(found, scope)
+    _add_money(found, scope)
+    rows = _named(found, scope)
+    total = Figures()
+    for row in rows:
+        total.add(row.figures)
+    return Report(scope, tuple(rows), total, knows_latest)
+
+
+class _Groups(dict[int, Figures]):
+    def __missing__(self, key: int) -> Figures:
+        self[key] = Figures()
+        return self[key]
+
+
+def _add_sales(found: _Groups, scope: Scope, now: dt.datetime) -> None:
+    """Add the sales that have started in the period."""
+    started = SeckillVoucher.objects.filter(scope.of_sales(), **scope.period.within("begins_at"))
+    public = started.filter(stage=SaleStage.PUBLIC, begins_at__lte=now).order_by()
+    rows = public.values_list(scope.key("begins_at", sale=""), "begins_at", "sold_out_at")
+    for key, begins_at, sold_out_at in rows:
+        found[key].note_sale(begins_at=begins_at, sold_out_at=sold_out_at)
+
+
+def _add_orders(found: _Groups, scope: Scope) -> None:
+    """Add the orders that were accepted in the period, by their present state."""
+    rows = VoucherOrder.objects.filter(
+        scope.of_sales("seckill_voucher__"), **scope.period.within("accepted_at")
+    )
+    grouped = _grouped(rows, scope.key("accepted_at"), "status", "live")
+    for key, status, live, count in grouped.values_list("key", "status", "live", Count("pk")):
+        found[key].note_orders(status=status, live=bool(live), count=count)
+
+
+def _add_money(found: _Groups, scope: Scope) -> None:
+    """Add what was received and refunded in the period, by the history of the orders."""
+    paid, refunding = OrderStatus.PAID, OrderStatus.REFUNDING
+    # Both sides of a change: some events only say something of an order that stays as it is.
+    changes = Q(before=OrderStatus.UNPAID, after=paid) | Q(before=paid, after=refunding)
+    rows = OrderEvent.objects.filter(
+        changes,
+        scope.of_sales("order__seckill_voucher__"),
+        after__in=(paid, refunding),
+        **scope.period.within("at"),
+    )
+    grouped = _grouped(rows, scope.key("at", sale="order__seckill_voucher__"), "after")
+    for key, after, cents in grouped.values_list("key", "after", Sum("order__price_cents")):
+        if after == paid:
+            found[key].received_cents += cents
+        else:
+            found[key].refunded_cents += cents
+
+
+def _grouped(rows: QuerySet[Any], key: Combinable, *fields: str) -> QuerySet[Any, Any]:
+    found: QuerySet[Any, Any] = rows.order_by().annotate(key=key).values("key", *fields)
+    return found
+
+
+# --- Requests -------------------------------------------------------------------------------------
+
+
+def _add_requests(found: _Groups, scope: Scope, now: dt.datetime) -> bool:
+    """Add the order requests; return whether those of the last minutes are among them."""
+    period = scope.period
+    storable = SeckillVoucher.objects.filter(scope.of_sales(), ends_at__gt=now - RETENTION)
+    sales = dict(storable.order_by().values_list("pk", _ID_OF.get(scope.by, "pk")))
+    live, knows_latest = {}, True
+    try:
+        live = read_live_counts(sale_ids=list(sales), since=period.since, until=period.until)
+    except LedgerUnavailable:
+        knows_latest = False
+    for pk, counts in live.items():
+        for it in counts:
+            by_day = scope.by is Grouping.DAY
+            key = period.number_of(it.at) if by_day else sales[pk] or NOBODY
+            found[key].requests += it.count
+    rows = AnswerCount.objects.filter(
+        scope.of_sales("seckill_voucher__"), **period.within("at")
+    ).exclude(seckill_voucher__in=live)
+    grouped = _grouped(rows, scope.key("at"))
+    for key, count in grouped.values_list("key", Sum("count")):
+        found[key].requests += count
+    return knows_latest
+
+
+# --- Names ----------------------------------------------------------------------------------------
+
+
+def _named(found: _Groups, scope: Scope) -> list[Row]:
+    """Return the rows with their names: days in order, others by revenue."""
+    if scope.by is Grouping.DAY:
+        return [Row(it, f"{scope.period.day(it):%Y-%m-%d}", found[it]) for it in sorted(found)]
+    if scope.by is Grouping.VOUCHER:
+        names = {pk: it.local_title for pk, it in Voucher.objects.in_bulk(found).items()}
+    else:
+        names = {pk: it.name for pk, it in Merchant.objects.in_bulk(found).items()}
+    rows = [Row(key, names.get(key, ""), figures) for key, figures in found.items()]
+    return sorted(rows, key=lambda it: (-it.figures.revenue_cents, -it.figures.sold, it.name))

@@ -1,0 +1,123 @@
+"""The report across sales in the admin: period, grouping, drill-down, CSV, permission."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import io
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from orders.models import OrderEvent, OrderStatus
+from tests.backoffice.admin.test_report import staff_with
+from tests.support.orders import make_buyer, make_order, make_sale
+from vouchers.models import Merchant, SeckillVoucher, Voucher
+
+pytestmark = pytest.mark.django_db
+
+PAGE, FILE = "/admin/reports/", "/admin/reports/csv/"
+
+
+@pytest.fixture
+def reader(db: None) -> Client:
+    """The client of a user who may only view sales, in English."""
+    return staff_with("view_seckillvoucher")
+
+
+@pytest.fixture
+def sale(db: None) -> SeckillVoucher:
+    """A sale of today with one paid order, of a voucher with a merchant."""
+    sale = make_sale()
+    merchant = Merchant.objects.create(name="=Old town")
+    Voucher.objects.filter(pk=sale.voucher_id).update(title="Noodles", merchant=merchant)
+    order = make_order(sale, make_buyer(), status=OrderStatus.PAID)
+    OrderEvent.objects.create(
+        order=order, before="unpaid", after="paid", at=timezone.now(), actor_kind="provider"
+    )
+    return sale
+
+
+def shown(client: Client, **query: str | int) -> str:
+    response = client.get(PAGE, query)
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def rows(client: Client, language: str = "en", **query: str | int) -> list[list[str]]:
+    response = client.get(FILE, query, headers={"Accept-Language": language})
+    assert response["Content-Type"] == "text/csv; charset=utf-8"
+    text = response.content.decode()
+    assert text.startswith("\ufeff")
+    return list(csv.reader(io.StringIO(text[1:])))
+
+
+def test_names_of_the_pages() -> None:
+    assert (reverse("admin:reports"), reverse("admin:reports-csv")) == (PAGE, FILE)
+
+
+def test_first_view_is_the_last_thirty_days_by_day(reader: Client, sale: SeckillVoucher) -> None:
+    page = shown(reader)
+    assert timezone.localdate().isoformat() in page
+    assert "¥80.00" in page
+    assert "The best day was" in page
+
+
+@pytest.mark.parametrize(("by", "name"), [("voucher", "Noodles"), ("merchant", "=Old town")])
+def test_rows_lead_to_their_days(reader: Client, sale: SeckillVoucher, by: str, name: str) -> None:
+    page = shown(reader, by=by)
+    assert name in page
+    key = sale.voucher_id if by == "voucher" else Merchant.objects.get(name=name).pk
+    assert f"by=day&amp;{by}={key}" in page
+    assert "¥80.00" in shown(reader, by="day", **{by: key})
+
+
+def test_merchant_without_sales_has_nothing(reader: Client, sale: SeckillVoucher) -> None:
+    other = Merchant.objects.create(name="Other")
+    assert "Nothing happened in this period." in shown(reader, merchant=other.pk)
+
+
+def test_file_has_figures_and_total_in_the_readers_language(
+    reader: Client, sale: SeckillVoucher
+) -> None:
+    heads, row, total = rows(reader, by="merchant")
+    assert heads[:4] == ["Merchant", "Sales", "Sold out", "Fastest sell-out (s)"]
+    assert row[0] == "'=Old town", "a spreadsheet would evaluate it"
+    assert (row[8], total[0], total[8]) == ("80.00", "Total", "80.00")
+    assert rows(reader, "zh-hans", by="merchant")[0][0] == "商家"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"since": "2026-11-12", "until": "2026-11-11"},
+        {"since": "2020-01-01", "until": "2026-01-01"},
+        {"since": "0001-01-01"},
+        {"until": "9999-12-31"},
+        {"since": "yesterday"},
+        {"by": "buyer"},
+        {"voucher": "999"},
+        {"voucher": "x"},
+    ],
+)
+@pytest.mark.parametrize("url", [PAGE, FILE])
+def test_impossible_question_shows_the_form_again(
+    reader: Client, url: str, query: dict[str, str]
+) -> None:
+    response = reader.get(url, query)
+    assert response.status_code == 400
+    assert "errorlist" in response.content.decode()
+
+
+def test_longest_period_is_a_year(reader: Client) -> None:
+    until = timezone.localdate()
+    assert reader.get(PAGE, {"since": str(until - dt.timedelta(days=365))}).status_code == 200
+    assert reader.get(PAGE, {"since": str(until - dt.timedelta(days=366))}).status_code == 400
+
+
+@pytest.mark.parametrize("url", [PAGE, FILE])
+def test_report_needs_the_permission_to_view_sales(url: str) -> None:
+    assert staff_with("view_voucherorder").get(url).status_code == 403
+    assert Client().get(url).status_code == 302
