@@ -77,7 +77,7 @@ def test_open_receipt_shows_payment_and_refund_without_reload(
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     assert not page.locator("#pay").count()
 
-    confirm(page, "Return this voucher", "Yes, return it")
+    confirm(page, "Request a refund", "Yes, refund it")
     expect(page.locator("#heading")).to_have_text("Refunded", timeout=A_WHILE_MS)
     assert not page.locator("#code").count()
     wait_until_quiet(sale)
@@ -165,7 +165,7 @@ def test_paying_and_waiting_work_without_javascript(people: Callable[..., Page])
     wait_for(lambda: is_paid(order), what="a paid order")
     ann.reload()
     expect_the_code(ann, order)
-    confirm(ann, "Return this voucher", "Yes, return it")
+    confirm(ann, "Request a refund", "Yes, refund it")
 
     bens = VoucherOrder.objects.filter(seckill_voucher=sale, user__username="ben")
     wait_for(bens.exists, what="an order")
