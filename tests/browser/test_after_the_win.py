@@ -84,6 +84,26 @@ def test_open_receipt_shows_payment_and_refund_without_reload(
     assert_the_sum_is_right(sale, ordered=0)
 
 
+@pytest.mark.parametrize(("choice", "within_s"), [("pay", 3), ("never", 5)])
+def test_code_comes_within_seconds_of_the_return(
+    people: Callable[..., Page], choice: str, within_s: int
+) -> None:
+    """The best of three, because the machine may stand still."""
+    best_ms = within_s * 10_000.0
+    for name in ("ann", "ben", "cora"):
+        page = signed_in(people, name, **PHONE)
+        order = buy(page, make_sale(stock=1))
+        page.click("#pay")
+        page.wait_for_url("**/sandbox/*/")
+        page.click(f"[name=choice][value={choice}]")
+        page.wait_for_url("**/orders/*/")
+        expect_the_code(page, order)
+        best_ms = min(best_ms, page.evaluate("performance.now()"))  # since the page was asked for
+        if best_ms <= within_s * 1000:
+            break
+    assert best_ms <= within_s * 1000
+
+
 def test_cancelled_unit_goes_to_the_waiting_buyer(
     people: Callable[..., Page],
 ) -> None:
