@@ -1,4 +1,4 @@
-"""The receipt while money is under way, in browsers. No worker runs: each test asks the provider."""
+"""The receipt while money is under way, in browsers. No worker runs: the tests ask the provider."""
 
 from __future__ import annotations
 
