@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.utils import timezone
 from playwright.sync_api import Page, expect
 
@@ -46,12 +46,13 @@ def pay(page: Page, choice: str) -> None:
     page.wait_for_url("**/orders/*/")
 
 
-def to_the_receipt(page: Page, name: str) -> VoucherOrder:
-    """Give the buyer an order to pay, and open its receipt."""
-    user: User = make_person(name)
+def to_the_receipt(people: Callable[..., Page], **options: Any) -> Turn:
+    """Give a buyer an order to pay, and open its receipt."""
+    user = make_person("ann")
     order = make_unpaid_order(make_sale(stock=1), [user])
+    page = people(user, **options)
     page.goto(receipt_url(order))
-    return order
+    return page, order
 
 
 def ask_the_provider(order: VoucherOrder) -> None:
@@ -70,10 +71,9 @@ def expect_the_code(page: Page, order: VoucherOrder) -> None:
 
 @pytest.mark.parametrize("screen", [PHONE, DESK], ids=["phone", "desk"])
 def test_code_takes_its_place_without_moving_anything(
-    people: Callable[..., Page], screen: dict[str, object]
+    people: Callable[..., Page], screen: dict[str, Any]
 ) -> None:
-    page = people(make_person("ann"), **screen)
-    order = to_the_receipt(page, "ann")
+    page, order = to_the_receipt(people, **screen)
     page.add_init_script(WATCH_SHIFTS)
     pay(page, "never")
     expect(page.locator("#heading")).to_have_text("Paid, confirming…")
@@ -88,10 +88,9 @@ def test_code_takes_its_place_without_moving_anything(
 
 @pytest.mark.parametrize("screen", [PHONE, DESK], ids=["phone", "desk"])
 def test_return_without_payment_brings_pay_back(
-    people: Callable[..., Page], screen: dict[str, object]
+    people: Callable[..., Page], screen: dict[str, Any]
 ) -> None:
-    page = people(make_person("ann"), **screen)
-    order = to_the_receipt(page, "ann")
+    page, order = to_the_receipt(people, **screen)
     page.add_init_script(WATCH_SHIFTS)
     page.click("#pay")
     page.wait_for_url("**/sandbox/*/")
@@ -112,8 +111,7 @@ def test_return_without_payment_brings_pay_back(
 def test_silent_provider_is_named_until_it_answers(
     people: Callable[..., Page], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = people(make_person("ann"))
-    order = to_the_receipt(page, "ann")
+    page, order = to_the_receipt(people)
     pay(page, "never")
 
     def no_answer(*_: object) -> None:
@@ -130,8 +128,7 @@ def test_silent_provider_is_named_until_it_answers(
 
 
 def test_every_open_tab_follows_the_payment(people: Callable[..., Page]) -> None:
-    first = people(make_person("ann"))
-    order = to_the_receipt(first, "ann")
+    first, order = to_the_receipt(people)
     second = first.context.new_page()
     second.goto(first.url)
     second.evaluate("window.neverReloaded = true")
@@ -147,8 +144,7 @@ def test_every_open_tab_follows_the_payment(people: Callable[..., Page]) -> None
 
 
 def test_money_for_a_cancelled_order_is_shown_going_back(people: Callable[..., Page]) -> None:
-    first = people(make_person("ann"))
-    order = to_the_receipt(first, "ann")
+    first, order = to_the_receipt(people)
     second = first.context.new_page()
     second.goto(first.url)
     first.bring_to_front()
@@ -174,8 +170,7 @@ def test_money_for_a_cancelled_order_is_shown_going_back(people: Callable[..., P
 
 
 def test_phone_without_network_learns_of_it_when_back(people: Callable[..., Page]) -> None:
-    page = people(make_person("ann"), **PHONE)
-    order = to_the_receipt(page, "ann")
+    page, order = to_the_receipt(people, **PHONE)
     pay(page, "never")
     expect_status(page, "confirming")
     page.context.set_offline(True)
@@ -186,8 +181,7 @@ def test_phone_without_network_learns_of_it_when_back(people: Callable[..., Page
 
 
 def test_page_without_javascript_refreshes_itself(people: Callable[..., Page]) -> None:
-    page = people(make_person("ann"), java_script_enabled=False)
-    order = to_the_receipt(page, "ann")
+    page, order = to_the_receipt(people, java_script_enabled=False)
     pay(page, "never")
     expect(page.locator("#heading")).to_have_text("Paid, confirming…")
     assert not page.locator("#pay").count()
@@ -196,8 +190,7 @@ def test_page_without_javascript_refreshes_itself(people: Callable[..., Page]) -
 
 
 def test_code_is_copied_shown_large_and_saved(people: Callable[..., Page]) -> None:
-    page = people(make_person("ann"), **PHONE, permissions=["clipboard-read", "clipboard-write"])
-    order = to_the_receipt(page, "ann")
+    page, order = to_the_receipt(people, **PHONE, permissions=["clipboard-read", "clipboard-write"])
     pay(page, "never")
     ask_the_provider(order)
     expect_the_code(page, order)
@@ -223,8 +216,7 @@ def test_code_is_copied_shown_large_and_saved(people: Callable[..., Page]) -> No
 
 
 def test_receipt_prints_code_without_buttons(people: Callable[..., Page]) -> None:
-    page = people(make_person("ann"))
-    order = to_the_receipt(page, "ann")
+    page, order = to_the_receipt(people)
     pay(page, "never")
     ask_the_provider(order)
     expect_the_code(page, order)
