@@ -162,7 +162,7 @@ def test_money_for_a_cancelled_order_is_shown_going_back(people: Callable[..., P
         expect(tab.locator("#late")).to_contain_text("If you paid, you get a refund")
 
     ask_the_provider(order)
-    finish_refunds(now=timezone.now())
+    finish_refunds(now=timezone.now() + SETTLE_FOR)
     for tab in (first, second):
         tab.bring_to_front()
         expect(tab.locator("#heading")).to_have_text("Refunded", timeout=15_000)
