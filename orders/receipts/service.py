@@ -179,7 +179,9 @@ def entry_poll_ms(*, order_id: int, until_ms: int, now_ms: int) -> int:
 
 def orders_of(*, user_id: int) -> QuerySet[VoucherOrder]:
     """Return a buyer's orders with their vouchers, newest first."""
-    return orders_with_sales().filter(user_id=user_id).order_by("-pk")
+    orders = orders_with_sales().select_related("seckill_voucher__voucher__picture")
+    orders = orders.defer("seckill_voucher__voucher__picture__content")
+    return orders.filter(user_id=user_id).order_by("-pk")
 
 
 def orders_with_sales() -> QuerySet[VoucherOrder]:
