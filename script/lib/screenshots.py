@@ -123,7 +123,9 @@ SHOTS = {
 }
 
 
-TO_LOOK_AT = {f"receipt-{it}" for it in (*ANNS, "silent", "not-paid", "unconfirmed")}
+TO_LOOK_AT = {"my-orders"} | {
+    f"receipt-{it}" for it in (*ANNS, "silent", "not-paid", "unconfirmed")
+}
 """Pictures that are taken only if they are named."""
 
 

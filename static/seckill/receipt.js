@@ -9,6 +9,8 @@ import { ask, askPage, keptTokens, place, readJson } from "./wire.js";
 const FIRST_MS = 300; // until the server asks for another pace
 const SLOW_MS = 30_000;
 const MAX_PLACED_AGAIN = 3;
+const SOON_FOR_MS = 10_000; // while a payment is confirmed: at the server's pace
+const CONFIRM_LATER_MS = 2000; // after SOON_FOR_MS
 const LATER_MS = 3000; // while a payment or a refund is in progress
 const MUCH_LATER_MS = 10_000; // after LATER_FOR_MS
 const LATER_FOR_MS = 180_000;
@@ -57,8 +59,9 @@ function schedule(atLeastMs = 0) {
 function waitMs() {
   if (waiting()) return queue.paceMs(receipt.poll_after_ms ?? FIRST_MS);
   if (inDraw()) return receipt.poll_after_ms ?? IN_LINE_MS;
-  if (confirming()) return receipt.poll_after_ms ?? FIRST_MS;
-  const base = performance.now() - startedAt < LATER_FOR_MS ? LATER_MS : MUCH_LATER_MS;
+  const sinceMs = performance.now() - startedAt;
+  if (confirming()) return sinceMs < SOON_FOR_MS ? receipt.poll_after_ms : CONFIRM_LATER_MS;
+  const base = sinceMs < LATER_FOR_MS ? LATER_MS : MUCH_LATER_MS;
   return base * (0.9 + 0.2 * Math.random());
 }
 

@@ -381,6 +381,7 @@ def picture(db):
     return give_picture(make_voucher())
 
 
+@pytest.mark.django_db
 def test_thumbnail_is_small_and_kept_for_ever(client: Client) -> None:
     picture = store_picture(content=noise_file())
     response = client.get(f"/pictures/{picture.pk}-small.webp")
