@@ -68,8 +68,8 @@ class Shot:
     on: dict[str, Any] = field(default_factory=lambda: PHONE)
     scheme: Literal["light", "dark"] = "light"
     wait_for: str = "main"
-    whole: bool = False
     while_open: Callable[[Window, Page, str], None] = field(default=lambda *_: None)
+    whole: bool = False
 
 
 def sale(name: str) -> Callable[[Window], str]:

@@ -209,7 +209,9 @@ def test_code_is_copied_shown_large_and_saved(people: Callable[..., Page]) -> No
     page.wait_for_url(re.compile(r"/code/$"))
     expect(page.locator("#code")).to_have_text(code)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    assert (page.locator(".qr").bounding_box() or {})["width"] >= 300
+    box = page.locator(".qr").bounding_box()
+    assert box
+    assert box["width"] >= 300
     VoucherOrder.objects.filter(pk=order.pk).update(status="used")
     page.wait_for_url(f"**{receipt_url(order)}")  # used at the counter: the page leaves by itself
     expect(page.locator("#heading")).to_have_text("Used")

@@ -105,7 +105,7 @@ def calendar(request: HttpRequest, sale_id: int) -> HttpResponseBase:
 def picture(request: HttpRequest, digest: str) -> HttpResponseBase:
     """Return the bytes of a picture, which never change."""
     found = get_object_or_404(Picture.objects.only("content"), pk=digest)
-    return _picture(request, found.content, tag=digest)
+    return _picture(request, bytes(found.content), tag=digest)
 
 
 @allow("GET", "HEAD")

@@ -93,7 +93,7 @@ def test_return_is_confirmed_by_one_message(order: VoucherOrder, payment: Paymen
 
 def test_copy_in_redis_does_not_hide_the_return(order: VoucherOrder, payment: Payment) -> None:
     assert order.user_id
-    proof = {
+    proof: dict[str, Any] = {
         "sale_id": order.seckill_voucher_id,
         "order_id": order.pk,
         "user_id": order.user_id,
