@@ -16,7 +16,7 @@ from orders.fulfilment import reconcile as reconciling
 from orders.fulfilment import sweep as sweeping
 from orders.fulfilment import worker
 from orders.lifecycle import notices, notifications, room_visits, waiting_list
-from orders.payments import expiry, refunds, sandbox
+from orders.payments import confirmation, expiry, refunds, sandbox
 from orders.payments import service as payments
 from orders.placing.publishing import publish, publish_fulfillment
 from seckill_site import cached_facts
@@ -93,6 +93,14 @@ def expire(**kwargs: Any) -> None:
 def poll_payments(**kwargs: Any) -> None:
     """Ask the providers about payments that were not reported."""
     payments.poll_payments(now=database_now())
+
+
+@shared_task(name=confirmation.CONFIRM_PAYMENTS)
+def confirm_payments(*, order_id: int, **kwargs: Any) -> None:
+    """Ask about the payments of a buyer who is back; publish a new task until they are known."""
+    pause_s = confirmation.confirm_payments(order_id=order_id, now=database_now())
+    if pause_s is not None:
+        publish(confirm_payments.name, in_s=pause_s, order_id=order_id)
 
 
 @shared_task(name="orders.tasks.finish_refunds")

@@ -22,6 +22,8 @@ class Payment(models.Model):
 
     ``ask_at`` is when the provider is next asked for the payment's state, or told again to refund
     it. ``silent_since`` is when the provider first did not respond, until it does.
+    ``returned_at`` is when the buyer last came back from the provider's page, ``found_open_at``
+    when the provider last said that the charge is still open.
     """
 
     order = models.ForeignKey(
@@ -39,6 +41,8 @@ class Payment(models.Model):
     problem = models.CharField(_("problem"), max_length=200, blank=True)
     ask_at = models.DateTimeField(_("next check at"), null=True)
     silent_since = models.DateTimeField(_("not responding since"), null=True)
+    returned_at = models.DateTimeField(_("buyer came back at"), null=True)
+    found_open_at = models.DateTimeField(_("last found unpaid at"), null=True)
     asked = models.PositiveIntegerField(_("number of checks"), default=0)
     created_at = models.DateTimeField(_("created"), default=database_now)
     changed_at = models.DateTimeField(_("changed"), auto_now=True)

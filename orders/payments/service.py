@@ -260,7 +260,8 @@ def query_payment(
         still_open.filter(silent_since=None).update(silent_since=now)
         budget.count_silence(payment.provider)
         return QueryOutcome.SILENCE
-    still_open.update(silent_since=None)
+    is_open = statement.state is ChargeState.OPEN
+    still_open.update(silent_since=None, **({"found_open_at": now} if is_open else {}))
     try:
         take_statement(provider_named(payment.provider), statement, now=now)
     except (Busy, LedgerUnavailable) as error:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 
 from django.db import connection
 
-from orders.models import OrderStatus, VoucherOrder
+from orders.models import OrderStatus, Payment, VoucherOrder
 from seckill_site.clocks.machine import epoch_ms
 
 _COLUMNS = (
@@ -32,10 +32,12 @@ class ReceiptRow(NamedTuple):
     price_cents: int
     accepted_at_ms: int
     pay_by_ms: int | None
+    has_returned: bool = False
+    """The buyer came back from a provider's page. Such a row is not copied."""
 
     def pack(self) -> str:
         """Return the row as text for the copy in Redis."""
-        user_id, sale_id, status, reason, price, accepted_at, pay_by = self
+        user_id, sale_id, status, reason, price, accepted_at, pay_by, _ = self
         user, until = "" if user_id is None else user_id, "" if pay_by is None else pay_by
         return f"{user}:{sale_id}:{status}:{reason}:{price}:{accepted_at}:{until}"
 
@@ -72,14 +74,19 @@ def read_receipt_row(*, order_id: int) -> ReceiptRow | None:
     with connection.cursor() as cursor:
         cursor.execute(_select(connection.vendor), [order_id])
         found = cursor.fetchone()
-    return None if found is None else ReceiptRow.from_columns(found)
+    if found is None:
+        return None
+    *columns, has_returned = found
+    return ReceiptRow.from_columns(columns)._replace(has_returned=bool(has_returned))
 
 
 @cache
 def _select(vendor: str) -> str:
     quoted = connection.ops.quote_name
     columns = ", ".join(map(quoted, _COLUMNS))
-    return f"SELECT {columns} FROM {quoted(VoucherOrder._meta.db_table)} WHERE id = %s"
+    orders, payments = (quoted(it._meta.db_table) for it in (VoucherOrder, Payment))
+    returned = f"SELECT 1 FROM {payments} WHERE order_id = {orders}.id AND returned_at IS NOT NULL"
+    return f"SELECT {columns}, EXISTS ({returned}) FROM {orders} WHERE id = %s"
 
 
 def _utc_ms(stored: dt.datetime) -> int:

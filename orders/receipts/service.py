@@ -18,6 +18,7 @@ from orders.models import (
 )
 from orders.placing.order_ids import minted_at
 from orders.placing.tokens import CLOCK_TOLERANCE_MS
+from orders.receipts.payment_state import NO_PAYMENT, PaymentView, view_of_payments
 from orders.receipts.row_copy import KEPT_STATUSES, ReceiptRow, read_receipt_row
 from seckill_site.clocks.machine import epoch_ms
 from vouchers.inventory.holdings import read_buyer_holdings
@@ -58,6 +59,7 @@ class Receipt:
     """An order as its owner may see it; ``accepted_at_ms`` is None without a row.
 
     ``place`` is the queue position of a queued order, 1 for the next to be written.
+    ``payment`` is what is known of a payment that the buyer may just have made.
     ``late_payment`` is the status of money that arrived when the order was no longer unpaid.
     ``entered_until_ms`` is the end of a draw that the buyer has entered.
     """
@@ -71,6 +73,7 @@ class Receipt:
     pay_by_ms: int | None = None
     code: str = ""
     refundable: bool = False
+    payment: PaymentView = NO_PAYMENT
     late_payment: str = ""
     place: int | None = None
     entered_until_ms: int | None = None
@@ -176,7 +179,9 @@ def entry_poll_ms(*, order_id: int, until_ms: int, now_ms: int) -> int:
 
 def orders_of(*, user_id: int) -> QuerySet[VoucherOrder]:
     """Return a buyer's orders with their vouchers, newest first."""
-    return orders_with_sales().filter(user_id=user_id).order_by("-pk")
+    orders = orders_with_sales().select_related("seckill_voucher__voucher__picture")
+    orders = orders.defer("seckill_voucher__voucher__picture__content")
+    return orders.filter(user_id=user_id).order_by("-pk")
 
 
 def orders_with_sales() -> QuerySet[VoucherOrder]:
@@ -192,6 +197,7 @@ def receipt_of(order: VoucherOrder) -> Receipt:
         ReceiptRow.of(order),
         code=order.code if order.code and order.status in _STATUSES_WITH_CODE else "",
         refundable=order.status == OrderStatus.PAID and order.seckill_voucher.refundable,
+        payment=view_of_payments(order.payments.all(), status=order.status),
         late_payment=_late_payment(order),
     )
 
@@ -212,7 +218,7 @@ def _from_row(
     if row is None:
         return None
     _check_owner(row, sale_id, user_id, has_token)
-    if row.status not in KEPT_STATUSES:
+    if row.status not in KEPT_STATUSES or (row.has_returned and row.status == OrderStatus.UNPAID):
         return receipt_of(orders_with_sales().get(pk=order_id))
     if cache:
         with suppress(LedgerUnavailable):

@@ -21,6 +21,7 @@ from orders.lifecycle.invitations import enter_code
 from orders.lifecycle.transitions import Actor
 from orders.lifecycle.waiting_list import Place, join, leave, place_of
 from orders.models import OrderStatus, VoucherOrder
+from orders.payments.confirmation import note_return
 from orders.payments.providers import current_provider
 from orders.payments.refunds import refund_order
 from orders.payments.service import Addresses, start_payment
@@ -239,15 +240,27 @@ def invitation(request: HttpRequest, *, sale_id: int) -> HttpResponse:
 def pay(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
     """Send the owner to the payment provider."""
     order = _own_order(request, sale_id, order_id)
-    receipt_url = reverse("receipt", args=[sale_id, order_id])
     addresses = Addresses(
-        return_url=absolute_url(receipt_url),
+        return_url=absolute_url(reverse("payment-return", args=[sale_id, order_id])),
         notify_url=absolute_url(reverse("notify", args=[current_provider().name])),
     )
     pay_url = start_payment(order_id=order.pk, addresses=addresses, now=database_now())
     if wants_html(request):
         return HttpResponse(status=303, headers={"Location": pay_url})
     return JsonResponse({"order_id": str(order.pk), "status": order.status, "pay_url": pay_url})
+
+
+@allow("GET", "HEAD")
+@refusals_answered
+@signed_in
+def payment_return(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
+    """Note that the owner is back from the provider; lead to the receipt, which may be reloaded."""
+    order = _own_order(request, sale_id, order_id)
+    if request.method == "GET":
+        note_return(order=order, now=database_now())
+    return HttpResponse(
+        status=303, headers={"Location": reverse("receipt", args=[sale_id, order_id])}
+    )
 
 
 @allow("POST")

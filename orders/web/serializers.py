@@ -8,9 +8,13 @@ from django.urls import reverse
 
 from orders.lifecycle.redemption import written_code
 from orders.lifecycle.waiting_list import Place
+from orders.receipts.payment_state import BEING_CONFIRMED
 from orders.receipts.place_in_line import LineView
 from orders.receipts.purchase_page import BuyerStatus
 from orders.receipts.service import ENTERED, QUEUED, Receipt, entry_poll_ms, poll_after_ms
+
+CONFIRM_POLL_MS = 500
+"""The polling interval of a receipt whose payment is being confirmed."""
 
 
 def accepted_text(order_id: int, *, path: str) -> str:
@@ -45,6 +49,7 @@ def receipt_json(receipt: Receipt, *, now_ms: int, path: str = "") -> dict[str, 
         "server_time_ms": now_ms,
         "code": written_code(receipt.code) if receipt.code else "",
         "refundable": receipt.refundable,
+        "payment": receipt.payment.state_at(now_ms),
         "late_payment": receipt.late_payment,
         "status_url": path or reverse("receipt", args=[receipt.sale_id, receipt.order_id]),
     }
@@ -54,6 +59,8 @@ def receipt_json(receipt: Receipt, *, now_ms: int, path: str = "") -> dict[str, 
         until_ms = receipt.entered_until_ms or now_ms
         poll_ms = entry_poll_ms(order_id=receipt.order_id, until_ms=until_ms, now_ms=now_ms)
         content |= {"entered_until_ms": until_ms, "poll_after_ms": poll_ms}
+    elif content["payment"] in BEING_CONFIRMED:
+        content["poll_after_ms"] = CONFIRM_POLL_MS
     return content
 
 

@@ -3,6 +3,7 @@ from django.urls import path
 from orders.web import (
     account_views,
     buyer_views,
+    code_views,
     draw_views,
     notice_views,
     order_api,
@@ -22,8 +23,19 @@ urlpatterns = [
     path("orders/", buyer_views.my_orders, name="my-orders"),
     path("vouchers/<id:sale_id>/token/", order_api.token, name="token"),
     path("vouchers/<id:sale_id>/orders/<id:order_id>/pay/", buyer_views.pay, name="pay"),
+    path(
+        "vouchers/<id:sale_id>/orders/<id:order_id>/return/",
+        buyer_views.payment_return,
+        name="payment-return",
+    ),
     path("vouchers/<id:sale_id>/orders/<id:order_id>/cancel/", buyer_views.cancel, name="cancel"),
     path("vouchers/<id:sale_id>/orders/<id:order_id>/refund/", buyer_views.refund, name="refund"),
+    path("vouchers/<id:sale_id>/orders/<id:order_id>/code/", code_views.code_page, name="code"),
+    path(
+        "vouchers/<id:sale_id>/orders/<id:order_id>/code.png",
+        code_views.code_picture,
+        name="code-picture",
+    ),
     path("vouchers/<id:sale_id>/code/", buyer_views.invitation, name="invitation"),
     path("vouchers/<id:sale_id>/waiting/", buyer_views.waiting, name="waiting"),
     path("vouchers/<id:sale_id>/waiting/leave/", buyer_views.leave_line, name="leave-line"),

@@ -13,7 +13,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -73,6 +73,7 @@ class Shot:
     scheme: Literal["light", "dark"] = "light"
     wait_for: str = "main"
     while_open: Callable[[Window, Page, str], None] = field(default=lambda *_: None)
+    whole: bool = False
 
 
 def sale(name: str) -> Callable[[Window], str]:
@@ -96,6 +97,13 @@ def room(window: Window) -> str:
     return f"/vouchers/{window.open_room(people=1_240).pk}/room/"
 
 
+def receipt(name: str) -> Callable[[Window], str]:
+    return lambda window: window.receipts[name]
+
+
+ANNS = ("unpaid", "used", "cancelled", "expired", "refunding", "refunded", "refused", "queued")
+"""Receipts of which the documentation has no picture."""
+
 SHOTS = {
     "list": Shot("ben", lambda window: "/", tall(960)),
     "purchase": Shot("ben", sale("open"), wait_for="#main[data-state=open]"),
@@ -103,7 +111,14 @@ SHOTS = {
     "purchase-sold-out": Shot("ben", sale("sold_out"), wait_for="#main[data-state=sold_out]"),
     "purchase-dark": Shot("ben", sale("soon"), scheme="dark"),
     "room": Shot("ben", room, wait_for="#room[data-turn=waiting]"),
-    "receipt": Shot("ann", lambda window: window.receipts["paid"], wait_for="#code"),
+    "receipt": Shot("ann", receipt("paid"), wait_for="#code"),
+    "receipt-confirming": Shot("eve", receipt("confirming")),
+    "receipt-silent": Shot("eve", receipt("silent")),
+    "receipt-not-paid": Shot("eve", receipt("not_paid")),
+    "receipt-unconfirmed": Shot("eve", receipt("unconfirmed")),
+    **{f"receipt-{it}": Shot("ann", receipt(it)) for it in ANNS},
+    "code": Shot("ann", lambda window: f"{window.receipts['paid']}code/", wait_for="#code"),
+    "my-orders": Shot("ann", lambda window: "/orders/"),
     "today": Shot("boss", lambda window: "/admin/", tall(1_000), wait_for=".sale-card"),
     "today-dark": Shot("boss", lambda window: "/admin/", tall(1_000), "dark", ".sale-card"),
     "today-phone": Shot("operator", lambda window: "/admin/", wait_for=".sale-card"),
@@ -122,18 +137,45 @@ SHOTS = {
 }
 
 
+TO_LOOK_AT = {"my-orders"} | {
+    f"receipt-{it}" for it in (*ANNS, "silent", "not-paid", "unconfirmed")
+}
+"""Pictures that are taken only if they are named."""
+
+
+def everywhere(shots: dict[str, Shot]) -> dict[str, Shot]:
+    """Return these pictures on a phone and on a desk, light and dark, of the whole page."""
+    screens: dict[str, dict[str, Any]] = {"390": PHONE, "1280": tall(860)}
+    schemes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+    return {
+        f"{name}-{width}-{scheme}": replace(shot, on=screen, scheme=scheme, whole=True)
+        for name, shot in shots.items()
+        for width, screen in screens.items()
+        for scheme in schemes
+    }
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="script/screenshots")
     parser.add_argument("--only", nargs="+", choices=SHOTS, metavar="NAME")
     parser.add_argument("--into", type=Path, default=ROOT / "docs" / "images")
+    parser.add_argument("--everywhere", action="store_true")
     arguments = parser.parse_args()
     arguments.into.mkdir(parents=True, exist_ok=True)
-    wanted = [(name, language) for language in LANGUAGES for name in arguments.only or SHOTS]
+    names = arguments.only or [name for name in SHOTS if name not in TO_LOOK_AT]
+    shots = {name: SHOTS[name] for name in names}
+    if arguments.everywhere:
+        shots = everywhere(shots)
+    wanted = [(name, language) for language in LANGUAGES for name in shots]
     with shop() as (chromium, window, url):
         failed = [
             text
             for name, language in tqdm(wanted, unit="picture", disable=None)
-            if (text := take(chromium, window, url, name, language, arguments.into))
+            if (
+                text := take(
+                    chromium, window, url, shots[name], f"{name}-{language}", arguments.into
+                )
+            )
         ]
     sys.stderr.write("".join(f"screenshots: {text}\n" for text in failed))
     return 1 if failed else 0
@@ -170,9 +212,9 @@ def drawn(chromium: Browser) -> dict[str, bytes]:
 # --- A picture ------------------------------------------------------------------------------------
 
 
-def take(chromium: Browser, window: Window, url: str, name: str, language: str, into: Path) -> str:
-    """Take a picture in a language and save it; return the error text, or an empty text."""
-    shot, (spoken, locale) = SHOTS[name], LANGUAGES[language]
+def take(chromium: Browser, window: Window, url: str, shot: Shot, name: str, into: Path) -> str:
+    """Take a picture in the name's language, save it; return the error text, or an empty text."""
+    spoken, locale = LANGUAGES[name.rpartition("-")[2]]
     window.speak(spoken)
     context = chromium.new_context(
         base_url=url,
@@ -191,9 +233,9 @@ def take(chromium: Browser, window: Window, url: str, name: str, language: str, 
         page.locator(shot.wait_for).first.wait_for()
         shot.while_open(window, page, spoken)
         page.wait_for_timeout(1_500)  # let clocks, meters and charts settle
-        return save(page.screenshot(), into / f"{name}-{language}.png")
+        return save(page.screenshot(full_page=shot.whole), into / f"{name}.png")
     except (PlaywrightError, RuntimeError) as error:
-        return f"{name}-{language}: {str(error).splitlines()[0]}"
+        return f"{name}: {str(error).splitlines()[0]}"
     finally:
         context.close()
 

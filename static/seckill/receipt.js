@@ -1,5 +1,6 @@
 // The receipt: polls the order while its state may change, and shows it.
 
+import "./copy.js";
 import { ServerClock, milestone, shortLeftText, tickMs } from "./clock.js";
 import { Queue } from "./queue.js";
 import { Tabs } from "./tabs.js";
@@ -8,6 +9,8 @@ import { ask, askPage, keptTokens, place, readJson } from "./wire.js";
 const FIRST_MS = 300; // until the server asks for another pace
 const SLOW_MS = 30_000;
 const MAX_PLACED_AGAIN = 3;
+const SOON_FOR_MS = 10_000; // while a payment is confirmed: at the server's pace
+const CONFIRM_LATER_MS = 2000; // after SOON_FOR_MS
 const LATER_MS = 3000; // while a payment or a refund is in progress
 const MUCH_LATER_MS = 10_000; // after LATER_FOR_MS
 const LATER_FOR_MS = 180_000;
@@ -26,10 +29,11 @@ const ticket = { token, attempt: 1 }; // the purchase page has sent it at least 
 let startedAt = performance.now();
 let asked = 0;
 let placedAgain = 0;
+let renewals = 0;
 let leftMs = 0;
 let stale = false; // the actions shown are those of an earlier state
 let timer, ticker;
-const tabs = new Tabs(page.dataset.sale, () => isOpen() && poll());
+const tabs = new Tabs(page.dataset.sale, () => poll());
 
 const waiting = () => receipt.status === "queued" || lost();
 const lost = () => receipt.status === "refused" && receipt.reason === "lost" && canPlaceAgain();
@@ -37,7 +41,11 @@ const canPlaceAgain = () => Boolean(token) && placedAgain < MAX_PLACED_AGAIN;
 const inDraw = () => ["entered", "waiting"].includes(receipt.status);
 const isOpen = () => waiting() || inDraw() || moneyMoves() || receipt.status === "paid";
 const moneyMoves = () =>
-  ["unpaid", "refunding"].includes(receipt.status) || receipt.late_payment === "refunding";
+  ["unpaid", "refunding"].includes(receipt.status) ||
+  receipt.late_payment === "refunding" ||
+  Boolean(receipt.payment);
+const confirming = () => ["confirming", "silent"].includes(receipt.payment);
+const wasEnded = () => ["cancelled", "expired"].includes(receipt.status);
 
 // --- Asking --------------------------------------------------------------------------------------
 
@@ -51,7 +59,9 @@ function schedule(atLeastMs = 0) {
 function waitMs() {
   if (waiting()) return queue.paceMs(receipt.poll_after_ms ?? FIRST_MS);
   if (inDraw()) return receipt.poll_after_ms ?? IN_LINE_MS;
-  const base = performance.now() - startedAt < LATER_FOR_MS ? LATER_MS : MUCH_LATER_MS;
+  const sinceMs = performance.now() - startedAt;
+  if (confirming()) return sinceMs < SOON_FOR_MS ? receipt.poll_after_ms : CONFIRM_LATER_MS;
+  const base = sinceMs < LATER_FOR_MS ? LATER_MS : MUCH_LATER_MS;
   return base * (0.9 + 0.2 * Math.random());
 }
 
@@ -94,7 +104,8 @@ async function placeAgain() {
 
 async function show(now, receivedAt) {
   if (now.server_time_ms < receipt.server_time_ms) return; // older than the answer shown
-  const changed = ["status", "reason", "late_payment"].some((key) => now[key] !== receipt[key]);
+  const parts = ["status", "reason", "payment", "late_payment"];
+  const changed = parts.some((key) => now[key] !== receipt[key]);
   receipt = now;
   if (receivedAt) clock.addSample(now.server_time_ms, receivedAt);
   showPlace(receivedAt ?? performance.now());
@@ -109,19 +120,32 @@ async function show(now, receivedAt) {
   keptTokens.drop(receipt.order_id);
   tabs.notify();
   startedAt = performance.now();
-  showStatus();
-  await renewActions();
+  await renew();
 }
 
-function showStatus(shown = receipt.status) {
-  const { status, reason, late_payment: late } = receipt;
+/** The key of the sentences; agrees with `receipt_state` of the server's templates. */
+function shownState() {
+  const { status, payment, late_payment: late } = receipt;
+  if (wasEnded()) return late || status;
+  return payment || status;
+}
+
+function showStatus(shown = shownState()) {
+  const { status, reason } = receipt;
   page.dataset.status = shown;
   setText("heading", texts.heading[shown]);
   setText("text", texts.reason[reason] ?? texts.text[shown]);
-  const lateness = ["expired", "cancelled"].includes(status) ? texts.late : texts.further;
-  setText("late", lateness[late] ?? "");
-  element("late").hidden = !late;
+  const about = moneyNote();
+  setText("late", about);
+  element("late").hidden = !about;
   element("back").hidden = !OVER.includes(status);
+}
+
+/** The sentence about money beside the order; agrees with `receipt_note` of the templates. */
+function moneyNote() {
+  const { payment, late_payment: late } = receipt;
+  if (late) return (wasEnded() ? texts.late : texts.further)[late] ?? "";
+  return (wasEnded() && texts.ended_payment[payment]) || "";
 }
 
 function showPlace(receivedAt) {
@@ -131,11 +155,14 @@ function showPlace(receivedAt) {
   element("queue").hidden = !text;
 }
 
-/** Fetch the new state's actions and facts, which only the server's template has. */
-async function renewActions() {
+/** Show the new state with its actions and facts, which only the server's template has. */
+async function renew() {
+  const number = (renewals += 1);
   const fresh = await askPage(page.dataset.statusUrl, { headers: tokenHeader() });
+  if (number !== renewals) return; // a newer state is being shown
   const doing = fresh?.getElementById("doing");
   stale = !doing;
+  showStatus();
   if (stale) {
     element("doing").hidden = true;
     return;
@@ -188,6 +215,7 @@ function overdue() {
 
 document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : wake()));
 window.addEventListener("pageshow", ({ persisted }) => persisted && wake());
+window.addEventListener("online", wake);
 
 /** Back from another tab or the provider: the code may have been used, too. */
 function wake() {

@@ -81,6 +81,10 @@ BUYERS_PAGES: dict[str, tuple[str, Where]] = {
     **{f"receipt-{it}": ("ann", receipt(it)) for it in (
         "queued", "unpaid", "paid", "used", "expired", "refunding", "refused",
     )},
+    **{f"receipt-{it}": ("eve", receipt(it)) for it in (
+        "confirming", "silent", "unconfirmed", "not_paid",
+    )},
+    "code": ("ann", lambda window: f"{window.receipts['paid']}code/"),
     "my-orders": ("ann", at("/orders/")),
     "no-orders": ("ben", at("/orders/")),
     "notice": ("ben", lambda window: f"{sale('soon')(window)}notice/"),

@@ -77,11 +77,31 @@ def test_open_receipt_shows_payment_and_refund_without_reload(
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     assert not page.locator("#pay").count()
 
-    confirm(page, "Return this voucher", "Yes, return it")
+    confirm(page, "Request a refund", "Yes, refund it")
     expect(page.locator("#heading")).to_have_text("Refunded", timeout=A_WHILE_MS)
     assert not page.locator("#code").count()
     wait_until_quiet(sale)
     assert_the_sum_is_right(sale, ordered=0)
+
+
+@pytest.mark.parametrize(("choice", "within_s"), [("pay", 3), ("never", 5)])
+def test_code_comes_within_seconds_of_the_return(
+    people: Callable[..., Page], choice: str, within_s: int
+) -> None:
+    """The best of three, because the machine may stand still."""
+    best_ms = within_s * 10_000.0
+    for name in ("ann", "ben", "cora"):
+        page = signed_in(people, name, **PHONE)
+        order = buy(page, make_sale(stock=1))
+        page.click("#pay")
+        page.wait_for_url("**/sandbox/*/")
+        page.click(f"[name=choice][value={choice}]")
+        page.wait_for_url("**/orders/*/")
+        expect_the_code(page, order)
+        best_ms = min(best_ms, page.evaluate("performance.now()"))  # since the page was asked for
+        if best_ms <= within_s * 1000:
+            break
+    assert best_ms <= within_s * 1000
 
 
 def test_cancelled_unit_goes_to_the_waiting_buyer(
@@ -165,7 +185,7 @@ def test_paying_and_waiting_work_without_javascript(people: Callable[..., Page])
     wait_for(lambda: is_paid(order), what="a paid order")
     ann.reload()
     expect_the_code(ann, order)
-    confirm(ann, "Return this voucher", "Yes, return it")
+    confirm(ann, "Request a refund", "Yes, refund it")
 
     bens = VoucherOrder.objects.filter(seckill_voucher=sale, user__username="ben")
     wait_for(bens.exists, what="an order")

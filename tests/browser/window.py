@@ -32,6 +32,7 @@ from orders.lifecycle.waiting_list import join
 from orders.models import (
     OrderJob,
     OrderStatus,
+    Payment,
     RefusalReason,
     Rehearsal,
     RehearsalPhase,
@@ -122,6 +123,14 @@ RULES = (
     "每人限购一份，三个月内每天可用。\n不与其他优惠同享。",
 )
 
+EVES: dict[str, tuple[str, dict[str, dt.timedelta]]] = {
+    "confirming": ("open", {"returned_at": DAY}),
+    "silent": ("busy", {"returned_at": DAY, "silent_since": DAY}),
+    "unconfirmed": ("paused", {"returned_at": -MINUTE}),
+    "not_paid": ("ended", {"returned_at": -MINUTE, "found_open_at": MINUTE}),
+}
+"""Eve's payments: the sale, and when she came back. From tomorrow: it is confirmed for a day."""
+
 WHY = {
     "pause": ("the counter asks for a minute", "柜台请求暂缓一分钟"),
     "resume": ("", ""),
@@ -140,7 +149,8 @@ ROLES = {
 class Window:
     """What there is to look at, by what it is: sales by state, ann's orders by status.
 
-    Ben may buy, cora waits in line, the boss may do everything.
+    Eve is back from the payment provider (``EVES``). Ben may buy, cora waits in line, the boss may
+    do everything.
     """
 
     sales: dict[str, SeckillVoucher]
@@ -234,7 +244,9 @@ def fill_window(*, crowd: int, pictures: Mapping[str, bytes] | None = None) -> W
         name: _put_on_sale(offer, now=now, picture=files.get(offer.drawing))
         for name, offer in OFFERS.items()
     }
+    eves = _come_back_from_the_provider(sales, people["eve"])
     orders, trades = _order_everything(sales, people["ann"])
+    orders |= eves
     make_unpaid_order(sales["open"], make_buyers(crowd))
     make_unpaid_order(sales["sold_out"], make_buyers(OFFERS["sold_out"].stock - 1))
     _pay_most(sales["sold_out"], 0.9)
@@ -259,7 +271,7 @@ def fill_window(*, crowd: int, pictures: Mapping[str, bytes] | None = None) -> W
 
 def _make_people() -> dict[str, User]:
     make_roles()
-    people = {name: _make_person(name) for name in ("ann", "ben", "cora")}
+    people = {name: _make_person(name) for name in ("ann", "ben", "cora", "eve")}
     for name, role in ROLES.items():
         people[name] = _make_person(name, is_staff=True)
         people[name].groups.add(Group.objects.get(name=role))
@@ -371,6 +383,18 @@ def _order_everything(
     return ids | {"queued": reserved(sales["busy"], [ann])[0].order_id}, trades
 
 
+def _come_back_from_the_provider(sales: Mapping[str, SeckillVoucher], eve: User) -> dict[str, int]:
+    """Bring a payment of eve's into every state of confirmation, and keep it there."""
+    now, orders = timezone.now(), {}
+    for name, (sale_name, moments) in EVES.items():
+        order = make_unpaid_order(sales[sale_name], [eve])
+        payment = make_payment(order)
+        changes = {field: now + age for field, age in moments.items()}
+        Payment.objects.filter(pk=payment.pk).update(**changes)
+        orders[name] = order.pk
+    return orders
+
+
 def _receipts(sales: Mapping[str, SeckillVoucher], orders: Mapping[str, int]) -> dict[str, str]:
     of = dict(VoucherOrder.objects.values_list("pk", "seckill_voucher_id"))
     return {
@@ -380,8 +404,10 @@ def _receipts(sales: Mapping[str, SeckillVoucher], orders: Mapping[str, int]) ->
 
 
 def _pay_most(sale: SeckillVoucher, share: float) -> None:
-    """Let this share of the orders be paid, and ann's not: she has one in every state."""
-    unpaid = sale.orders.filter(status=OrderStatus.UNPAID).exclude(user__username="ann")
+    """Let this share of the orders be paid, not ann's and eve's: they have one in every state."""
+    unpaid = sale.orders.filter(status=OrderStatus.UNPAID).exclude(
+        user__username__in=("ann", "eve")
+    )
     for order in unpaid[: int(share * len(unpaid))]:
         pay(order)
 

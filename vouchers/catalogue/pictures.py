@@ -6,7 +6,7 @@ digest of its bytes: what its address returns never changes, and caches may keep
 
 import itertools
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from hashlib import blake2b
 from io import BytesIO
 from typing import NamedTuple
@@ -22,6 +22,9 @@ MOST_PIXELS = 40_000_000
 
 BOX = (960, 540)
 """The largest width and height of a picture, in pixels."""
+
+THUMBNAIL = (192, 108)
+"""The largest width and height of a picture in a list."""
 
 LARGEST_BYTES = 22_500
 """With a picture of this size the whole purchase page stays below 50 kB in transfer."""
@@ -58,6 +61,20 @@ def store_picture(*, content: bytes) -> Picture:
         digest=digest, defaults={}, create_defaults=webp._asdict()
     )
     return picture
+
+
+@lru_cache(maxsize=256)
+def thumbnail_of(*, digest: str) -> bytes:
+    """Return a stored picture small enough for a long list, as WebP.
+
+    :raises Picture.DoesNotExist: there is no such picture.
+    """
+    stored = Picture.objects.only("content").get(pk=digest)
+    with Image.open(BytesIO(stored.content), formats=("WEBP",)) as image:
+        image.thumbnail(THUMBNAIL, Image.Resampling.LANCZOS)
+        output = BytesIO()
+        image.save(output, "WEBP", quality=70, method=4)
+    return output.getvalue()
 
 
 def set_picture(*, voucher: Voucher, content: bytes | None) -> None:

@@ -262,12 +262,28 @@ LIST = {
     "clock": {"begin": _("Starts in"), "end": _("Ends in"), "days": DAYS},
 }
 
+ORDER_STATUS = {
+    "unpaid": _("Waiting for your payment"),
+    "paid": _("Ready to use"),
+    "used": _("Used"),
+    "cancelled": _("Cancelled"),
+    "expired": _("Not paid in time"),
+    "refunding": _("Refund on its way"),
+    "refunded": _("Refunded"),
+    "refused": _("No luck this time"),
+}
+"""The state of an order in a buyer's words, for a list."""
+
 RECEIPT = {
     "heading": {
         "entered": _("You are in the draw"),
         "waiting": _("You are on the waiting list"),
         "queued": _("You are in the queue"),
         "unpaid": _("It's yours!"),
+        "confirming": _("Paid, confirming…"),
+        "silent": _("Paid, confirming…"),
+        "unconfirmed": _("Payment not confirmed yet"),
+        "not_paid": _("Not paid yet"),
         "overdue": _("The time to pay has run out"),
         "paid": _("Paid"),
         "used": _("Used"),
@@ -285,7 +301,17 @@ RECEIPT = {
             "Your entry did not win. Returned units go to those who wait, in the order drawn."
         ),
         "queued": _("Your place is reserved. We are creating your order, which takes a moment."),
-        "unpaid": _("A unit is reserved for you. Once you pay, your voucher code appears here."),
+        "unpaid": _("We're holding one for you. Pay before the timer ends to get your code."),
+        "confirming": _("We are asking the payment provider. Your code appears here in a moment."),
+        "silent": _(
+            "The payment provider is not answering. We keep asking. If you paid, your code "
+            "appears here."
+        ),
+        "unconfirmed": _(
+            "The payment provider has not answered, and we keep asking. If you paid, your code "
+            "appears here. If you pay again, the extra payment is refunded automatically."
+        ),
+        "not_paid": _("We received no payment. Pay before the timer ends to get your code."),
         "overdue": _(
             "We are checking that no payment is on its way. Then the order will be closed."
         ),
@@ -328,12 +354,22 @@ RECEIPT = {
         ),
         "busy": _("The shop is busy. Your place is reserved, and this page keeps checking."),
         "again": _("Sending your order again…"),
-        "missing": _("We could not find this order. Please start again from the sale page."),
+        "missing": _("We couldn't find that order. Please start again from the sale page."),
         "away": _("The shop cannot be reached right now. This page keeps trying."),
     },
     "late": {
         "refunding": _("Your payment arrived too late for this order. It is being refunded."),
         "refunded": _("Your payment arrived too late for this order. It has been refunded."),
+    },
+    "ended_payment": {
+        "open": _("Do not pay for it any more. If you do, the money goes back to you."),
+        "confirming": _("We are asking the payment provider. If you paid, you get a refund."),
+        "silent": _(
+            "The payment provider is not answering. We keep asking. If you paid, you get a refund."
+        ),
+        "unconfirmed": _(
+            "The payment provider is not answering. We keep asking. If you paid, you get a refund."
+        ),
     },
     "further": {
         "refunding": _(
@@ -425,6 +461,7 @@ PAGES: dict[str, dict[str, Any]] = {
     "purchase_draw": PURCHASE_DRAW,
     "draw": DRAW,
     "list": LIST,
+    "order_status": ORDER_STATUS,
     "receipt": RECEIPT,
     "waiting": WAITING,
     "room": ROOM,

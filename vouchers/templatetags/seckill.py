@@ -138,10 +138,25 @@ def sentences(page: str) -> dict[str, Any]:
 
 @register.simple_tag
 def receipt_state(receipt: Mapping[str, Any]) -> str:
-    """Return the key of a receipt's sentences: its status, or ``overdue``."""
+    """Return the key of a receipt's sentences; agrees with ``static/seckill/receipt.js``."""
+    status, payment = str(receipt["status"]), str(receipt["payment"])
+    if status in ("cancelled", "expired"):
+        return str(receipt["late_payment"]) or status
+    if payment in ("confirming", "silent"):
+        return payment
     pay_by_ms = receipt["pay_by_ms"]
-    overdue = pay_by_ms is not None and pay_by_ms <= receipt["server_time_ms"]
-    return "overdue" if overdue else str(receipt["status"])
+    if pay_by_ms is not None and pay_by_ms <= receipt["server_time_ms"]:
+        return "overdue"
+    return payment or status
+
+
+@register.simple_tag
+def receipt_note(receipt: Mapping[str, Any]) -> str:
+    """Return the sentence about money beside the order; agrees with ``receipt.js``."""
+    has_ended, late = receipt["status"] in ("cancelled", "expired"), receipt["late_payment"]
+    if late:
+        return str(PAGES["receipt"]["late" if has_ended else "further"][late])
+    return str(PAGES["receipt"]["ended_payment"].get(receipt["payment"], "")) if has_ended else ""
 
 
 @register.simple_tag

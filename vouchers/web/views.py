@@ -24,6 +24,7 @@ from seckill_site.web.responses import (
 )
 from vouchers.catalogue.calendar import calendar_file
 from vouchers.catalogue.listing import SaleCard, list_sales, public_sale
+from vouchers.catalogue.pictures import thumbnail_of
 from vouchers.catalogue.public_sales import learn_sale, recall_sale, was_public
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.rebuild import snapshot_or_load
@@ -105,6 +106,20 @@ def calendar(request: HttpRequest, sale_id: int) -> HttpResponseBase:
 def picture(request: HttpRequest, digest: str) -> HttpResponseBase:
     """Return the bytes of a picture, which never change."""
     found = get_object_or_404(Picture.objects.only("content"), pk=digest)
-    response = for_ever(HttpResponse(found.content, content_type="image/webp"))
-    response["ETag"] = f'"{digest}"'
+    return _picture(request, bytes(found.content), tag=digest)
+
+
+@allow("GET", "HEAD")
+def thumbnail(request: HttpRequest, digest: str) -> HttpResponseBase:
+    """Return a picture small enough for a list."""
+    try:
+        content = thumbnail_of(digest=digest)
+    except Picture.DoesNotExist as error:
+        raise Http404 from error
+    return _picture(request, content, tag=f"{digest}-small")
+
+
+def _picture(request: HttpRequest, content: bytes, *, tag: str) -> HttpResponseBase:
+    response = for_ever(HttpResponse(content, content_type="image/webp"))
+    response["ETag"] = f'"{tag}"'
     return get_conditional_response(request, response["ETag"], response=response) or response

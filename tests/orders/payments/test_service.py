@@ -563,7 +563,7 @@ def test_owner_is_redirected_to_the_provider(client: Client) -> None:
     assert (response.status_code, response["Location"]) == (303, payment.pay_url)
     assert response["Location"] == f"http://testserver/sandbox/{payment.reference}/"
     chosen = client.post(response["Location"], {"choice": "pay"})
-    assert chosen["Location"] == f"http://testserver{receipt_url(order)}"
+    assert chosen["Location"] == f"http://testserver{receipt_url(order)}return/"
     notify_shop(payment)
     body = client.get(receipt_url(order)).json()
     assert (body["status"], len(body["code"].replace("-", ""))) == ("paid", CODE_LENGTH)

@@ -67,6 +67,24 @@ def test_pay_redirects_to_the_provider(mine: Client, order: VoucherOrder) -> Non
     assert (page.status_code, page["Location"]) == (303, answer.json()["pay_url"])
 
 
+def test_return_leads_to_a_receipt_that_may_be_reloaded(mine: Client, order: VoucherOrder) -> None:
+    mine.post(url(order, "pay"))
+    receipt = url(order, "pay")[: -len("pay/")]
+    assert SandboxTrade.objects.get().return_url == f"http://testserver{receipt}return/"
+    answer = mine.get(f"{receipt}return/", headers=HTML)
+    assert (answer.status_code, answer["Location"]) == (303, receipt)
+    known = mine.get(receipt).json()
+    assert (known["status"], known["payment"]) == ("unpaid", "confirming")
+    assert known["poll_after_ms"] == 500
+
+
+def test_return_of_another_buyer_changes_nothing(client: Client, order: VoucherOrder) -> None:
+    before = everything()
+    client.force_login(make_buyer())
+    assert_refused(client.get(url(order, "return")), 404, "not_found")
+    assert everything() == before
+
+
 @pytest.mark.parametrize("host", ["localhost:25", "127.0.0.1"])
 def test_addresses_of_a_payment_are_the_sites_own(
     mine: Client, order: VoucherOrder, settings: Settings, host: str

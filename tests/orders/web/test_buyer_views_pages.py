@@ -280,6 +280,21 @@ def test_my_orders_asks_visitor_to_sign_in(client: Client) -> None:
     assert (page.status_code, page["Location"]) == (302, "/accounts/login/?next=/orders/")
 
 
+def test_my_orders_speak_the_buyers_words_and_lead_to_the_code(client: Client, buyer: User) -> None:
+    client.force_login(buyer)
+    order = make_order(make_sale(), buyer, status=OrderStatus.PAID)
+    code_url = f"/vouchers/{order.seckill_voucher_id}/orders/{order.pk}/code/"
+    VoucherOrder.objects.filter(pk=order.pk).update(code="ABCD1234EFGH5678")
+    english = {**HTML, "Accept-Language": "en"}
+    page = client.get("/orders/", headers=english).text
+    assert "Ready to use" in page
+    assert code_url in page
+    VoucherOrder.objects.filter(pk=order.pk).update(status=OrderStatus.USED)
+    page = client.get("/orders/", headers=english).text
+    assert "Used" in page
+    assert code_url not in page
+
+
 def test_my_orders_are_mine_newest_first(client: Client, buyer: User) -> None:
     mine = make_orders(buyer, 3)
     theirs = make_orders(make_buyer(), 2)

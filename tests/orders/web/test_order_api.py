@@ -537,6 +537,7 @@ def test_receipt_of_queued_unpaid_and_refused_order(client: Client, by: str) -> 
         "pay_by_ms": None,
         "code": "",
         "refundable": False,
+        "payment": "",
         "late_payment": "",
         "status_url": receipt_url(token),
         "place": 1,

@@ -12,7 +12,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone, translation
 
+from orders.lifecycle.cancellation import cancel_order
 from orders.lifecycle.redemption import written_code
+from orders.lifecycle.transitions import SYSTEM
 from orders.models import OrderStatus, Payment, PaymentStatus, RefusalReason, VoucherOrder
 from tests.support.html_forms import fields_of, get_page, send
 from tests.support.orders import make_buyer, make_buyers, make_order, make_sale, pending, reserved
@@ -103,7 +105,7 @@ def test_refused_order_shows_arrival_and_no_charge(
     local = timezone.localtime(arrived)
     assert facts["Your request arrived"] == f"{local:%-d %b, %H:%M:%S}.007"
     assert facts["Charged"] == "¥0.00"
-    assert facts.get("Units left by then") == ("0 of 10" if reason == "sold_out" else None)
+    assert facts.get("Vouchers left by then") == ("0 of 10" if reason == "sold_out" else None)
 
 
 def test_refusal_known_to_ledger_only_has_a_page(client: Client, buyer: User) -> None:
@@ -159,6 +161,43 @@ def test_unpaid_order_shows_deadline_and_price(client: Client, buyer: User) -> N
     assert f"Pay by {timezone.localtime(pay_by):%-d %b, %H:%M}" in page
     assert "Pay ¥80.00" in page
     assert CODE not in page
+
+
+@pytest.mark.parametrize(
+    ("changes", "shown", "forms"),
+    [
+        ({}, "confirming", set()),
+        ({"silent_since": 0}, "silent", set()),
+        ({"returned_at": -60}, "unconfirmed", {"pay", "cancel"}),
+        ({"found_open_at": 2}, "not_paid", {"pay", "cancel"}),
+        ({"status": "closed"}, "not_paid", {"pay", "cancel"}),
+    ],
+)
+def test_buyer_back_from_the_provider_sees_the_payment(
+    client: Client, buyer: User, changes: dict[str, Any], shown: str, forms: set[str]
+) -> None:
+    order = make_unpaid_order(make_sale(), [buyer])
+    payment, now = make_payment(order), timezone.now()
+    moments = {
+        name: now + dt.timedelta(seconds=it) if isinstance(it, int) else it
+        for name, it in {"returned_at": 0, **changes}.items()
+    }
+    Payment.objects.filter(pk=payment.pk).update(**moments)
+    page = page_of(client, order)
+    with translation.override("en"):
+        assert words_of(page, "heading") == str(RECEIPT["heading"][shown])
+        assert words_of(page, "text") == unescape(str(RECEIPT["text"][shown]))
+    assert forms_in(page, order) == forms
+    assert ('http-equiv="refresh"' in page) == (not forms)
+
+
+def test_cancelled_order_says_that_money_would_go_back(client: Client, buyer: User) -> None:
+    order = make_unpaid_order(make_sale(), [buyer])
+    payment = make_payment(order)
+    cancel_order(order_id=order.pk, by=SYSTEM, now=timezone.now())
+    assert "money goes back" in words_of(page_of(client, order), "late")
+    Payment.objects.filter(pk=payment.pk).update(returned_at=timezone.now())
+    assert "you get a refund" in words_of(page_of(client, order), "late")
 
 
 def test_unpaid_order_without_deadline_can_be_paid(client: Client, buyer: User) -> None:
@@ -288,7 +327,7 @@ def test_free_voucher_is_paid_at_once(client: Client, buyer: User) -> None:
     order = make_unpaid_order(make_sale(), [buyer])
     VoucherOrder.objects.filter(pk=order.pk).update(price_cents=0)
     answer = send(client, page_of(client, order), f"{receipt_url(order)}pay/")
-    assert answer["Location"] == f"http://testserver{receipt_url(order)}"
+    assert answer["Location"] == f"http://testserver{receipt_url(order)}return/"
     assert words_of(page_of(client, order), "heading") == "Paid"
 
 

@@ -6,11 +6,12 @@ import json
 import re
 
 import pytest
+from django.test import Client
 from django.utils import timezone
 from icalendar import Calendar
 
 from seckill_site.clocks.machine import epoch_ms
-from tests.support.photos import give_picture, opened
+from tests.support.photos import give_picture, noise_file, opened
 from tests.support.sales import (
     HOUR,
     make_loaded_sale,
@@ -20,6 +21,7 @@ from tests.support.sales import (
     redis_now_ms,
 )
 from vouchers.catalogue import public_sales
+from vouchers.catalogue.pictures import store_picture
 from vouchers.catalogue.public_sales import learn_sale
 from vouchers.catalogue.sales import edit_sale, terms_of
 from vouchers.inventory.keys import LedgerKeys
@@ -378,6 +380,21 @@ def test_list_json_has_no_picture(client):
 @pytest.fixture
 def picture(db):
     return give_picture(make_voucher())
+
+
+@pytest.mark.django_db
+def test_thumbnail_is_small_and_kept_for_ever(client: Client) -> None:
+    picture = store_picture(content=noise_file())
+    response = client.get(f"/pictures/{picture.pk}-small.webp")
+    assert (response.status_code, response["Content-Type"]) == (200, "image/webp")
+    assert "immutable" in response["Cache-Control"]
+    assert opened(response.content).size == (192, 108)
+    assert len(response.content) < 8_000
+    known = client.get(
+        f"/pictures/{picture.pk}-small.webp", headers={"If-None-Match": response["ETag"]}
+    )
+    assert known.status_code == 304
+    assert client.get(f"/pictures/{'0' * 32}-small.webp").status_code == 404
 
 
 def test_picture_is_cached_for_ever(client, picture):

@@ -1,0 +1,57 @@
+"""The code of a paid voucher, for its owner: a page of its own to show, and a picture to keep."""
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+
+from orders.lifecycle.redemption import written_code
+from orders.models import OrderStatus, VoucherOrder
+from orders.receipts.code_picture import draw_code_picture
+from orders.receipts.service import receipt_of
+from orders.web.buyer_views import signed_in
+from orders.web.refusals import refusals_answered
+from orders.web.serializers import receipt_json
+from seckill_site.clocks.ledger import ledger_now_ms
+from seckill_site.web.responses import absolute_url, allow
+
+
+@allow("GET", "HEAD")
+@refusals_answered
+@signed_in
+def code_page(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
+    """Show the code as large as the screen; without a code that can be used, go to the receipt."""
+    order = _own_order(request, sale_id, order_id)
+    if not _is_usable(order):
+        return _to_receipt(sale_id, order_id)
+    content = receipt_json(receipt_of(order), now_ms=ledger_now_ms())
+    return render(request, "orders/code.html", {"receipt": content, "sale": order.seckill_voucher})
+
+
+@allow("GET", "HEAD")
+@refusals_answered
+@signed_in
+def code_picture(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
+    """Download the code as a picture."""
+    order = _own_order(request, sale_id, order_id)
+    if not _is_usable(order):
+        return _to_receipt(sale_id, order_id)
+    code = written_code(order.code or "")
+    picture = draw_code_picture(
+        address=f"{absolute_url(reverse('redeem'))}#code={code}", code=code, order_id=order_id
+    )
+    name = f'attachment; filename="voucher-{order_id}.png"'
+    return HttpResponse(picture, content_type="image/png", headers={"Content-Disposition": name})
+
+
+def _own_order(request: HttpRequest, sale_id: int, order_id: int) -> VoucherOrder:
+    orders = VoucherOrder.objects.select_related("seckill_voucher__voucher")
+    return orders.get(pk=order_id, user=request.user.pk, seckill_voucher=sale_id)
+
+
+def _is_usable(order: VoucherOrder) -> bool:
+    return order.status == OrderStatus.PAID and bool(order.code)
+
+
+def _to_receipt(sale_id: int, order_id: int) -> HttpResponse:
+    where = reverse("receipt", args=[sale_id, order_id])
+    return HttpResponse(status=303, headers={"Location": where})

@@ -1,0 +1,36 @@
+// Buttons with data-copy: they copy its text and say so.
+
+const SAID_MS = 2000;
+
+document.addEventListener("click", ({ target }) => {
+  const button = target.closest?.("[data-copy]");
+  if (button) copy(button);
+});
+
+async function copy(button) {
+  if (!(await written(button.dataset.copy)) || button.dataset.label) return;
+  button.dataset.label = button.textContent;
+  button.textContent = button.dataset.copied;
+  const announcement = document.getElementById("announcement");
+  if (announcement) announcement.textContent = button.dataset.copied;
+  setTimeout(() => {
+    button.textContent = button.dataset.label;
+    delete button.dataset.label;
+  }, SAID_MS);
+}
+
+/** Write to the clipboard; where the browser has none (plain HTTP), by way of a selection. */
+async function written(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    return selectedAndCopied(document.getElementById("code"));
+  }
+}
+
+function selectedAndCopied(element) {
+  if (!element) return false;
+  getSelection().selectAllChildren(element);
+  return document.execCommand("copy"); // where it fails, the text is selected at least
+}
