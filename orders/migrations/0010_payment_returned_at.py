@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('orders', '0007_notices'),
+        ('orders', '0009_reports'),
     ]
 
     operations = [
