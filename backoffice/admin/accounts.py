@@ -137,8 +137,10 @@ class AccountAdmin(CheckedList, UserAdmin):  # type: ignore[type-arg]
         return super().get_form(request, obj, change=change, **kwargs)
 
     def get_fieldsets(self, request: HttpRequest, obj: User | None = None) -> Any:
-        if obj is None or _is_advanced(request):
+        if obj is None:
             return super().get_fieldsets(request, obj)
+        if _is_advanced(request):  # without the dates, which nobody sets
+            return super().get_fieldsets(request, obj)[:-1]
         fields = ["username", "first_name", "email", "role", "is_active"]
         if obj.is_superuser or not _is_superuser(request):  # to give a role is to give rights
             fields.remove("role")

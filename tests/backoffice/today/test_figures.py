@@ -346,4 +346,4 @@ def test_queries_depend_on_running_sales_alone(
         look()
 
     assert len(queries) == QUERIES + running
-    assert len(commands) <= 6 + 2 * running
+    assert len(commands) <= 10 + 2 * running
