@@ -23,7 +23,13 @@ from orders.models.orders import (
     VoucherOrder,
     WaitingEntry,
 )
-from orders.models.payments import Payment, PaymentStatus, SandboxTrade
+from orders.models.payments import HandledNotification, Payment, PaymentStatus, SandboxTrade
+from orders.models.settlement import (
+    MoneyDirection,
+    ProviderLine,
+    SettlementDifference,
+    SettlementRun,
+)
 from orders.models.visits import RoomVisit
 
 __all__ = [
@@ -36,14 +42,17 @@ __all__ = [
     "CodeUse",
     "DrawEntry",
     "FirstOrder",
+    "HandledNotification",
     "InvitationCode",
     "JobStatus",
+    "MoneyDirection",
     "Notice",
     "OrderEvent",
     "OrderJob",
     "OrderStatus",
     "Payment",
     "PaymentStatus",
+    "ProviderLine",
     "RefusalReason",
     "Rehearsal",
     "RehearsalPhase",
@@ -51,6 +60,8 @@ __all__ = [
     "Rule",
     "RuleRefusal",
     "SandboxTrade",
+    "SettlementDifference",
+    "SettlementRun",
     "VoucherOrder",
     "WaitingEntry",
 ]

@@ -22,6 +22,11 @@ urlpatterns = [
     path("orders/", buyer_views.my_orders, name="my-orders"),
     path("vouchers/<id:sale_id>/token/", order_api.token, name="token"),
     path("vouchers/<id:sale_id>/orders/<id:order_id>/pay/", buyer_views.pay, name="pay"),
+    path(
+        "vouchers/<id:sale_id>/orders/<id:order_id>/pay/code/",
+        buyer_views.pay_code,
+        name="pay-code",
+    ),
     path("vouchers/<id:sale_id>/orders/<id:order_id>/cancel/", buyer_views.cancel, name="cancel"),
     path("vouchers/<id:sale_id>/orders/<id:order_id>/refund/", buyer_views.refund, name="refund"),
     path("vouchers/<id:sale_id>/code/", buyer_views.invitation, name="invitation"),
