@@ -18,7 +18,10 @@ PREPARE = (
     *(f"vouchers.{act}_{it}" for act in ("add", "change") for it in ("voucher", "seckillvoucher")),
     *("vouchers.delete_voucher", "vouchers.delete_seckillvoucher"),
     *(f"vouchers.view_{it}" for it in ("voucher", "seckillvoucher", "picture", "answercount")),
-    *(f"orders.view_{it}" for it in ("voucherorder", "orderevent", "payment", "waitingentry")),
+    *(
+        f"orders.view_{it}"
+        for it in ("voucherorder", "orderevent", "payment", "settlementdifference", "waitingentry")
+    ),
     "orders.redeem_voucherorder",
     "orders.issue_invitationcode",
 )

@@ -122,8 +122,9 @@ class Alipay:
             raise BadNotification("the body is no form") from error
         fields = dict(pairs)
         signature = fields.pop("sign", "")
-        fields.pop("sign_type", "")
-        if len(fields) + 2 < len(pairs) or not _is_alipays(_text(fields).encode(), signature):
+        is_rsa2 = fields.pop("sign_type", "") == "RSA2"
+        is_whole = is_rsa2 and len(fields) + 2 == len(pairs)
+        if not is_whole or not _is_alipays(_text(fields).encode(), signature):
             raise BadNotification("the signature is wrong")
         if fields.get("app_id") != settings.SECKILL_ALIPAY_APP_ID:
             raise BadNotification("the notification is for another application")

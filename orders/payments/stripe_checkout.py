@@ -27,6 +27,7 @@ from orders.payments.providers import (
     RefundRefused,
     Statement,
 )
+from seckill_site.clocks.database import database_now
 from seckill_site.strict_json import read_strict_json
 
 TOLERANCE_S = 300
@@ -147,7 +148,10 @@ class StripeCheckout:
                 raise ProviderUnavailable(f"session {provider_reference} was not paid")
             made = client.v1.refunds.list({"payment_intent": intent, "limit": 100}).data
             if not made:
-                options: Any = {"idempotency_key": f"refund-{reference}"}
+                # Stripe repeats even an error for the same key, so that a refusal would last a day.
+                # A refund of all cannot be made twice, whatever the key.
+                hour = int(database_now().timestamp()) // 3600
+                options: Any = {"idempotency_key": f"refund-{reference}-{hour}"}
                 params: Any = {
                     "payment_intent": intent,
                     "amount": amount_cents,

@@ -646,7 +646,7 @@ def test_any_error_of_a_provider_is_silence(
     expire_pay_by(bad)
     expire_pay_by(good)
 
-    def html(reference: str) -> Any:
+    def html(reference: str, **named: str) -> Any:
         raise ValueError("<html>")
 
     monkeypatch.setattr(fake, "query", html)
@@ -702,7 +702,7 @@ def test_silent_payment_does_not_stop_the_others(fake: FakeProvider) -> None:
     for payment in (second, third):
         fake.says[payment.reference] = ChargeState.PAID
     assert poll_payments(now=timezone.now() + A_MINUTE) == 3
-    assert [payment_status(it) for it in (first, second, third)] == ["open", "open", "paid"]
+    assert [payment_status(it) for it in (first, second, third)] == ["open", "refunding", "paid"]
 
 
 def test_query_walk_is_limited(fake: FakeProvider) -> None:
@@ -799,7 +799,7 @@ def test_answers_count_if_time_runs_out(
     VoucherOrder.objects.update(pay_by=timezone.now())
     query = fake.query
 
-    def out_of_time(reference: str) -> Any:
+    def out_of_time(reference: str, **named: str) -> Any:
         if len(fake.asked) == ASK_AT_ONCE + 1:
             raise SoftTimeLimitExceeded
         return query(reference)

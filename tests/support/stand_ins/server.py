@@ -69,7 +69,9 @@ class StandIn(ABC):
 
     def __init__(self) -> None:
         self.trades: dict[str, Trade] = {}
-        self.faults: deque[Fault] = deque()
+        self.faults: deque[Fault | None] = deque()
+        """The faults of the next requests; None is one that succeeds."""
+
         self.requests: list[Request] = []
         self.violations: list[str] = []
         self.refund_mode = RefundMode.DONE
@@ -135,6 +137,9 @@ class StandIn(ABC):
         """Let a pending refund arrive."""
         trade = self.trades[reference]
         trade.refund_state, trade.refunded_cents = "done", trade.amount_cents
+
+    def let_an_hour_pass(self) -> None:  # noqa: B027 (most forget nothing)
+        """Forget what the provider remembers for a while."""
 
     def refund_trade(self, trade: Trade, amount_cents: int) -> str:
         """Refund a trade once, as told; return the state of its refund."""
