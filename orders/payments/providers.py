@@ -6,6 +6,7 @@ sandbox (``orders/payments/sandbox.py``) is an example of one.
 
 import datetime as dt
 import time
+import zoneinfo
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -65,6 +66,13 @@ class PollBudget:
 
     def count_silence(self, provider: str) -> None:
         self._silences[provider] += 1
+
+
+def bounds_of_day(day: dt.date) -> tuple[dt.datetime, dt.datetime]:
+    """Return the start and the end of a day in the shop's time zone."""
+    zone = zoneinfo.ZoneInfo(settings.SECKILL_SHOP_TIME_ZONE)
+    start, end = (dt.datetime.combine(it, dt.time(), zone) for it in (day, day + dt.timedelta(1)))
+    return start, end
 
 
 class ChargeState(StrEnum):

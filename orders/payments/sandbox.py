@@ -34,6 +34,7 @@ from orders.payments.providers import (
     OpenedCharge,
     ProviderUnavailable,
     Statement,
+    bounds_of_day,
 )
 from seckill_site.broker.messages import publish_options
 from seckill_site.clocks.database import database_now
@@ -142,7 +143,9 @@ class Sandbox:
 
     def list_movements(self, day: dt.date) -> Iterator[Movement]:
         """Return the charges opened on this day that were paid, and those refunded since."""
-        opened = SandboxTrade.objects.filter(created_at__date=day).order_by("pk")
+        start, end = bounds_of_day(day)
+        opened = SandboxTrade.objects.filter(created_at__gte=start, created_at__lt=end)
+        opened = opened.order_by("pk")
         for trade in opened.filter(state__in=(State.PAID, State.REFUNDED)):
             yield Movement(MovementKind.PAYMENT, trade.reference, trade.amount_cents)
             if trade.state == State.REFUNDED:

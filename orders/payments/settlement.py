@@ -6,13 +6,12 @@ is resolved as soon as neither side shows it any more: each run looks at the ope
 
 import datetime as dt
 import logging
-import zoneinfo
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from django.conf import settings
 from django.db import transaction
+from django.utils import timezone
 
 from orders.models import (
     HandledNotification,
@@ -27,6 +26,7 @@ from orders.payments.providers import (
     CURRENCY,
     Movement,
     ProviderUnavailable,
+    bounds_of_day,
     call_provider,
     offered_providers,
 )
@@ -64,7 +64,7 @@ def open_differences() -> int:
 def settle_due(*, now: dt.datetime) -> None:
     """Compare each provider's last days that were not compared yet; one that is away waits."""
     HandledNotification.objects.filter(handled_at__lt=now - NOTIFICATIONS_KEPT).delete()
-    local = now.astimezone(_zone())
+    local = timezone.localtime(now)
     last = local.date() - dt.timedelta(days=1 if local.time() >= LISTED_FROM else 2)
     for provider in offered_providers():
         for back in range(DAYS_BACK):
@@ -150,7 +150,7 @@ def _differences(provider: str, day: dt.date) -> Iterator[tuple[_Key, _Differenc
         kind, payment = _kind(line, ours.get(line.reference)), ours.get(line.reference)
         if kind:
             yield (line.direction, line.reference), _Difference(kind, payment, line)
-    start, end = _bounds(day)
+    start, end = bounds_of_day(day)
     for direction, moment in (("payment", "paid_at"), ("refund", "refunded_at")):
         noted = payments.filter(**{f"{moment}__gte": start, f"{moment}__lt": end})
         listed = ProviderLine.objects.filter(
@@ -170,12 +170,3 @@ def _kind(line: ProviderLine, payment: Payment | None) -> SettlementDifference.K
         return Kind.MISSING_HERE
     ours = (payment.paid_cents, payment.received_currency or CURRENCY)
     return None if ours == (line.amount_cents, line.currency) else Kind.AMOUNT
-
-
-def _zone() -> zoneinfo.ZoneInfo:
-    return zoneinfo.ZoneInfo(settings.SECKILL_SHOP_TIME_ZONE)
-
-
-def _bounds(day: dt.date) -> tuple[dt.datetime, dt.datetime]:
-    start = dt.datetime.combine(day, dt.time(), _zone())
-    return start, dt.datetime.combine(day + dt.timedelta(days=1), dt.time(), _zone())

@@ -6,7 +6,6 @@ so nobody can pay it; the idempotency key makes the next call return the same on
 """
 
 import datetime as dt
-import zoneinfo
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -26,6 +25,7 @@ from orders.payments.providers import (
     ProviderUnavailable,
     RefundRefused,
     Statement,
+    bounds_of_day,
 )
 from seckill_site.clocks.database import database_now
 from seckill_site.strict_json import read_strict_json
@@ -165,9 +165,7 @@ class StripeCheckout:
 
     def list_movements(self, day: dt.date) -> Iterator[Movement]:
         """Return the charges and refunds of a day in the shop's time zone."""
-        zone = zoneinfo.ZoneInfo(settings.SECKILL_SHOP_TIME_ZONE)
-        start = dt.datetime.combine(day, dt.time(), zone)
-        end = dt.datetime.combine(day + dt.timedelta(days=1), dt.time(), zone)
+        start, end = bounds_of_day(day)
         params: Any = {
             "created": {"gte": int(start.timestamp()), "lt": int(end.timestamp())},
             "limit": 100,

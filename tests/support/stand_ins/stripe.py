@@ -67,10 +67,10 @@ class StripeStandIn(StandIn):
                     return _error(400, "invalid_request_error", "insufficient_funds")
                 return _json(self._refund(trade))
             case "GET", ["v1", "charges"]:
-                return self._page(fields, [self._charge(it) for it in self._paid()])
+                return self._page(parts.path, fields, [self._charge(it) for it in self._paid()])
             case "GET", ["v1", "refunds"]:
                 gone = [self._refund(it) for it in self._paid() if it.refund_state]
-                return self._page(fields, gone)
+                return self._page(parts.path, fields, gone)
         self.violations.append(f"{request.method} {request.path}")
         return _error(404, "invalid_request_error", "resource_missing")
 
@@ -124,13 +124,13 @@ class StripeStandIn(StandIn):
     def _paid(self) -> list[Trade]:
         return [it for it in self.trades.values() if it.state == "paid"]
 
-    def _page(self, fields: dict[str, str], items: list[dict[str, Any]]) -> Answer:
+    def _page(self, path: str, fields: dict[str, str], items: list[dict[str, Any]]) -> Answer:
         """Return one item at a time, so that our side has to ask for the next page."""
         if "created[gte]" not in fields or "created[lt]" not in fields:
             self.violations.append("a list without its day")
         ids = [it["id"] for it in items]
         first = ids.index(fields["starting_after"]) + 1 if "starting_after" in fields else 0
-        return _list(items[first : first + 1], more=first + 1 < len(items))
+        return _list(items[first : first + 1], more=first + 1 < len(items), path=path)
 
     def _by_number(self, text: str) -> Trade:
         (trade,) = (it for it in self.trades.values() if it.number == int(text[-8:]))
@@ -162,8 +162,8 @@ def _json(content: Any) -> Answer:
     return 200, {"Content-Type": "application/json"}, json.dumps(content).encode()
 
 
-def _list(items: list[dict[str, Any]], *, more: bool = False) -> Answer:
-    return _json({"object": "list", "data": items, "has_more": more, "url": "/v1/list"})
+def _list(items: list[dict[str, Any]], *, more: bool = False, path: str = "/v1/refunds") -> Answer:
+    return _json({"object": "list", "data": items, "has_more": more, "url": path})
 
 
 def _error(status: int, kind: str, code: str) -> Answer:
