@@ -123,7 +123,7 @@ class WeChatPay:
         """
         names = {name.lower(): value for name, value in headers.items()}
         try:
-            _check_signature(names, body, now)
+            check_signature(names, body, now)
             content = read_strict_json(body)
             if content["resource"]["original_type"] != "transaction":
                 return None
@@ -189,7 +189,7 @@ def _ask(method: str, target: str, content: Mapping[str, Any] | None = None) -> 
     if answer.status >= 500 or answer.status == 429:
         raise ProviderUnavailable(f"wechat: answered {answer.status}")
     try:
-        _check_signature(answer.headers, answer.body, database_now())
+        check_signature(answer.headers, answer.body, database_now())
         found = read_strict_json(answer.body)
     except (BadNotification, ValueError) as error:
         raise ProviderUnavailable(f"wechat: {error}") from error
@@ -220,18 +220,23 @@ def _send(method: str, url: str, body: str = "", *, largest_bytes: int = 0) -> H
 def authorization(method: str, target: str, body: str, *, now: dt.datetime, nonce: str = "") -> str:
     """Return the header that signs a request."""
     nonce, timestamp = nonce or secrets.token_hex(16).upper(), int(now.timestamp())
-    message = f"{method}\n{target}\n{timestamp}\n{nonce}\n{body}\n"
+    message = request_text(method, target, timestamp, nonce, body)
     fields = {
         "mchid": settings.SECKILL_WECHAT_MERCHANT_ID,
         "nonce_str": nonce,
-        "signature": sign(message.encode(), settings.SECKILL_WECHAT_PRIVATE_KEY),
+        "signature": sign(message, settings.SECKILL_WECHAT_PRIVATE_KEY),
         "timestamp": timestamp,
         "serial_no": settings.SECKILL_WECHAT_CERTIFICATE_SERIAL,
     }
     return f"{_SCHEME} " + ",".join(f'{name}="{value}"' for name, value in fields.items())
 
 
-def _check_signature(headers: Mapping[str, str], body: bytes, now: dt.datetime) -> None:
+def request_text(method: str, target: str, timestamp: int, nonce: str, body: str) -> bytes:
+    """Return what the signature of a request is made of."""
+    return f"{method}\n{target}\n{timestamp}\n{nonce}\n{body}\n".encode()
+
+
+def check_signature(headers: Mapping[str, str], body: bytes, now: dt.datetime) -> None:
     """Check that WeChat Pay has signed this body in these minutes.
 
     :raises BadNotification: it has not.
