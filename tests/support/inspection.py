@@ -124,7 +124,7 @@ def broker_length() -> int:
 
 def empty_broker() -> None:
     """Forget the messages that wait."""
-    broker_client().delete("celery")
+    broker_client().delete("celery", "payments")
 
 
 def publishes(outcome: str) -> float:

@@ -731,6 +731,49 @@ def test_payment_unknown_to_provider_is_closed(fake: FakeProvider) -> None:
     assert make_payment(order).pk != payment.pk
 
 
+def test_expiry_without_asking_leaves_orders_being_paid(fake: FakeProvider) -> None:
+    idle, paying_now = make_unpaid_order(make_sale()), make_unpaid_order(make_sale())
+    make_payment(paying_now)
+    VoucherOrder.objects.update(pay_by=timezone.now())
+    assert expire_orders(now=timezone.now(), ask=False) == 1
+    assert (status_of(idle), status_of(paying_now), fake.asked) == ("expired", "unpaid", [])
+    assert expire_orders(now=timezone.now()) == 1
+
+
+# --- Choosing a provider --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["form", "json"])
+def test_buyer_chooses_among_the_providers(client: Client, fake: FakeProvider, kind: str) -> None:
+    order = make_unpaid_order(make_sale())
+    client.force_login(owner_of(order))
+    options = {"content_type": "application/json"} if kind == "json" else {}
+    for chosen, expected in (({}, "fake"), ({"provider": "sandbox"}, "sandbox")):
+        answer = client.post(f"{receipt_url(order)}pay/", chosen, **options)
+        assert answer.status_code == 200
+        payment = Payment.objects.latest("pk")
+        assert (payment.provider, answer.json()["pay_url"]) == (expected, payment.pay_url)
+
+
+@pytest.mark.parametrize("name", ["nobody", "x" * 1_000])
+def test_unknown_choice_of_provider_returns_400(client: Client, name: str) -> None:
+    order = make_unpaid_order(make_sale())
+    client.force_login(owner_of(order))
+    assert_refused(client.post(f"{receipt_url(order)}pay/", {"provider": name}), 400, "invalid")
+    assert not Payment.objects.exists()
+
+
+def test_receipt_offers_a_choice_only_among_several(client: Client, settings: Any) -> None:
+    order = make_unpaid_order(make_sale())
+    client.force_login(owner_of(order))
+    page = {"headers": {"Accept": "text/html"}}
+    assert 'name="provider"' not in client.get(receipt_url(order), **page).text
+    use_fake(settings)
+    shown = client.get(receipt_url(order), **page).text
+    assert shown.count('name="provider"') == 2
+    assert 'value="fake" checked' in " ".join(shown.split())
+
+
 # --- Expiring while the provider is away ----------------------------------------------------------
 
 
