@@ -12,11 +12,15 @@ from orders.payments.providers import ProviderUnavailable
 CALL_S = 4.0
 """The longest that one call takes, from connecting to the last byte of the answer."""
 
+CONNECT_S = 1.5
+"""The longest that connecting takes, and the handshake after it."""
+
 LARGEST_ANSWER_BYTES = 1024 * 1024
 LARGEST_LIST_BYTES = 64 * 1024 * 1024
 """The longest answer, and the longest list of a day's transactions."""
 
 _CHUNK_BYTES = 64 * 1024
+_LEAST_S = 0.01  # 0 would not wait at all
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,8 @@ def call(
     target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
     connection = _connection(parts.scheme, parts.hostname or "", parts.port)
     try:
+        connection.connect()
+        connection.sock.settimeout(max(deadline - time.monotonic(), _LEAST_S))
         connection.request(method, target, body=body, headers=dict(headers))
         answer = connection.getresponse()
         content = _read(connection, answer, deadline, largest_bytes)
@@ -62,8 +68,8 @@ def call(
 def _connection(scheme: str, host: str, port: int | None) -> http.client.HTTPConnection:
     if scheme == "https":
         context = ssl.create_default_context()
-        return http.client.HTTPSConnection(host, port, timeout=CALL_S, context=context)
-    return http.client.HTTPConnection(host, port, timeout=CALL_S)
+        return http.client.HTTPSConnection(host, port, timeout=CONNECT_S, context=context)
+    return http.client.HTTPConnection(host, port, timeout=CONNECT_S)
 
 
 def _read(
