@@ -157,14 +157,16 @@ class PaymentProvider(Protocol):
     """
 
     name: str
-    label: "StrOrPromise"
-    """The provider's name for buyers."""
-
     acknowledgement: str
     """The answer to a notification that was processed, so that it is not repeated."""
 
     by_client: bool
     """Whether a charge opened for a phone cannot be paid at a desk, or the other way round."""
+
+    @property
+    def label(self) -> "StrOrPromise":
+        """The provider's name for buyers."""
+        ...
 
     def create(self, charge: Charge) -> OpenedCharge:
         """Open a charge and return where its buyer pays.

@@ -9,6 +9,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
@@ -84,7 +85,7 @@ def settle_day(*, provider_name: str, day: dt.date, now: dt.datetime) -> int:
     :raises ProviderUnavailable: its list is not there.
     """
     listed = call_provider(provider_name, lambda it: list(it.list_movements(day)))
-    mine = {"provider": provider_name, "day": day}
+    mine: dict[str, Any] = {"provider": provider_name, "day": day}
     with transaction.atomic(durable=True):
         SettlementRun.objects.update_or_create(**mine, defaults={"done_at": now})
         ProviderLine.objects.filter(**mine).delete()

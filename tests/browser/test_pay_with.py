@@ -33,7 +33,7 @@ def wechat() -> Iterator[WeChatStandIn]:
 
 
 @pytest.fixture(scope="module")
-def environ(wechat: WeChatStandIn) -> dict[str, str]:
+def environ(wechat: WeChatStandIn) -> dict[str, Any]:
     """The settings of the sandbox and WeChat Pay, as a shop would write them."""
     keys = SimpleNamespace()
     wechat.configure(keys)
@@ -47,12 +47,12 @@ def environ(wechat: WeChatStandIn) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def web(module_stack: Stack, environ: dict[str, str]) -> Web:
+def web(module_stack: Stack, environ: dict[str, Any]) -> Web:
     return module_stack.web(workers=1, threads=6, **environ)
 
 
 @pytest.fixture(scope="module")
-def workers(module_stack: Stack, environ: dict[str, str]) -> None:
+def workers(module_stack: Stack, environ: dict[str, Any]) -> None:
     """Workers as script/server runs them: one for orders, one for payments."""
     with module_stack.together():
         module_stack.worker("--queues", "celery", **environ)
@@ -93,7 +93,6 @@ def test_choice_and_code_are_accessible(
     name = request.node.callspec.id
     page = person(make_person(f"ann-{name}"), color_scheme=scheme, bypass_csp=True, **screen)
     buy(page, make_sale(stock=1))
-    page.screenshot(path=f"/tmp/w21/providers/choice-{name}.png", full_page=True)
     assert findings(page, inject=True) == set()
     for label in page.locator(".pay-with label").all():
         box = label.bounding_box()
@@ -102,6 +101,5 @@ def test_choice_and_code_are_accessible(
     page.get_by_label("WeChat Pay").check()
     page.click("#pay")
     page.wait_for_url("**/pay/code/")
-    page.screenshot(path=f"/tmp/w21/providers/code-{name}.png", full_page=True)
     assert findings(page, inject=True) == set()
     assert page.evaluate("document.documentElement.scrollWidth") <= screen["viewport"]["width"]

@@ -34,6 +34,7 @@ from orders.payments.providers import (
     MAX_SILENCES,
     BadNotification,
     ChargeState,
+    OpenedCharge,
     ProviderUnavailable,
 )
 from orders.payments.refunds import finish_refunds
@@ -213,7 +214,7 @@ def test_charge_closed_during_creation_is_unavailable(
     order = make_unpaid_order(make_sale())
     create = fake.create
 
-    def asked_meanwhile(charge: Any) -> str:
+    def asked_meanwhile(charge: Any) -> OpenedCharge:
         fake.says.clear()
         assert poll_payments(now=timezone.now() + A_MINUTE) == 1
         return create(charge)
@@ -747,7 +748,7 @@ def test_expiry_without_asking_leaves_orders_being_paid(fake: FakeProvider) -> N
 def test_buyer_chooses_among_the_providers(client: Client, fake: FakeProvider, kind: str) -> None:
     order = make_unpaid_order(make_sale())
     client.force_login(owner_of(order))
-    options = {"content_type": "application/json"} if kind == "json" else {}
+    options: dict[str, Any] = {"content_type": "application/json"} if kind == "json" else {}
     for chosen, expected in (({}, "fake"), ({"provider": "sandbox"}, "sandbox")):
         answer = client.post(f"{receipt_url(order)}pay/", chosen, **options)
         assert answer.status_code == 200
@@ -766,10 +767,10 @@ def test_unknown_choice_of_provider_returns_400(client: Client, name: str) -> No
 def test_receipt_offers_a_choice_only_among_several(client: Client, settings: Any) -> None:
     order = make_unpaid_order(make_sale())
     client.force_login(owner_of(order))
-    page = {"headers": {"Accept": "text/html"}}
-    assert 'name="provider"' not in client.get(receipt_url(order), **page).text
+    html = {"Accept": "text/html"}
+    assert 'name="provider"' not in client.get(receipt_url(order), headers=html).text
     use_fake(settings)
-    shown = client.get(receipt_url(order), **page).text
+    shown = client.get(receipt_url(order), headers=html).text
     assert shown.count('name="provider"') == 2
     assert 'value="fake" checked' in " ".join(shown.split())
 

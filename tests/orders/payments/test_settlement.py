@@ -167,7 +167,12 @@ def test_next_days_list_resolves_a_difference(fake: FakeProvider) -> None:
 
 def test_each_day_is_compared_once(fake: FakeProvider, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = list[dt.date]()
-    monkeypatch.setattr(fake, "list_movements", lambda day: asked.append(day) or [])
+
+    def list_movements(day: dt.date) -> list[Movement]:
+        asked.append(day)
+        return []
+
+    monkeypatch.setattr(fake, "list_movements", list_movements)
     day = dt.date(2026, 11, 12)
     settle_due(now=noon(day))
     settle_due(now=noon(day))
