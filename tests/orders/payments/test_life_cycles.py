@@ -6,6 +6,7 @@ A new provider adds its stand-in to ``STAND_INS``, and nothing else here.
 from __future__ import annotations
 
 import datetime as dt
+import http.client
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 from allauth.account.models import EmailAddress
 from django.core import mail
+from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
@@ -455,6 +457,27 @@ def test_no_secret_is_logged(at: StandIn, settings: Any, caplog: pytest.LogCaptu
             value = getattr(settings, f"SECKILL_{company}_{name}", "")
             for secret in value if isinstance(value, list) else [value]:
                 assert not secret or secret not in caplog.text
+
+
+@over_http
+@pytest.mark.django_db(transaction=True)
+def test_no_call_is_made_inside_a_transaction(at: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside, connect = list[bool](), http.client.HTTPConnection.connect
+
+    def noted(self: http.client.HTTPConnection) -> None:
+        inside.append(connection.in_atomic_block)
+        connect(self)
+
+    monkeypatch.setattr(http.client.HTTPConnection, "connect", noted)
+    order = make_unpaid_order(make_sale())
+    payment = opened(at, order)
+    at.pay(payment.reference)
+    poll_payments(now=timezone.now() + AN_HOUR)
+    assert status_of(order) == "paid"
+    refund_order(order_id=order.pk, by=STAFF, now=timezone.now())
+    settle_day(provider_name=at.name, day=timezone.localdate(), now=timezone.now())
+    assert len(inside) >= 3
+    assert not any(inside)
 
 
 # --- Where the buyer goes -------------------------------------------------------------------------
