@@ -107,7 +107,8 @@ def finish_refunds(**kwargs: Any) -> None:
     refunds.finish_refunds(now=database_now())
 
 
-@shared_task(name="orders.tasks.settle_payments")
+# A long list comes in many pages; the broker waits for 120 s.
+@shared_task(name="orders.tasks.settle_payments", soft_time_limit=100, time_limit=110)
 def settle_payments(**kwargs: Any) -> None:
     """Compare the providers' lists of the last days with ours, each once."""
     settlement.settle_due(now=database_now())
