@@ -118,8 +118,8 @@ def broker_client() -> Redis:
 
 
 def broker_length() -> int:
-    """Return how many Celery messages wait in the broker."""
-    return int(broker_client().llen("celery"))
+    """Return how many Celery messages wait in the broker, in both queues."""
+    return sum(int(broker_client().llen(queue)) for queue in ("celery", "payments"))
 
 
 def empty_broker() -> None:
