@@ -53,7 +53,7 @@ ENTRIES = (
         _("Orders"),
         "admin:orders_voucherorder_changelist",
         _has_any("orders.view_voucherorder", "orders.change_voucherorder"),
-        models=("orders_voucherorder", "orders_payment"),
+        models=("orders_voucherorder", "orders_payment", "orders_settlementdifference"),
     ),
     Entry("redeem", _("Redeem"), "redeem", _has_any(REDEEM)),
     Entry(

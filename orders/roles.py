@@ -23,7 +23,10 @@ PREPARE = (
     *(f"vouchers.delete_{it}" for it in ("voucher", "seckillvoucher", "merchant")),
     *(f"vouchers.view_{it}" for it in ("voucher", "seckillvoucher", "merchant", "picture")),
     "vouchers.view_answercount",
-    *(f"orders.view_{it}" for it in ("voucherorder", "orderevent", "payment", "waitingentry")),
+    *(
+        f"orders.view_{it}"
+        for it in ("voucherorder", "orderevent", "payment", "settlementdifference", "waitingentry")
+    ),
     "orders.redeem_voucherorder",
     "orders.issue_invitationcode",
 )

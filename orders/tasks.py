@@ -16,7 +16,7 @@ from orders.fulfilment import reconcile as reconciling
 from orders.fulfilment import sweep as sweeping
 from orders.fulfilment import worker
 from orders.lifecycle import notices, notifications, room_visits, waiting_list
-from orders.payments import confirmation, expiry, refunds, sandbox
+from orders.payments import confirmation, expiry, refunds, sandbox, settlement
 from orders.payments import service as payments
 from orders.placing.publishing import publish, publish_fulfillment
 from seckill_site import cached_facts
@@ -85,7 +85,13 @@ def reconcile(**kwargs: Any) -> None:
 
 @shared_task(name="orders.tasks.expire")
 def expire(**kwargs: Any) -> None:
-    """End the orders whose time to pay is over."""
+    """End the orders whose time to pay is over and that nobody is paying."""
+    expiry.expire_orders(now=database_now(), ask=False)
+
+
+@shared_task(name="orders.tasks.expire_being_paid")
+def expire_being_paid(**kwargs: Any) -> None:
+    """End the orders whose time to pay is over, after asking the providers."""
     expiry.expire_orders(now=database_now())
 
 
@@ -107,6 +113,13 @@ def confirm_payments(*, order_id: int, **kwargs: Any) -> None:
 def finish_refunds(**kwargs: Any) -> None:
     """Ask the providers again to make open refunds."""
     refunds.finish_refunds(now=database_now())
+
+
+# A long list comes in many pages; the broker waits for 120 s.
+@shared_task(name="orders.tasks.settle_payments", soft_time_limit=100, time_limit=110)
+def settle_payments(**kwargs: Any) -> None:
+    """Compare the providers' lists of the last days with ours, each once."""
+    settlement.settle_due(now=database_now())
 
 
 @shared_task(name="orders.tasks.restore_lines")

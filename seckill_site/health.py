@@ -150,7 +150,8 @@ def _ask_broker() -> None:
     options = {"socket_timeout": 1, "socket_connect_timeout": 0.5, "max_retries": 0}
     with app.connection_for_write(transport_options=options) as broker:
         channel: Any = broker.default_channel  # of our own transport, so it has a Redis client
-        channel.probe(app.conf.task_default_queue)
+        for queue in app.conf.task_queues:
+            channel.probe(queue.name)
 
 
 def _ask_workers() -> None:

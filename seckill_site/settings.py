@@ -12,6 +12,7 @@ from typing import Any
 import environ
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
+from kombu import Queue
 from redis.backoff import NoBackoff
 from redis.connection import parse_url
 from redis.retry import Retry
@@ -344,7 +345,29 @@ SECKILL_CANCELLATIONS_PER_HOUR = env.int("SECKILL_CANCELLATIONS_PER_HOUR", defau
 SECKILL_PAYMENT_PROVIDERS = env.list(
     "SECKILL_PAYMENT_PROVIDERS", default=["orders.payments.sandbox.Sandbox"] if DEBUG else []
 )
-SECKILL_PAYMENT_ORIGINS = env.list("SECKILL_PAYMENT_ORIGINS", default=[])
+_PAGES_OF = {
+    "orders.payments.stripe_checkout.StripeCheckout": ["https://checkout.stripe.com"],
+    "orders.payments.alipay.Alipay": ["https://*.alipay.com", "https://*.alipaydev.com"],
+    "orders.payments.wechat_pay.WeChatPay": ["https://wx.tenpay.com"],
+}
+SECKILL_PAYMENT_ORIGINS = env.list(
+    "SECKILL_PAYMENT_ORIGINS",
+    default=[page for path in SECKILL_PAYMENT_PROVIDERS for page in _PAGES_OF.get(path, [])],
+)
+SECKILL_STRIPE_SECRET_KEY = env.str("SECKILL_STRIPE_SECRET_KEY", default="")
+SECKILL_STRIPE_WEBHOOK_SECRETS = env.list("SECKILL_STRIPE_WEBHOOK_SECRETS", default=[])
+SECKILL_STRIPE_URL = env.str("SECKILL_STRIPE_URL", default="https://api.stripe.com")
+SECKILL_ALIPAY_APP_ID = env.str("SECKILL_ALIPAY_APP_ID", default="")
+SECKILL_ALIPAY_PRIVATE_KEY = env.str("SECKILL_ALIPAY_PRIVATE_KEY", default="", multiline=True)
+SECKILL_ALIPAY_PUBLIC_KEYS = env.list("SECKILL_ALIPAY_PUBLIC_KEYS", default=[])
+SECKILL_ALIPAY_URL = env.str("SECKILL_ALIPAY_URL", default="https://openapi.alipay.com/gateway.do")
+SECKILL_WECHAT_APP_ID = env.str("SECKILL_WECHAT_APP_ID", default="")
+SECKILL_WECHAT_MERCHANT_ID = env.str("SECKILL_WECHAT_MERCHANT_ID", default="")
+SECKILL_WECHAT_CERTIFICATE_SERIAL = env.str("SECKILL_WECHAT_CERTIFICATE_SERIAL", default="")
+SECKILL_WECHAT_PRIVATE_KEY = env.str("SECKILL_WECHAT_PRIVATE_KEY", default="", multiline=True)
+SECKILL_WECHAT_API_V3_KEY = env.str("SECKILL_WECHAT_API_V3_KEY", default="")
+SECKILL_WECHAT_PUBLIC_KEYS = env.dict("SECKILL_WECHAT_PUBLIC_KEYS", default={})
+SECKILL_WECHAT_URL = env.str("SECKILL_WECHAT_URL", default="https://api.mch.weixin.qq.com")
 SECKILL_SANDBOX_KEY = env.str("SECKILL_SANDBOX_KEY", default=SECRET_KEY)
 SECKILL_SANDBOX_KEY_FALLBACKS = env.list(
     "SECKILL_SANDBOX_KEY_FALLBACKS", default=SECRET_KEY_FALLBACKS
@@ -396,14 +419,33 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "unacked_restore_interval": 0.5,  # pauses of messages end as precisely as this
     "unacked_restore_throttle": 1,
 }
+CELERY_TASK_QUEUES = [
+    Queue("celery", routing_key="celery"),
+    Queue("payments", routing_key="payments"),
+]
+"""A worker without ``--queues`` takes from both. With one for each, no provider delays an order."""
+
+CELERY_TASK_ROUTES = {
+    f"orders.tasks.{name}": {"queue": "payments"}
+    for name in (
+        "expire_being_paid",
+        "confirm_payments",
+        "poll_payments",
+        "finish_refunds",
+        "settle_payments",
+        "work_at_job",  # a bulk refund calls a provider for each order
+    )
+}
 _EVERY_SECONDS = {
     "sweep": SECKILL_SWEEP_AGE_MS / 1000,
     "sweep_long_over": 300.0,
     "watch_ledger": 2.0,
     "reconcile": 15.0,
     "expire": 2.0,
+    "expire_being_paid": 2.0,
     "poll_payments": 5.0,
     "finish_refunds": 5.0,
+    "settle_payments": 1800.0,
     "restore_lines": 15.0,
     "tell_buyers": 5.0,
     "send_notices": 5.0,
@@ -540,5 +582,6 @@ LOGGING = {
         "celery.beat": {"level": "WARNING"},
         "celery.worker.strategy": {"level": "WARNING"},
         "celery.app.trace": {"level": "WARNING"},
+        "stripe": {"level": "WARNING"},  # a line for each call
     },
 }

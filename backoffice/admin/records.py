@@ -1,6 +1,7 @@
-"""Read-only pages of the admin: payments, bulk jobs, and the locks that are held."""
+"""Read-only pages of the admin: payments, their differences, bulk jobs, and held locks."""
 
 from collections import Counter
+from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any, NoReturn
 
@@ -25,7 +26,8 @@ from backoffice.admin.pages import (
 from backoffice.bulk_jobs import refusal_text
 from locks.inspection import held_locks
 from locks.models import Lock
-from orders.models import JobStatus, OrderJob, Payment, PaymentStatus
+from orders.models import JobStatus, OrderJob, Payment, PaymentStatus, SettlementDifference
+from orders.payments.providers import CURRENCY
 from seckill_site.formatting import NO_VALUE, money
 from seckill_site.ledger_connection import ledger_connection
 
@@ -63,10 +65,19 @@ class PaymentAdmin(ReadOnlyAdmin):
     search_help_text = _("Reference, the provider's reference or order id")
     ordering = ("-pk",)
     fields = (
-        "reference", "its_order", "provider", "provider_reference", "amount", "state", "settles",
-        "wrong", "asks", "asked", "created", "changed",
+        "reference", "its_order", "provider", "provider_reference", "amount", "received", "state",
+        "settles", "wrong", "asks", "asked", "created", "changed",
     )  # fmt: skip
-    readonly_fields = ("its_order", "amount", "state", "wrong", "asks", "created", "changed")
+    readonly_fields = (
+        "its_order",
+        "amount",
+        "received",
+        "state",
+        "wrong",
+        "asks",
+        "created",
+        "changed",
+    )
     state = pill_column("status", _("status"), PAYMENT_TONES)
     asks = timestamp_column("ask_at", _("next check at"))
     created = timestamp_column("created_at", _("created"))
@@ -83,9 +94,76 @@ class PaymentAdmin(ReadOnlyAdmin):
     def amount(self, payment: Payment) -> str:
         return money(payment.amount_cents)
 
+    @admin.display(description=_("paid instead"))
+    def received(self, payment: Payment) -> str:
+        if payment.received_cents is None:
+            return NO_VALUE
+        whole, rest = divmod(payment.received_cents, 100)
+        return f"{whole:,}.{rest:02d} {payment.received_currency}"
+
     @admin.display(description=_("problem"), ordering="problem")
     def wrong(self, payment: Payment) -> str:
         return gettext(payment.problem) or NO_VALUE
+
+
+class OpenFilter(admin.SimpleListFilter):
+    """Differences that are open, which is what the page starts with, or resolved."""
+
+    title = _("state")
+    parameter_name = "open"
+
+    def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, Any]]:
+        return [("no", _("resolved")), ("all", _("All"))]
+
+    def choices(self, changelist: Any) -> Iterator[Any]:
+        """Name the default, which is not everything."""
+        everything, *others = super().choices(changelist)
+        yield {**everything, "display": _("open")}
+        yield from others
+
+    def queryset(
+        self, request: Any, queryset: QuerySet[SettlementDifference]
+    ) -> QuerySet[SettlementDifference]:
+        if self.value() == "all":
+            return queryset
+        return queryset.filter(resolved_at__isnull=self.value() != "no")
+
+
+@admin.register(SettlementDifference)
+class SettlementDifferenceAdmin(ReadOnlyAdmin):
+    """What a provider's list and our payments do not agree about."""
+
+    list_display = (
+        "day", "provider", "direction", "kind", "reference", "ours", "theirs", "its_order", "found",
+    )  # fmt: skip
+    list_filter = (OpenFilter, "provider", "kind", "direction")
+    list_select_related = ("payment",)
+    search_fields = ("=reference",)
+    search_help_text = _("Reference")
+    fields = (*list_display, "resolved")
+    readonly_fields = ("ours", "theirs", "its_order", "found", "resolved")
+    found = timestamp_column("found_at", _("found at"))
+    resolved = timestamp_column("resolved_at", _("resolved at"))
+
+    class Media:
+        css = {"all": ["seckill/order_admin.css"]}
+
+    @admin.display(description=_("our amount"), ordering="our_cents")
+    def ours(self, difference: SettlementDifference) -> str:
+        return NO_VALUE if difference.our_cents is None else money(difference.our_cents)
+
+    @admin.display(description=_("the provider's amount"), ordering="their_cents")
+    def theirs(self, difference: SettlementDifference) -> str:
+        if difference.their_cents is None:
+            return NO_VALUE
+        if difference.their_currency == CURRENCY:
+            return money(difference.their_cents)
+        whole, rest = divmod(difference.their_cents, 100)
+        return f"{whole:,}.{rest:02d} {difference.their_currency}"
+
+    @admin.display(description=_("order"))
+    def its_order(self, difference: SettlementDifference) -> str:
+        return order_link(difference.payment.order_id) if difference.payment else NO_VALUE
 
 
 @admin.register(OrderJob)

@@ -24,7 +24,13 @@ from orders.models.orders import (
     VoucherOrder,
     WaitingEntry,
 )
-from orders.models.payments import Payment, PaymentStatus, SandboxTrade
+from orders.models.payments import HandledNotification, Payment, PaymentStatus, SandboxTrade
+from orders.models.settlement import (
+    MoneyDirection,
+    ProviderLine,
+    SettlementDifference,
+    SettlementRun,
+)
 from orders.models.visits import RoomVisit
 
 __all__ = [
@@ -38,14 +44,17 @@ __all__ = [
     "DrawEntry",
     "EventCode",
     "FirstOrder",
+    "HandledNotification",
     "InvitationCode",
     "JobStatus",
+    "MoneyDirection",
     "Notice",
     "OrderEvent",
     "OrderJob",
     "OrderStatus",
     "Payment",
     "PaymentStatus",
+    "ProviderLine",
     "RefusalReason",
     "Rehearsal",
     "RehearsalPhase",
@@ -53,6 +62,8 @@ __all__ = [
     "Rule",
     "RuleRefusal",
     "SandboxTrade",
+    "SettlementDifference",
+    "SettlementRun",
     "VoucherOrder",
     "WaitingEntry",
 ]

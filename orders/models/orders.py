@@ -180,6 +180,10 @@ class EventCode(models.TextChoices):
 
     RETRIED = "retried", _("retried")
     LATE_PAYMENT = "late_payment", _("The payment arrived too late and is being refunded.")
+    WRONG_AMOUNT = (
+        "wrong_amount",
+        _("The payment was not the price of this order and is being refunded."),
+    )
 
 
 class OrderEvent(models.Model):

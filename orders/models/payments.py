@@ -24,6 +24,8 @@ class Payment(models.Model):
     it. ``silent_since`` is when the provider first did not respond, until it does.
     ``returned_at`` is when the buyer last came back from the provider's page, ``found_open_at``
     when the provider last said that the charge is still open.
+    ``received_cents`` and ``received_currency`` are set only if something else was paid than asked
+    for. ``client`` is set if a charge for a phone cannot be paid at a desk.
     """
 
     order = models.ForeignKey(
@@ -31,13 +33,18 @@ class Payment(models.Model):
     )
     reference = models.CharField(_("reference"), max_length=64, unique=True)
     provider = models.CharField(_("provider"), max_length=32)
-    provider_reference = models.CharField(_("provider's reference"), max_length=64, blank=True)
+    client = models.CharField(max_length=8, blank=True, default="", db_default="")
+    provider_reference = models.CharField(_("provider's reference"), max_length=255, blank=True)
     amount_cents = models.PositiveIntegerField(_("amount in cents"))
+    received_cents = models.PositiveIntegerField(_("paid instead, in cents"), null=True)
+    received_currency = models.CharField(
+        _("paid in"), max_length=3, blank=True, default="", db_default=""
+    )
     status = models.CharField(
         _("status"), max_length=16, choices=PaymentStatus, default=PaymentStatus.OPEN
     )
     settles = models.BooleanField(_("paid the order"), default=False)
-    pay_url = models.URLField(_("payment page"), max_length=500, blank=True)
+    pay_url = models.URLField(_("payment page"), max_length=4000, blank=True)
     problem = models.CharField(_("problem"), max_length=200, blank=True)
     ask_at = models.DateTimeField(_("next check at"), null=True)
     silent_since = models.DateTimeField(_("not responding since"), null=True)
@@ -45,6 +52,8 @@ class Payment(models.Model):
     found_open_at = models.DateTimeField(_("last found unpaid at"), null=True)
     asked = models.PositiveIntegerField(_("number of checks"), default=0)
     created_at = models.DateTimeField(_("created"), default=database_now)
+    paid_at = models.DateTimeField(_("paid at"), null=True)
+    refunded_at = models.DateTimeField(_("refunded at"), null=True)
     changed_at = models.DateTimeField(_("changed"), auto_now=True)
 
     class Meta:
@@ -55,6 +64,31 @@ class Payment(models.Model):
 
     def __str__(self) -> str:
         return self.reference
+
+    @property
+    def paid_cents(self) -> int:
+        """What was paid, and may have to go back."""
+        return self.amount_cents if self.received_cents is None else self.received_cents
+
+
+class HandledNotification(models.Model):
+    """A provider's notification that was handled, so that a copy of it is not handled again."""
+
+    provider = models.CharField(max_length=32)
+    notification_id = models.CharField(max_length=128)
+    handled_at = models.DateTimeField(auto_now_add=True, db_index=True)
+
+    class Meta:
+        verbose_name = _("handled notification")
+        verbose_name_plural = _("handled notifications")
+        constraints = [
+            models.UniqueConstraint(
+                fields=("provider", "notification_id"), name="notification_handled_once"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.notification_id
 
 
 class SandboxTrade(models.Model):

@@ -6,22 +6,33 @@ sandbox (``orders/payments/sandbox.py``) is an example of one.
 
 import datetime as dt
 import time
+import zoneinfo
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from celery.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
 from django.utils.module_loading import import_string
 
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
+
 T = TypeVar("T")
+
+CURRENCY = "CNY"
+"""The currency of all prices, of which pages and mails show the sign."""
 
 
 class ProviderUnavailable(Exception):
     """The provider gave no usable answer: ask again later."""
+
+
+class RefundRefused(ProviderUnavailable):
+    """The provider refuses a refund until somebody acts, for example for lack of funds."""
 
 
 class BadNotification(Exception):
@@ -57,6 +68,13 @@ class PollBudget:
         self._silences[provider] += 1
 
 
+def bounds_of_day(day: dt.date) -> tuple[dt.datetime, dt.datetime]:
+    """Return the start and the end of a day in the shop's time zone."""
+    zone = zoneinfo.ZoneInfo(settings.SECKILL_SHOP_TIME_ZONE)
+    start, end = (dt.datetime.combine(it, dt.time(), zone) for it in (day, day + dt.timedelta(1)))
+    return start, end
+
+
 class ChargeState(StrEnum):
     """The state of a charge, as its provider reports it."""
 
@@ -65,65 +83,133 @@ class ChargeState(StrEnum):
     CLOSED = "closed"
 
 
+class ClientKind(StrEnum):
+    """The device of a buyer, as far as a provider has different pages for them."""
+
+    DESKTOP = "desktop"
+    PHONE = "phone"
+
+
 @dataclass(frozen=True)
 class Charge:
-    """An amount to collect, and the addresses for the returning buyer and the notifications."""
+    """An amount to collect, and the addresses for the returning buyer and the notifications.
+
+    ``reference`` is the idempotency key. ``client_address`` is the buyer's, if it is known.
+    """
 
     reference: str
     amount_cents: int
     subject: str
+    opened_at: dt.datetime
     pay_by: dt.datetime
     return_url: str
     notify_url: str
+    currency: str = CURRENCY
+    client: ClientKind = ClientKind.DESKTOP
+    client_address: str = ""
+
+
+@dataclass(frozen=True)
+class OpenedCharge:
+    """The address where a buyer pays, and the provider's own name of the charge, if it has one."""
+
+    pay_url: str
+    provider_reference: str = ""
 
 
 @dataclass(frozen=True)
 class Statement:
-    """A provider's report on the charge with this reference."""
+    """A provider's report on the charge with this reference.
+
+    ``notification_id`` is the provider's own name of a notification: one is handled only once.
+    """
 
     reference: str
     state: ChargeState
     amount_cents: int
     provider_reference: str = ""
+    currency: str = CURRENCY
+    notification_id: str = ""
+
+
+class MovementKind(StrEnum):
+    """The direction of money in a provider's list."""
+
+    PAYMENT = "payment"
+    REFUND = "refund"
+
+
+@dataclass(frozen=True)
+class Movement:
+    """One line of a provider's list: money that came in for a charge, or went back."""
+
+    kind: MovementKind
+    reference: str
+    amount_cents: int
+    currency: str = CURRENCY
 
 
 class PaymentProvider(Protocol):
     """A company that collects money. Every call may be repeated with the same effect.
 
     All methods but ``read_notification`` may use the network, and must give up within seconds.
+    ``provider_reference`` is what ``create`` or a statement has told, and empty before.
     """
 
     name: str
     acknowledgement: str
     """The answer to a notification that was processed, so that it is not repeated."""
 
-    def create(self, charge: Charge) -> str:
-        """Open a charge and return the address where its buyer pays.
+    by_client: bool
+    """Whether a charge opened for a phone cannot be paid at a desk, or the other way round."""
+
+    @property
+    def label(self) -> "StrOrPromise":
+        """The provider's name for buyers."""
+        ...
+
+    def create(self, charge: Charge) -> OpenedCharge:
+        """Open a charge and return where its buyer pays.
 
         :raises ProviderUnavailable: it may or may not be open; the same call again is safe.
         """
         ...
 
-    def read_notification(self, *, headers: Mapping[str, str], body: bytes) -> Statement:
-        """Return what a notification says.
+    def read_notification(
+        self, *, headers: Mapping[str, str], body: bytes, now: dt.datetime
+    ) -> Statement | None:
+        """Return what a notification says; None if it is not about a charge's state.
 
-        :raises BadNotification: its signature is wrong, or it cannot be read.
+        :raises BadNotification: its signature is wrong, it is too old, or it cannot be read.
         """
         ...
 
-    def query(self, reference: str) -> Statement:
+    def query(self, reference: str, *, provider_reference: str = "") -> Statement:
         """Return the state of a charge; one that the provider does not know is closed.
 
         :raises ProviderUnavailable: the state is unknown.
         """
         ...
 
-    def refund(self, reference: str, *, amount_cents: int) -> bool:
-        """Refund a paid charge once; return False while the provider is still working on it.
+    def refund(self, reference: str, *, amount_cents: int, provider_reference: str = "") -> bool:
+        """Refund all of a paid charge once; return False while the provider works on it.
 
+        :raises RefundRefused: somebody has to act; the same call again is safe.
         :raises ProviderUnavailable: it may or may not be refunded; the same call again is safe.
         """
         ...
+
+    def list_movements(self, day: dt.date) -> Iterable[Movement]:
+        """Return the money that came in and went back on this day.
+
+        :raises ProviderUnavailable: the list is not there yet, or was cut off.
+        """
+        ...
+
+
+def offered_providers() -> list[PaymentProvider]:
+    """Return the providers that buyers choose from, the default first."""
+    return [_load(path) for path in settings.SECKILL_PAYMENT_PROVIDERS]
 
 
 def current_provider() -> PaymentProvider:
@@ -137,7 +223,7 @@ def current_provider() -> PaymentProvider:
 
 
 def provider_named(name: str) -> PaymentProvider:
-    """Return a provider by its own name, including those that take no new payments.
+    """Return a provider by its own name.
 
     :raises LookupError: the settings name no such provider.
     """
@@ -155,7 +241,7 @@ def call_provider(name: str, call: Callable[[PaymentProvider], T]) -> T:
     """
     try:
         return call(provider_named(name))
-    except SoftTimeLimitExceeded:
+    except (SoftTimeLimitExceeded, ProviderUnavailable):
         raise
     except Exception as error:
         raise ProviderUnavailable(f"provider {name}: {error!r}") from error

@@ -9,11 +9,18 @@ import logging
 
 from django.db import transaction
 from django.db.models import Exists, OuterRef
+from django.utils.translation import gettext_noop
 
 from orders.lifecycle.cancellation import end_locked, end_orders, give_back, user_lock
 from orders.lifecycle.transitions import SYSTEM, Actor, Change, WrongState, change_order
 from orders.models import ActorKind, OrderStatus, Payment, PaymentStatus, VoucherOrder
-from orders.payments.providers import PollBudget, ProviderUnavailable, backoff, call_provider
+from orders.payments.providers import (
+    PollBudget,
+    ProviderUnavailable,
+    RefundRefused,
+    backoff,
+    call_provider,
+)
 from seckill_site.failpoints import failpoint
 
 logger = logging.getLogger(__name__)
@@ -22,6 +29,8 @@ FIRST_PAUSE_S = 5
 """The first pause between two calls to a provider that has not refunded yet."""
 
 REFUNDS_AT_ONCE = 50
+
+REFUSED = gettext_noop("The provider refuses the refund. Its own pages say what to do.")
 
 
 class NotRefundable(Exception):
@@ -87,11 +96,17 @@ def finish_refund(payment: Payment, *, now: dt.datetime) -> bool:
     refunding = Payment.objects.filter(pk=payment.pk, status=PaymentStatus.REFUNDING)
     ask_at = now + backoff(payment.asked, first_s=FIRST_PAUSE_S)
     refunding.update(asked=payment.asked + 1, ask_at=ask_at)
-    reference, amount = payment.reference, payment.amount_cents
+    reference, named = payment.reference, payment.provider_reference
+    amount = payment.paid_cents
     try:
         done = not payment.provider or call_provider(
-            payment.provider, lambda it: it.refund(reference, amount_cents=amount)
+            payment.provider,
+            lambda it: it.refund(reference, amount_cents=amount, provider_reference=named),
         )
+    except RefundRefused as error:
+        logger.error("payment %s: the provider refuses its refund: %s", payment, error)
+        refunding.update(problem=REFUSED)
+        return False
     except ProviderUnavailable as error:
         logger.warning("payment %s cannot be refunded now: %s", payment, error)
         return False
@@ -108,7 +123,10 @@ def _close(payment: Payment, now: dt.datetime) -> None:
         if payment.settles:  # a late payment paid no order: Note [Late payments] in service.py
             ended = end_locked(refunded, sale_id=sale_id, order_ids=[payment.order_id])
         Payment.objects.filter(pk=payment.pk, status=PaymentStatus.REFUNDING).update(
-            status=PaymentStatus.REFUNDED, ask_at=None
+            status=PaymentStatus.REFUNDED,
+            ask_at=None,
+            refunded_at=now,
+            problem="" if payment.problem == REFUSED else payment.problem,
         )
         failpoint("refund.closing")
     failpoint("refund.closed")

@@ -14,7 +14,7 @@ import logging
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 from urllib.parse import urljoin
@@ -22,14 +22,19 @@ from urllib.parse import urljoin
 from celery import current_app
 from django.conf import settings
 from django.urls import reverse
+from django.utils.translation import gettext_lazy
 
 from orders.models import SandboxTrade
 from orders.payments.providers import (
     BadNotification,
     Charge,
     ChargeState,
+    Movement,
+    MovementKind,
+    OpenedCharge,
     ProviderUnavailable,
     Statement,
+    bounds_of_day,
 )
 from seckill_site.broker.messages import publish_options
 from seckill_site.clocks.database import database_now
@@ -79,9 +84,11 @@ class Sandbox:
     """A :class:`~orders.payments.providers.PaymentProvider` that moves no money."""
 
     name = "sandbox"
+    label = gettext_lazy("Payment sandbox")
     acknowledgement = ACKNOWLEDGEMENT
+    by_client = False
 
-    def create(self, charge: Charge) -> str:
+    def create(self, charge: Charge) -> OpenedCharge:
         """Open a charge and return the address of the sandbox's page, at the shop's own host."""
         trade, _ = SandboxTrade.objects.get_or_create(
             reference=charge.reference,
@@ -93,9 +100,12 @@ class Sandbox:
                 "notify_url": charge.notify_url,
             },
         )
-        return urljoin(trade.return_url, reverse("sandbox", args=[trade.reference]))
+        page = reverse("sandbox", args=[trade.reference])
+        return OpenedCharge(urljoin(trade.return_url, page))
 
-    def read_notification(self, *, headers: Mapping[str, str], body: bytes) -> Statement:
+    def read_notification(
+        self, *, headers: Mapping[str, str], body: bytes, now: dt.datetime
+    ) -> Statement:
         """Return what a notification says.
 
         :raises BadNotification: it is not signed with our key, or cannot be read.
@@ -107,7 +117,7 @@ class Sandbox:
             raise BadNotification("the signature is wrong")
         return _read(body)
 
-    def query(self, reference: str) -> Statement:
+    def query(self, reference: str, *, provider_reference: str = "") -> Statement:
         """Return the state of a charge; one that is not in the books is closed."""
         now = database_now()
         # Closed in the books too: a charge reported as closed must not be paid afterwards.
@@ -119,7 +129,7 @@ class Sandbox:
         state = state_of(trade, now=now)
         return Statement(reference, state, trade.amount_cents, str(trade.pk))
 
-    def refund(self, reference: str, *, amount_cents: int) -> bool:
+    def refund(self, reference: str, *, amount_cents: int, provider_reference: str = "") -> bool:
         """Refund a paid charge once.
 
         :raises ProviderUnavailable: there is no paid charge of that amount.
@@ -130,6 +140,16 @@ class Sandbox:
         if trades.filter(state=State.REFUNDED).exists():
             return True
         raise ProviderUnavailable(f"no paid charge {reference} of {amount_cents} cents")
+
+    def list_movements(self, day: dt.date) -> Iterator[Movement]:
+        """Return the charges opened on this day that were paid, and those refunded since."""
+        start, end = bounds_of_day(day)
+        opened = SandboxTrade.objects.filter(created_at__gte=start, created_at__lt=end)
+        opened = opened.order_by("pk")
+        for trade in opened.filter(state__in=(State.PAID, State.REFUNDED)):
+            yield Movement(MovementKind.PAYMENT, trade.reference, trade.amount_cents)
+            if trade.state == State.REFUNDED:
+                yield Movement(MovementKind.REFUND, trade.reference, trade.amount_cents)
 
 
 # --- What the page does ---------------------------------------------------------------------------

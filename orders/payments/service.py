@@ -33,15 +33,18 @@ from orders.lock_objects import lock_order
 from orders.models import (
     CODE_LENGTH,
     EventCode,
+    HandledNotification,
     OrderStatus,
     Payment,
     PaymentStatus,
     VoucherOrder,
 )
 from orders.payments.providers import (
+    CURRENCY,
     BadNotification,
     Charge,
     ChargeState,
+    ClientKind,
     PaymentProvider,
     PollBudget,
     ProviderUnavailable,
@@ -51,6 +54,7 @@ from orders.payments.providers import (
     current_provider,
     provider_named,
 )
+from orders.payments.wechat_pay import CODE_SCHEME
 from seckill_site.failpoints import failpoint
 from vouchers.inventory.keys import LedgerUnavailable
 
@@ -72,6 +76,14 @@ ASKED_AT_ONCE = 50
 """The most payments that one call asks about: each may cost the provider's timeout."""
 
 
+LATE = gettext_noop("The payment arrived too late and is being refunded.")
+WRONG_AMOUNT = gettext_noop("The payment was not the price of this order and is being refunded.")
+
+
+class WrongAmount(Exception):
+    """Another amount or currency was paid than we asked for."""
+
+
 @dataclass(frozen=True)
 class Addresses:
     """The addresses to which a provider sends the buyer back, and sends its notifications."""
@@ -83,8 +95,16 @@ class Addresses:
 # --- Sending the buyer to the provider ------------------------------------------------------------
 
 
-def start_payment(*, order_id: int, addresses: Addresses, now: dt.datetime) -> str:
-    """Return the address where this unpaid order is paid; the same one for each call.
+def start_payment(
+    *,
+    order_id: int,
+    addresses: Addresses,
+    now: dt.datetime,
+    provider: PaymentProvider | None = None,
+    client: ClientKind = ClientKind.DESKTOP,
+    client_address: str = "",
+) -> str:
+    """Return the address where this unpaid order is paid; the same one for each equal call.
 
     :raises VoucherOrder.DoesNotExist: there is no such order.
     :raises WrongState: it is not unpaid, or its time is over.
@@ -94,30 +114,43 @@ def start_payment(*, order_id: int, addresses: Addresses, now: dt.datetime) -> s
     """
     order = _payable(order_id, now)
     if order.price_cents == 0:
-        _settle(_open_payment(order, provider="", now=now), "", now)
+        _settle(_open_payment(order, provider="", client="", now=now), "", now)
         return addresses.return_url
-    provider = current_provider()
-    payment = _open_payment(order, provider=provider.name, now=now)
+    provider = provider or current_provider()
+    at = {"provider": provider.name, "client": client.value if provider.by_client else ""}
+    payment = _open_payment(order, **at, now=now)
     if payment.pay_url and payment.created_at < now - TRUSTED_FOR:
         # The buyer comes back without having paid: the charge may be closed by now.
         query_payment(payment, now=now)
-        payment = _open_payment(_payable(order_id, now), provider=provider.name, now=now)
+        payment = _open_payment(_payable(order_id, now), **at, now=now)
     if payment.pay_url:
         return payment.pay_url
     charge = Charge(
         reference=payment.reference,
         amount_cents=payment.amount_cents,
         subject=str(order.seckill_voucher.voucher),
+        opened_at=payment.created_at,
         pay_by=order.pay_by or now + ASK_FOR,  # orders of an older release have no deadline
         return_url=addresses.return_url,
         notify_url=addresses.notify_url,
+        client=client,
+        client_address=client_address,
     )
-    pay_url = provider.create(charge)
+    opened = call_provider(provider.name, lambda it: it.create(charge))
     still_open = Payment.objects.filter(pk=payment.pk, status=PaymentStatus.OPEN)
-    if not still_open.update(pay_url=pay_url):
+    named = {"pay_url": opened.pay_url, "provider_reference": opened.provider_reference}
+    if not still_open.update(**named):
         # A query before the charge existed was answered "not found".
         raise ProviderUnavailable(f"payment {payment} was closed meanwhile")
-    return pay_url
+    return opened.pay_url
+
+
+def code_to_scan(*, order_id: int) -> str:
+    """Return the address that an open payment shows as a QR code; empty if there is none."""
+    codes = Payment.objects.filter(
+        order=order_id, status=PaymentStatus.OPEN, pay_url__startswith=CODE_SCHEME
+    )
+    return codes.order_by("-pk").values_list("pay_url", flat=True).first() or ""
 
 
 def _payable(order_id: int, now: dt.datetime) -> VoucherOrder:
@@ -129,7 +162,7 @@ def _payable(order_id: int, now: dt.datetime) -> VoucherOrder:
     return order
 
 
-def _open_payment(order: VoucherOrder, *, provider: str, now: dt.datetime) -> Payment:
+def _open_payment(order: VoucherOrder, *, provider: str, client: str, now: dt.datetime) -> Payment:
     """Return the order's open payment at this provider; two concurrent clicks share one.
 
     :raises WrongState: the order is no longer unpaid.
@@ -137,10 +170,11 @@ def _open_payment(order: VoucherOrder, *, provider: str, now: dt.datetime) -> Pa
     assert order.user_id is not None  # a live order has a buyer
     with user_lock(sale_id=order.seckill_voucher_id, user_id=order.user_id):
         _payable(order.pk, now)  # another click may have paid it since
-        found = order.payments.filter(provider=provider, status=PaymentStatus.OPEN).first()
-        return found or order.payments.create(
+        payments = order.payments.filter(provider=provider, client=client)
+        return payments.filter(status=PaymentStatus.OPEN).first() or order.payments.create(
             reference=secrets.token_hex(16),
             provider=provider,
+            client=client,
             amount_cents=order.price_cents,
             created_at=now,
             ask_at=now + dt.timedelta(seconds=FIRST_ASK_S) if provider else None,
@@ -156,20 +190,30 @@ def take_notification(
     """Process a notification, and return the acknowledgement for the provider.
 
     :raises LookupError: there is no such provider.
-    :raises BadNotification: it is not the provider's, or not consistent with our payment.
+    :raises BadNotification: it is not the provider's, or about no payment of ours.
     :raises Busy: the order is being changed now; the provider has to send it again.
     :raises LedgerUnavailable: Redis did not respond; the provider has to send it again.
     """
     provider = provider_named(provider_name)
-    statement = provider.read_notification(headers=headers, body=body)
-    take_statement(provider, statement, now=now)
+    statement = provider.read_notification(headers=headers, body=body, now=now)
+    if statement is None:
+        return provider.acknowledgement
+    key = {"provider": provider.name, "notification_id": statement.notification_id}
+    if not statement.notification_id:
+        take_statement(provider, statement, now=now)
+    elif not HandledNotification.objects.filter(**key).exists():
+        take_statement(provider, statement, now=now)
+        # Only now, so that one which could not be handled counts when it is repeated.
+        HandledNotification.objects.bulk_create([HandledNotification(**key)], ignore_conflicts=True)
     return provider.acknowledgement
 
 
 def take_statement(provider: PaymentProvider, statement: Statement, *, now: dt.datetime) -> None:
     """Apply what a provider says about a payment. Safe to repeat.
 
-    :raises BadNotification: there is no such payment, or its amount differs.
+    Money of another amount or currency than ours pays nothing and is refunded.
+
+    :raises BadNotification: there is no such payment, or it is said to be paid with nothing.
     :raises Busy: the order is being changed now.
     :raises LedgerUnavailable: Redis did not respond.
     """
@@ -181,41 +225,57 @@ def take_statement(provider: PaymentProvider, statement: Statement, *, now: dt.d
         found.filter(status=PaymentStatus.OPEN).update(status=PaymentStatus.CLOSED, ask_at=None)
     if statement.state is not ChargeState.PAID:
         return
-    if statement.amount_cents != payment.amount_cents:
-        problem = f"{statement.amount_cents} cents arrived instead of {payment.amount_cents}"
-        logger.error("payment %s of order %s: %s", payment, payment.order_id, problem)
-        found.update(problem=problem)
-        raise BadNotification(problem)
-    _settle(payment, statement.provider_reference, now)
+    if not statement.amount_cents:
+        raise BadNotification(f"payment {payment} is said to be paid with nothing")
+    ours = (payment.amount_cents, CURRENCY)
+    received = (statement.amount_cents, statement.currency.upper())
+    wrong = received if received != ours else None
+    _settle(payment, statement.provider_reference or payment.provider_reference, now, wrong=wrong)
 
 
-def _settle(payment: Payment, provider_reference: str, now: dt.datetime) -> None:
-    """Mark the order as paid, or refund a late payment (Note [Late payments]); only once."""
+def _settle(
+    payment: Payment,
+    provider_reference: str,
+    now: dt.datetime,
+    *,
+    wrong: tuple[int, str] | None = None,
+) -> None:
+    """Mark the order as paid, or refund what is late (Note [Late payments]) or wrong; only once.
+
+    ``wrong`` is what was paid, in cents and currency, if it is not what we asked for.
+    """
     order = payment.order
     assert order.user_id is not None
     with (
         user_lock(sale_id=order.seckill_voucher_id, user_id=order.user_id),
         transaction.atomic(durable=True),
     ):
-        lock_order(order_id=order.pk)
+        status = lock_order(order_id=order.pk).status
         payments = Payment.objects.filter(pk=payment.pk)
         if not payments.filter(status__in=(PaymentStatus.OPEN, PaymentStatus.CLOSED)).update(
-            status=PaymentStatus.PAID, provider_reference=provider_reference, ask_at=None
+            status=PaymentStatus.PAID,
+            provider_reference=provider_reference,
+            paid_at=now,
+            ask_at=None,
         ):
             return  # reported before
         try:
+            if wrong:
+                payments.update(received_cents=wrong[0], received_currency=wrong[1])
+                raise WrongAmount(f"{wrong} instead of {payment.amount_cents} {CURRENCY}")
             code = "".join(secrets.choice(CODE_ALPHABET) for _ in range(CODE_LENGTH))
             paid = Change(OrderStatus.PAID, PROVIDER, now)
             change_order(paid, sale_id=order.seckill_voucher_id, order_id=order.pk, code=code)
             payments.update(settles=True)
-        except WrongState as error:
-            logger.warning("order %s is %s: its money goes back", order.pk, error.status)
-            problem = gettext_noop("The payment arrived too late and is being refunded.")
+        except (WrongState, WrongAmount) as error:
+            logger.warning("payment %s of order %s goes back: %s", payment, order.pk, error)
+            problem = WRONG_AMOUNT if wrong else LATE
             payments.update(status=PaymentStatus.REFUNDING, problem=problem, ask_at=now, asked=0)
             # An event without a change of state, so that the buyer is notified.
-            code, values = EventCode.LATE_PAYMENT, {"payment": payment.reference}
-            late = Change(OrderStatus(error.status), PROVIDER, now, code=code, values=values)
-            note(late, order_ids=[order.pk], before=error.status)
+            code = EventCode.WRONG_AMOUNT if wrong else EventCode.LATE_PAYMENT
+            values = {"payment": payment.reference}
+            unchanged = Change(OrderStatus(status), PROVIDER, now, code=code, values=values)
+            note(unchanged, order_ids=[order.pk], before=status)
         failpoint("settle.before_commit")
     failpoint("settle.committed")
 
@@ -254,7 +314,10 @@ def query_payment(
     ask_at = now + backoff(payment.asked, first_s=FIRST_ASK_S)
     still_open.update(asked=payment.asked + 1, ask_at=ask_at)
     try:
-        statement = call_provider(payment.provider, lambda it: it.query(payment.reference))
+        named = payment.provider_reference
+        statement = call_provider(
+            payment.provider, lambda it: it.query(payment.reference, provider_reference=named)
+        )
     except ProviderUnavailable as error:
         logger.warning("no answer about payment %s: %s", payment, error)
         still_open.filter(silent_since=None).update(silent_since=now)

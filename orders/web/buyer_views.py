@@ -12,6 +12,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonRespons
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext_noop
 
 from accounts.contacts import confirmed_contact
 from orders.draws.rules import commitment_of
@@ -22,9 +23,15 @@ from orders.lifecycle.transitions import Actor
 from orders.lifecycle.waiting_list import Place, join, leave, place_of
 from orders.models import OrderStatus, VoucherOrder
 from orders.payments.confirmation import note_return
-from orders.payments.providers import current_provider
+from orders.payments.providers import (
+    ClientKind,
+    PaymentProvider,
+    current_provider,
+    provider_named,
+)
 from orders.payments.refunds import refund_order
-from orders.payments.service import Addresses, start_payment
+from orders.payments.service import Addresses, code_to_scan, start_payment
+from orders.payments.wechat_pay import CODE_SCHEME
 from orders.placing.places import sign_place
 from orders.receipts.place_in_line import view_of_place
 from orders.receipts.purchase_page import PurchaseOffer, purchase_offer
@@ -32,7 +39,12 @@ from orders.receipts.service import find_receipt, orders_of, receipt_of
 from orders.web.challenge import challenge_form, has_answered, note_answer
 from orders.web.order_api import login_required_answer
 from orders.web.refusals import refusals_answered
-from orders.web.request_parsing import read_code_request, read_order_request
+from orders.web.request_parsing import (
+    InvalidRequest,
+    read_code_request,
+    read_order_request,
+    read_pay_request,
+)
 from orders.web.room_answers import visitor_in
 from orders.web.room_views import room_page
 from orders.web.serializers import buyer_status_json, receipt_json, waiting_json
@@ -240,11 +252,22 @@ def invitation(request: HttpRequest, *, sale_id: int) -> HttpResponse:
 def pay(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
     """Send the owner to the payment provider."""
     order = _own_order(request, sale_id, order_id)
+    provider = _chosen_provider(request)
     addresses = Addresses(
         return_url=absolute_url(reverse("payment-return", args=[sale_id, order_id])),
-        notify_url=absolute_url(reverse("notify", args=[current_provider().name])),
+        notify_url=absolute_url(reverse("notify", args=[provider.name])),
     )
-    pay_url = start_payment(order_id=order.pk, addresses=addresses, now=database_now())
+    is_phone = "Mobi" in request.headers.get("User-Agent", "")
+    pay_url = start_payment(
+        order_id=order.pk,
+        addresses=addresses,
+        now=database_now(),
+        provider=provider,
+        client=ClientKind.PHONE if is_phone else ClientKind.DESKTOP,
+        client_address=request.META.get("REMOTE_ADDR", ""),
+    )
+    if pay_url.startswith(CODE_SCHEME):
+        pay_url = absolute_url(reverse("pay-code", args=[sale_id, order_id]))
     if wants_html(request):
         return HttpResponse(status=303, headers={"Location": pay_url})
     return JsonResponse({"order_id": str(order.pk), "status": order.status, "pay_url": pay_url})
@@ -261,6 +284,29 @@ def payment_return(request: HttpRequest, *, sale_id: int, order_id: int) -> Http
     return HttpResponse(
         status=303, headers={"Location": reverse("receipt", args=[sale_id, order_id])}
     )
+
+
+def _chosen_provider(request: HttpRequest) -> PaymentProvider:
+    """Return the provider that the buyer has chosen, or the default."""
+    name = read_pay_request(request)
+    try:
+        return provider_named(name) if name else current_provider()
+    except LookupError as error:
+        raise InvalidRequest(400, gettext_noop("There is no such payment provider.")) from error
+
+
+@allow("GET", "HEAD")
+@refusals_answered
+@signed_in
+def pay_code(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
+    """Show the QR code with which the owner's phone pays; without one, the receipt."""
+    order = _own_order(request, sale_id, order_id)
+    receipt_url = reverse("receipt", args=[sale_id, order_id])
+    address = code_to_scan(order_id=order.pk)
+    if order.status != OrderStatus.UNPAID or not address:
+        return HttpResponse(status=303, headers={"Location": receipt_url})
+    context = {"order": order, "address": address, "receipt_url": receipt_url}
+    return render(request, "orders/pay_code.html", context)
 
 
 @allow("POST")
@@ -280,7 +326,8 @@ def refund(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse
 
 
 def _own_order(request: HttpRequest, sale_id: int, order_id: int) -> VoucherOrder:
-    return VoucherOrder.objects.get(pk=order_id, user=request.user.pk, seckill_voucher=sale_id)
+    orders = VoucherOrder.objects.select_related("seckill_voucher__voucher")
+    return orders.get(pk=order_id, user=request.user.pk, seckill_voucher=sale_id)
 
 
 def _end(

@@ -14,6 +14,7 @@ from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt
 
+from orders.payments.providers import offered_providers
 from orders.placing.order_ids import mint_order_ids
 from orders.placing.tokens import BadToken, MalformedToken, PurchaseToken, read_token
 from orders.receipts.buyer_in_sale import BuyerInSale, find_buyer_in_sale, judged
@@ -168,7 +169,8 @@ def receipt(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpRespons
     if not wants_html(request):
         return as_response(owner_answer(content))
     sale = SeckillVoucher.objects.select_related("voucher__merchant").get(pk=sale_id)
-    return for_owner(render(request, "orders/receipt.html", {"receipt": content, "sale": sale}))
+    context = {"receipt": content, "sale": sale, "providers": offered_providers()}
+    return for_owner(render(request, "orders/receipt.html", context))
 
 
 def login_required_answer(request: HttpRequest, *, back_to: str = "") -> HttpResponse:

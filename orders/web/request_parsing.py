@@ -21,6 +21,8 @@ LARGEST_BODY_BYTES = 8 * 1024
 LONGEST_CODE = 80
 """The longest text that may be an invitation code, with blanks and dashes."""
 
+LONGEST_PROVIDER = 32
+
 _FEW = 20
 
 _USUAL = re.compile(
@@ -66,6 +68,21 @@ def read_code_request(request: HttpRequest) -> str:
     if not isinstance(code, str) or not 0 < len(code.strip()) <= LONGEST_CODE:
         raise InvalidRequest(400, _("Enter an invitation code."))
     return code
+
+
+def read_pay_request(request: HttpRequest) -> str:
+    """Return the name of the chosen payment provider; empty if none is named.
+
+    :raises InvalidRequest: with 400, 413 or 415.
+    """
+    if request.content_type == "application/json":
+        body = _body(request)
+        name = _json_object(body).get("provider", "") if body else ""
+    else:
+        name = request.POST.get("provider", "")  # the CSRF token was read from there
+    if not isinstance(name, str) or len(name) > LONGEST_PROVIDER:
+        raise InvalidRequest(400, _("There is no such payment provider."))
+    return name
 
 
 def read_json_order(body: bytes) -> OrderRequest:

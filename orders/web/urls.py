@@ -28,6 +28,11 @@ urlpatterns = [
         buyer_views.payment_return,
         name="payment-return",
     ),
+    path(
+        "vouchers/<id:sale_id>/orders/<id:order_id>/pay/code/",
+        buyer_views.pay_code,
+        name="pay-code",
+    ),
     path("vouchers/<id:sale_id>/orders/<id:order_id>/cancel/", buyer_views.cancel, name="cancel"),
     path("vouchers/<id:sale_id>/orders/<id:order_id>/refund/", buyer_views.refund, name="refund"),
     path("vouchers/<id:sale_id>/orders/<id:order_id>/code/", code_views.code_page, name="code"),

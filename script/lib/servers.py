@@ -290,11 +290,16 @@ def _granian(host: str, port: int, workers: int) -> list[str]:
 
 
 def celery() -> dict[str, list[str]]:
-    """Return the commands of the worker and of beat."""
+    """Return the commands of the workers, of orders and of calls to payment providers, and beat."""
     command = ["celery", "--app", "seckill_site", "--quiet"]
-    worker = ["worker", "--loglevel", "INFO", "--concurrency", "2"]
-    worker += ["--without-gossip", "--without-mingle"]
-    return {"worker": [*command, *worker], "beat": [*command, "beat"]}
+    worker = ["worker", "--loglevel", "INFO", "--without-gossip", "--without-mingle"]
+    orders = ["--queues", "celery", "--concurrency", "2"]
+    payments = ["--queues", "payments", "--concurrency", "1", "--hostname", "payments@%h"]
+    return {
+        "worker": [*command, *worker, *orders],
+        "payments": [*command, *worker, *payments],
+        "beat": [*command, "beat"],
+    }
 
 
 def tail(log: Path, lines: int = 30) -> str:

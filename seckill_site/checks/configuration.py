@@ -94,7 +94,14 @@ def check_payment_paths(**_: Any) -> Iterator[CheckMessage]:
         )
     for path in settings.SECKILL_PAYMENT_PROVIDERS:
         try:
-            import_string(path)
+            provider = import_string(path)
+            for problem in getattr(provider, "problems", tuple)():
+                yield Error(
+                    f"{problem} Nobody could pay with {path}.",
+                    hint="Set it as docs/payments/ says, or take the provider out of "
+                    "SECKILL_PAYMENT_PROVIDERS.",
+                    id="seckill.E019",
+                )
         except ImportError as error:
             yield Error(
                 f"SECKILL_PAYMENT_PROVIDERS names {path}, which cannot be imported. {error}",

@@ -29,6 +29,7 @@ from django.db import connection, transaction
 from django.db.migrations.loader import MigrationLoader
 from django.test import Client, RequestFactory
 from django.urls import URLResolver, get_resolver, reverse
+from django.utils import timezone
 from redis import Redis
 
 from accounts.models import Invitation
@@ -37,7 +38,14 @@ from backoffice.bulk_jobs import start_job
 from backoffice.today import figures
 from orders.lifecycle.redemption import written_code
 from orders.lifecycle.transitions import Actor
-from orders.models import InvitationCode, OrderJob, OrderStatus, Rehearsal, RehearsalPhase
+from orders.models import (
+    InvitationCode,
+    OrderJob,
+    OrderStatus,
+    Rehearsal,
+    RehearsalPhase,
+    SettlementDifference,
+)
 from orders.roles import PREPARE, RUN, SHOP_APPS, Role, RoleChange, make_roles
 from tests.support.inspection import ledger_contents
 from tests.support.orders import make_buyer, make_order, make_sale, pending, reserved
@@ -200,6 +208,13 @@ PAGES = {
     "admin:orders_payment_change": Row(LOOKS, of="payment", send={"status": "refunded"}),
     "admin:orders_payment_history": Row(LOOKS, of="payment"),
     "admin:orders_payment_delete": Row(NOBODY, of="payment", send=DELETE),
+    "admin:orders_settlementdifference_changelist": Row(LOOKS),
+    "admin:orders_settlementdifference_add": Row(NOBODY),
+    "admin:orders_settlementdifference_change": Row(
+        LOOKS, of="difference", send={"day": "2026-1-1"}
+    ),
+    "admin:orders_settlementdifference_history": Row(LOOKS, of="difference"),
+    "admin:orders_settlementdifference_delete": Row(NOBODY, of="difference", send=DELETE),
     # Jobs
     "admin:orders_orderjob_changelist": Row(WATCHES),
     "admin:orders_orderjob_add": Row(NOBODY),
@@ -325,6 +340,10 @@ def world(db: None) -> dict[str, Any]:
             sold, make_buyer(), status=OrderStatus.REFUSED, reason="failed"
         ),
         "payment": payment,
+        "difference": SettlementDifference.objects.create(
+            provider="sandbox", day="2026-11-11", direction="payment", kind="missing_there",
+            reference=payment.reference, payment=payment, our_cents=1, found_at=timezone.now(),
+        ),
         "job": start_job(kind=OrderJob.Kind.CANCEL, order_ids=[unpaid.pk], by=by),
         "user": make_buyer(),
         "group": Group.objects.create(name="Others"),
@@ -686,7 +705,7 @@ def test_upgrade_makes_roles_and_their_permissions() -> None:
     of_the_shop.delete()
     migration = import_module("orders.migrations.0002_roles")
     # The last migration that gives a role a permission.
-    state = MigrationLoader(connection).project_state(("orders", "0009_reports"))
+    state = MigrationLoader(connection).project_state(("orders", "0011_payment_providers"))
     migration.make_roles_with_permissions(state.apps, SimpleNamespace(connection=connection))
     assert permissions_of(Role.OPERATOR) == {*PREPARE, *RUN}
     assert of_the_shop.filter(codename="view_lock").exists()

@@ -118,13 +118,13 @@ def broker_client() -> Redis:
 
 
 def broker_length() -> int:
-    """Return how many Celery messages wait in the broker."""
-    return int(broker_client().llen("celery"))
+    """Return how many Celery messages wait in the broker, in both queues."""
+    return sum(int(broker_client().llen(queue)) for queue in ("celery", "payments"))
 
 
 def empty_broker() -> None:
     """Forget the messages that wait."""
-    broker_client().delete("celery")
+    broker_client().delete("celery", "payments")
 
 
 def publishes(outcome: str) -> float:

@@ -29,6 +29,8 @@ from orders.payments.providers import (
     BadNotification,
     Charge,
     ChargeState,
+    Movement,
+    OpenedCharge,
     ProviderUnavailable,
     Statement,
 )
@@ -51,7 +53,9 @@ class FakeProvider:
     """A provider of which a test says what it answers, and whether it answers at all."""
 
     name = "fake"
+    label = "Fake"
     acknowledgement = "OK"
+    by_client = False
 
     def __init__(self) -> None:
         self.away = False
@@ -60,21 +64,24 @@ class FakeProvider:
         self.says: dict[str, ChargeState] = {}
         self.asked: list[str] = []
         self.refunds: list[str] = []
+        self.movements: list[Movement] = []
         self.when_asked: Callable[[], None] = lambda: None
 
-    def create(self, charge: Charge) -> str:
+    def create(self, charge: Charge) -> OpenedCharge:
         self._answer()
         self.charges[charge.reference] = charge
         self.says[charge.reference] = ChargeState.OPEN
-        return f"https://pay.example/{charge.reference}"
+        return OpenedCharge(f"https://pay.example/{charge.reference}")
 
-    def read_notification(self, *, headers: Mapping[str, str], body: bytes) -> Statement:
+    def read_notification(
+        self, *, headers: Mapping[str, str], body: bytes, now: dt.datetime
+    ) -> Statement:
         if dict(headers) != GOOD:
             raise BadNotification("by the test")
         content = json.loads(body)
         return Statement(**{**content, "state": ChargeState(content["state"])})
 
-    def query(self, reference: str) -> Statement:
+    def query(self, reference: str, *, provider_reference: str = "") -> Statement:
         self.asked.append(reference)
         self.when_asked()
         self._answer()
@@ -82,11 +89,15 @@ class FakeProvider:
         state = self.says.get(reference, ChargeState.CLOSED)
         return Statement(reference, state, charge.amount_cents if charge else 0)
 
-    def refund(self, reference: str, *, amount_cents: int) -> bool:
+    def refund(self, reference: str, *, amount_cents: int, provider_reference: str = "") -> bool:
         self.refunds.append(reference)
         self._answer()
         assert amount_cents == self.charges[reference].amount_cents
         return not self.slow
+
+    def list_movements(self, day: dt.date) -> list[Movement]:
+        self._answer()
+        return self.movements
 
     def _answer(self) -> None:
         if self.away:

@@ -71,6 +71,7 @@ def a_charge(**changes: Any) -> Charge:
         "reference": "a1b2",
         "amount_cents": PRICE_CENTS,
         "subject": "火锅 hotpot",
+        "opened_at": timezone.now(),
         "pay_by": timezone.now() + dt.timedelta(minutes=15),
         "return_url": ADDRESSES.return_url,
         "notify_url": ADDRESSES.notify_url,
@@ -80,7 +81,8 @@ def a_charge(**changes: Any) -> Charge:
 
 def a_trade(state: str = State.OPEN, *, seconds_left: int = 600, **changes: Any) -> SandboxTrade:
     charge = a_charge(pay_by=timezone.now() + dt.timedelta(seconds=seconds_left), **changes)
-    return SandboxTrade.objects.create(**vars(charge), state=state)
+    names = ("reference", "amount_cents", "subject", "pay_by", "return_url", "notify_url")
+    return SandboxTrade.objects.create(**{it: getattr(charge, it) for it in names}, state=state)
 
 
 def page_of(trade: SandboxTrade) -> str:
@@ -97,7 +99,7 @@ def state_in_books(trade: SandboxTrade) -> str:
 
 def test_charge_has_one_address_at_the_shops_host() -> None:
     charge = a_charge(return_url="https://shop.example:8443/vouchers/1/orders/2/?x=1")
-    urls = {Sandbox().create(charge) for _ in range(3)}
+    urls = {Sandbox().create(charge).pay_url for _ in range(3)}
     assert urls == {"https://shop.example:8443/sandbox/a1b2/"}
     (trade,) = SandboxTrade.objects.all()
     assert (trade.amount_cents, trade.subject) == (PRICE_CENTS, "火锅 hotpot")
@@ -237,7 +239,7 @@ def read(content: Any) -> Statement:
     """Read a notification with a valid signature."""
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
     headers, body = sign_body(body)
-    return Sandbox().read_notification(headers=headers, body=body)
+    return Sandbox().read_notification(headers=headers, body=body, now=timezone.now())
 
 
 @pytest.mark.parametrize("state", ChargeState)
@@ -251,7 +253,7 @@ def test_notification_of_a_trade_is_read() -> None:
     choose_outcome(payment)
     headers, body = notification_of(payment)
     trade = SandboxTrade.objects.get()
-    assert Sandbox().read_notification(headers=headers, body=body) == Statement(
+    assert Sandbox().read_notification(headers=headers, body=body, now=timezone.now()) == Statement(
         payment.reference, ChargeState.PAID, PRICE_CENTS, str(trade.pk)
     )
 
@@ -260,14 +262,16 @@ def test_changed_body_is_refused() -> None:
     headers, body = sign_body(json.dumps(GOOD_WORD).encode())
     for changed in (body.replace(b"8000", b"8001"), body + b" ", b"", body[:-1]):
         with pytest.raises(BadNotification, match="signature"):
-            Sandbox().read_notification(headers=headers, body=changed)
+            Sandbox().read_notification(headers=headers, body=changed, now=timezone.now())
 
 
 @pytest.mark.parametrize("signature", [None, "", "0" * 64, "é" * 64, "\udcff", "a" * 10_000])
 def test_malformed_signature_is_refused(signature: str | None) -> None:
     headers = {} if signature is None else {SIGNATURE_HEADER: signature}
     with pytest.raises(BadNotification, match="signature"):
-        Sandbox().read_notification(headers=headers, body=json.dumps(GOOD_WORD).encode())
+        Sandbox().read_notification(
+            headers=headers, body=json.dumps(GOOD_WORD).encode(), now=timezone.now()
+        )
 
 
 def test_signature_with_other_key_is_refused(settings: Any) -> None:
@@ -275,7 +279,7 @@ def test_signature_with_other_key_is_refused(settings: Any) -> None:
     headers, body = sign_body(json.dumps(GOOD_WORD).encode())
     settings.SECKILL_SANDBOX_KEY = "our key"
     with pytest.raises(BadNotification, match="signature"):
-        Sandbox().read_notification(headers=headers, body=body)
+        Sandbox().read_notification(headers=headers, body=body, now=timezone.now())
 
 
 def test_signature_with_fallback_key_is_accepted(settings: Any) -> None:
@@ -283,7 +287,7 @@ def test_signature_with_fallback_key_is_accepted(settings: Any) -> None:
     headers, body = sign_body(json.dumps(GOOD_WORD).encode())
     settings.SECKILL_SANDBOX_KEY = "our key"
     settings.SECKILL_SANDBOX_KEY_FALLBACKS = ["the next key"]
-    assert Sandbox().read_notification(headers=headers, body=body).reference
+    assert Sandbox().read_notification(headers=headers, body=body, now=timezone.now()).reference
 
 
 def without(key: str) -> dict[str, Any]:
@@ -394,7 +398,9 @@ def test_notification_is_posted_signed_to_the_shop() -> None:
         assert notify(reference="a1b2", tries=1, now=timezone.now()) is None
     ((path, signature, body),) = heard
     assert path == "/heard"
-    said = Sandbox().read_notification(headers={SIGNATURE_HEADER: signature}, body=body)
+    said = Sandbox().read_notification(
+        headers={SIGNATURE_HEADER: signature}, body=body, now=timezone.now()
+    )
     assert said == Statement("a1b2", ChargeState.PAID, PRICE_CENTS, str(trade.pk))
 
 

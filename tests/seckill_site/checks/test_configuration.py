@@ -29,6 +29,7 @@ from seckill_site.celery import app
 from seckill_site.checks import configuration, keys, services
 from seckill_site.checks.configuration import SETTINGS, found_by
 from seckill_site.ledger_connection import ledger_connection
+from tests.support.stand_ins.keys import key_pair
 from vouchers.models import SeckillVoucher
 
 GOOD_KEY = "8J2c-Qw7_nR5tYzK1mXbV4hLpD9sGfAe0uTiOoPq"
@@ -721,3 +722,61 @@ def test_real_worker_logs_findings_and_starts(kept, stack):
 
 def test_real_worker_without_findings_logs_nothing(kept, stack):
     assert "seckill_site.checks.configuration" not in stack.worker().text()
+
+
+# --- settings: the keys of payment providers ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        (
+            "orders.payments.stripe_checkout.StripeCheckout",
+            ["SECKILL_STRIPE_SECRET_KEY", "SECKILL_STRIPE_WEBHOOK_SECRETS"],
+        ),
+        (
+            "orders.payments.alipay.Alipay",
+            [
+                "SECKILL_ALIPAY_APP_ID",
+                "SECKILL_ALIPAY_PRIVATE_KEY",
+                "SECKILL_ALIPAY_PUBLIC_KEYS",
+            ],
+        ),
+        (
+            "orders.payments.wechat_pay.WeChatPay",
+            [
+                "SECKILL_WECHAT_APP_ID",
+                "SECKILL_WECHAT_MERCHANT_ID",
+                "SECKILL_WECHAT_CERTIFICATE_SERIAL",
+                "SECKILL_WECHAT_PRIVATE_KEY",
+                "SECKILL_WECHAT_API_V3_KEY",
+                "SECKILL_WECHAT_PUBLIC_KEYS",
+            ],
+        ),
+    ],
+)
+def test_each_missing_key_of_a_provider_is_named(settings, path, names):
+    settings.SECKILL_PAYMENT_PROVIDERS = [path]
+
+    found = found_by(configuration.check_payment_paths)
+
+    assert {it.id for it in found} == {"seckill.E019"}
+    assert [it.msg.replace(":", " ").split()[0] for it in found] == names
+
+
+@pytest.mark.parametrize("name", ["ALIPAY_PRIVATE_KEY", "ALIPAY_PUBLIC_KEYS"])
+def test_unreadable_key_is_named_and_not_quoted(settings, name):
+    settings.SECKILL_PAYMENT_PROVIDERS = ["orders.payments.alipay.Alipay"]
+    settings.SECKILL_ALIPAY_APP_ID = "2021000000000001"
+    pair = key_pair("shop")
+    settings.SECKILL_ALIPAY_PRIVATE_KEY = pair.private
+    settings.SECKILL_ALIPAY_PUBLIC_KEYS = [pair.public]
+    assert ids(configuration.check_payment_paths) == []
+
+    value = getattr(settings, f"SECKILL_{name}")
+    bad = value[:-9] if isinstance(value, str) else [value[0][:-9]]
+    setattr(settings, f"SECKILL_{name}", bad)
+
+    (found,) = found_by(configuration.check_payment_paths)
+    assert f"SECKILL_{name}" in found.msg
+    assert pair.private[:20] not in found.msg

@@ -1,0 +1,318 @@
+"""Alipay: its page on a desktop, its mobile page on a phone (``docs/payments/alipay.md``).
+
+A charge is an address that we sign: Alipay knows nothing of it before its buyer opens the page. So
+one that Alipay does not know is still open here.
+"""
+
+import csv
+import datetime as dt
+import io
+import json
+import re
+import zipfile
+import zoneinfo
+from collections.abc import Iterator, Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from django.conf import settings
+from django.utils.translation import gettext_lazy
+
+from orders.payments.http_calls import LARGEST_LIST_BYTES, call
+from orders.payments.providers import (
+    CURRENCY,
+    BadNotification,
+    Charge,
+    ChargeState,
+    ClientKind,
+    Movement,
+    MovementKind,
+    OpenedCharge,
+    ProviderUnavailable,
+    RefundRefused,
+    Statement,
+)
+from orders.payments.rsa_signing import BadKey, is_signed, read_private_key, read_public_key, sign
+from seckill_site.clocks.database import database_now
+
+REPEATED_FOR = dt.timedelta(hours=26)
+"""Alipay repeats a notification for 25 hours, and does not promise to renew its time."""
+
+AHEAD = dt.timedelta(minutes=5)
+"""How far a notification's time may be ahead of ours."""
+
+LONGEST_SUBJECT = 60
+CHINA = zoneinfo.ZoneInfo("Asia/Shanghai")
+"""The time zone of every time that Alipay writes or reads."""
+
+_TIME = "%Y-%m-%d %H:%M:%S"
+_STATES = {
+    "WAIT_BUYER_PAY": ChargeState.OPEN,
+    "TRADE_CLOSED": ChargeState.CLOSED,
+    "TRADE_SUCCESS": ChargeState.PAID,
+    "TRADE_FINISHED": ChargeState.PAID,
+}
+_KINDS = {"交易": MovementKind.PAYMENT, "退款": MovementKind.REFUND}
+_DONE = "10000"
+_NO_TRADE, _NO_BILL = "ACQ.TRADE_NOT_EXIST", "isp.bill_not_exist"
+_TRANSIENT = re.compile(r"(ACQ|isp|aop)\.(ACQ\.)?(SYSTEM_ERROR|system-error|unknow-error|.*LIMIT)")
+
+
+class Refused(Exception):
+    """Alipay understood a request and refuses it; ``code`` is its word for the reason."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(f"alipay: {code}")
+        self.code = code
+
+
+class Alipay:
+    """A :class:`~orders.payments.providers.PaymentProvider` that sends buyers to Alipay."""
+
+    name = "alipay"
+    label = gettext_lazy("Alipay")
+    acknowledgement = "success"
+    by_client = True
+
+    @staticmethod
+    def problems() -> Iterator[str]:
+        """Yield what is wrong with the settings."""
+        if not settings.SECKILL_ALIPAY_APP_ID.isdigit():
+            yield "SECKILL_ALIPAY_APP_ID is not the number of an application."
+        try:
+            read_private_key(settings.SECKILL_ALIPAY_PRIVATE_KEY)
+        except BadKey as error:
+            yield f"SECKILL_ALIPAY_PRIVATE_KEY: {error}."
+        if not settings.SECKILL_ALIPAY_PUBLIC_KEYS:
+            yield "SECKILL_ALIPAY_PUBLIC_KEYS has no public key of Alipay."
+        try:
+            for key in settings.SECKILL_ALIPAY_PUBLIC_KEYS:
+                read_public_key(key)
+        except BadKey as error:
+            yield f"SECKILL_ALIPAY_PUBLIC_KEYS: {error}."
+
+    def create(self, charge: Charge) -> OpenedCharge:
+        """Return the address of a charge; nothing is sent."""
+        is_phone = charge.client is ClientKind.PHONE
+        content = {
+            "out_trade_no": charge.reference,
+            "total_amount": _yuan(charge.amount_cents),
+            "subject": charge.subject[:LONGEST_SUBJECT],
+            "product_code": "QUICK_WAP_WAY" if is_phone else "FAST_INSTANT_TRADE_PAY",
+            "time_expire": charge.pay_by.astimezone(CHINA).strftime(_TIME),
+        }
+        if is_phone:
+            content["quit_url"] = charge.return_url
+        method = "alipay.trade.wap.pay" if is_phone else "alipay.trade.page.pay"
+        addresses = {"return_url": charge.return_url, "notify_url": charge.notify_url}
+        fields = _signed(method, content, charge.opened_at, **addresses)
+        return OpenedCharge(f"{settings.SECKILL_ALIPAY_URL}?{urlencode(fields)}")
+
+    def read_notification(
+        self, *, headers: Mapping[str, str], body: bytes, now: dt.datetime
+    ) -> Statement:
+        """Return what a notification says.
+
+        :raises BadNotification: it is not signed by Alipay, not for us, or not of these hours.
+        """
+        try:
+            pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=100)
+        except ValueError as error:
+            raise BadNotification("the body is no form") from error
+        fields = dict(pairs)
+        signature = fields.pop("sign", "")
+        is_rsa2 = fields.pop("sign_type", "") == "RSA2"
+        is_whole = is_rsa2 and len(fields) + 2 == len(pairs)
+        if not is_whole or not _is_alipays(_text(fields).encode(), signature):
+            raise BadNotification("the signature is wrong")
+        if fields.get("app_id") != settings.SECKILL_ALIPAY_APP_ID:
+            raise BadNotification("the notification is for another application")
+        try:
+            sent_at = dt.datetime.strptime(fields["notify_time"], _TIME).replace(tzinfo=CHINA)
+            if not now - REPEATED_FOR <= sent_at <= now + AHEAD:
+                raise BadNotification("the notification is too old")
+            return _statement(fields, notification_id=fields["notify_id"][:128])
+        except (KeyError, ValueError) as error:
+            raise BadNotification("a field is missing or malformed") from error
+
+    def query(self, reference: str, *, provider_reference: str = "") -> Statement:
+        """Return the state of a charge; its buyer may not have opened it yet."""
+        try:
+            content = _ask("alipay.trade.query", {"out_trade_no": reference})
+            found = _statement(content)
+        except Refused as error:
+            if error.code == _NO_TRADE:
+                return Statement(reference, ChargeState.OPEN, 0)
+            raise ProviderUnavailable(str(error)) from error
+        except (KeyError, ValueError) as error:
+            raise ProviderUnavailable(f"alipay: malformed answer about {reference}") from error
+        if found.reference != reference:
+            raise ProviderUnavailable(f"alipay answers about {found.reference}, not {reference}")
+        return found
+
+    def refund(self, reference: str, *, amount_cents: int, provider_reference: str = "") -> bool:
+        """Refund a paid charge once; the reference is also the number of its only refund."""
+        content = {
+            "out_trade_no": reference,
+            "out_request_no": reference,
+            "refund_amount": _yuan(amount_cents),
+        }
+        try:
+            if _ask("alipay.trade.refund", content).get("fund_change") == "Y":
+                return True
+            del content["refund_amount"]  # nothing moved by this call: it may have by an earlier
+            found = _ask("alipay.trade.fastpay.refund.query", content)
+        except Refused as error:
+            raise RefundRefused(str(error)) from error
+        return found.get("refund_status") == "REFUND_SUCCESS"
+
+    def list_movements(self, day: dt.date) -> Iterator[Movement]:
+        """Return the lines of a day's bill, which is there from the next morning on."""
+        wanted = {"bill_type": "trade", "bill_date": day.isoformat()}
+        try:
+            url = _ask("alipay.data.dataservice.bill.downloadurl.query", wanted)
+        except Refused as error:
+            if error.code == _NO_BILL:  # a day without transactions
+                return
+            raise ProviderUnavailable(str(error)) from error
+        yield from _bill(_download(str(url.get("bill_download_url", ""))))
+
+
+# --- Requests -------------------------------------------------------------------------------------
+
+
+def _signed(
+    method: str, content: Mapping[str, str], now: dt.datetime, **addresses: str
+) -> dict[str, str]:
+    """Return the signed fields of a request."""
+    fields = {
+        "app_id": settings.SECKILL_ALIPAY_APP_ID,
+        "method": method,
+        "format": "JSON",
+        "charset": "utf-8",
+        "sign_type": "RSA2",
+        "timestamp": now.astimezone(CHINA).strftime(_TIME),
+        "version": "1.0",
+        **addresses,
+        "biz_content": json.dumps(content, ensure_ascii=False, separators=(",", ":")),
+    }
+    signature = sign(_text(fields).encode(), settings.SECKILL_ALIPAY_PRIVATE_KEY)
+    return {**fields, "sign": signature}
+
+
+def _text(fields: Mapping[str, str]) -> str:
+    """Return what is signed: all fields with a value, by name."""
+    return "&".join(f"{name}={value}" for name, value in sorted(fields.items()) if value)
+
+
+def _is_alipays(text: bytes, signature: str) -> bool:
+    return any(is_signed(text, signature, key) for key in settings.SECKILL_ALIPAY_PUBLIC_KEYS)
+
+
+def _ask(method: str, content: Mapping[str, str]) -> dict[str, Any]:
+    """Send a request and return the content of its answer.
+
+    :raises Refused: Alipay understood it and refuses.
+    :raises ProviderUnavailable: there was no answer signed by Alipay, or it asks to try again.
+    """
+    fields = _signed(method, content, database_now())
+    answer = call(
+        "POST",
+        f"{settings.SECKILL_ALIPAY_URL}?charset=utf-8",
+        headers={"Content-Type": "application/x-www-form-urlencoded;charset=utf-8"},
+        body=urlencode(fields).encode(),
+    )
+    if answer.status != 200:
+        raise ProviderUnavailable(f"alipay: {method} was answered {answer.status}")
+    found = _verified(answer.body, f"{method.replace('.', '_')}_response")
+    code, why = found.get("code"), str(found.get("sub_code") or found.get("code"))
+    if code == _DONE:
+        return found
+    if code == "20000" or _TRANSIENT.fullmatch(why):
+        raise ProviderUnavailable(f"alipay: {why}")
+    raise Refused(why)
+
+
+def _verified(body: bytes, name: str) -> dict[str, Any]:
+    """Return the content of an answer; signed are its very characters, not what they mean.
+
+    :raises ProviderUnavailable: it is not signed by Alipay, or cannot be read.
+    """
+    try:
+        text = body.decode()
+        start = text.index(f'"{name}":') + len(name) + 3
+        while text[start : start + 1].isspace():
+            start += 1
+        content, end = json.JSONDecoder().raw_decode(text, start)
+        signature = json.loads(text)["sign"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ProviderUnavailable(f"alipay: no signed {name}") from error
+    if not isinstance(signature, str) or not _is_alipays(text[start:end].encode(), signature):
+        raise ProviderUnavailable(f"alipay: the signature of {name} is wrong")
+    if not isinstance(content, dict):
+        raise ProviderUnavailable(f"alipay: {name} is no object")
+    return content
+
+
+def _statement(content: Mapping[str, Any], *, notification_id: str = "") -> Statement:
+    """Return what the fields of a trade say.
+
+    :raises KeyError: a field is missing.
+    :raises ValueError: a field is malformed.
+    """
+    state = _STATES[str(content["trade_status"])]
+    return Statement(
+        str(content["out_trade_no"]),
+        state,
+        _cents(str(content["total_amount"])),
+        provider_reference=str(content["trade_no"]),
+        currency=str(content.get("trans_currency") or CURRENCY),
+        notification_id=notification_id,
+    )
+
+
+# --- Bills ----------------------------------------------------------------------------------------
+
+
+def _download(url: str) -> bytes:
+    at, gateway = urlsplit(url), urlsplit(settings.SECKILL_ALIPAY_URL)
+    if at.scheme != "https" and at.netloc != gateway.netloc:
+        raise ProviderUnavailable("alipay: the address of the bill is not on HTTPS")
+    answer = call("GET", url, headers={}, largest_bytes=LARGEST_LIST_BYTES)
+    if answer.status != 200:
+        raise ProviderUnavailable(f"alipay: the bill was answered {answer.status}")
+    return answer.body
+
+
+def _bill(packed: bytes) -> Iterator[Movement]:
+    """Read the details in a zip of tables; lines around the table start with #.
+
+    :raises ProviderUnavailable: it is cut off, or not in the documented form.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(packed), metadata_encoding="gbk") as tables:
+            (name,) = (it for it in tables.namelist() if "明细" in it and "汇总" not in it)
+            lines = tables.read(name).decode("gbk").splitlines()
+        table = csv.DictReader(line for line in lines if line and not line.startswith("#"))
+        for row in table:
+            fields = {(key or "").strip(): str(value).strip() for key, value in row.items()}
+            kind = _KINDS[fields["业务类型"]]
+            cents = abs(_cents(fields["订单金额（元）"]))
+            yield Movement(kind, fields["商户订单号"], cents)
+    except (zipfile.BadZipFile, KeyError, ValueError) as error:
+        raise ProviderUnavailable(f"alipay: the bill cannot be read: {error!r}") from error
+
+
+def _yuan(cents: int) -> str:
+    return f"{cents // 100}.{cents % 100:02d}"
+
+
+def _cents(yuan: str) -> int:
+    try:
+        cents = Decimal(yuan) * 100
+        if not cents.is_finite() or cents != cents.to_integral_value():
+            raise ValueError(yuan)
+    except InvalidOperation as error:
+        raise ValueError(yuan) from error
+    return int(cents)

@@ -1,0 +1,173 @@
+"""Settlement: compare a provider's list of a day with our payments, and name each difference.
+
+The lists are kept, because money may be listed a day before or after we have noted it. A difference
+is resolved as soon as neither side shows it any more: each run looks at the open ones again.
+"""
+
+import datetime as dt
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from orders.models import (
+    HandledNotification,
+    MoneyDirection,
+    Payment,
+    PaymentStatus,
+    ProviderLine,
+    SettlementDifference,
+    SettlementRun,
+)
+from orders.payments.providers import (
+    CURRENCY,
+    Movement,
+    ProviderUnavailable,
+    bounds_of_day,
+    call_provider,
+    offered_providers,
+)
+
+logger = logging.getLogger(__name__)
+
+LISTED_FROM = dt.time(10, 30)
+"""The time of day from which every provider has the list of the day before."""
+
+DAYS_BACK = 7
+"""A day that could not be compared is tried again for this long."""
+
+NOTIFICATIONS_KEPT = dt.timedelta(days=30)
+
+_PAID = (PaymentStatus.PAID, PaymentStatus.REFUNDING, PaymentStatus.REFUNDED)
+_GOING_BACK = (PaymentStatus.REFUNDING, PaymentStatus.REFUNDED)
+
+Kind = SettlementDifference.Kind
+_Key = tuple[str, str]
+"""The direction of money and the reference of its charge."""
+
+
+@dataclass(frozen=True)
+class _Difference:
+    kind: SettlementDifference.Kind
+    payment: Payment | None = None
+    line: ProviderLine | None = None
+
+
+def open_differences() -> int:
+    """Return how many differences nobody has resolved."""
+    return SettlementDifference.objects.filter(resolved_at=None).count()
+
+
+def settle_due(*, now: dt.datetime) -> None:
+    """Compare each provider's last days that were not compared yet; one that is away waits."""
+    HandledNotification.objects.filter(handled_at__lt=now - NOTIFICATIONS_KEPT).delete()
+    local = timezone.localtime(now)
+    last = local.date() - dt.timedelta(days=1 if local.time() >= LISTED_FROM else 2)
+    for provider in offered_providers():
+        for back in range(DAYS_BACK):
+            day = last - dt.timedelta(days=back)
+            if SettlementRun.objects.filter(provider=provider.name, day=day).exists():
+                continue
+            try:
+                settle_day(provider_name=provider.name, day=day, now=now)
+            except ProviderUnavailable as error:
+                logger.warning("%s of %s is not compared yet: %s", provider.name, day, error)
+                break
+
+
+def settle_day(*, provider_name: str, day: dt.date, now: dt.datetime) -> int:
+    """Compare a day of a provider, whether it was compared before; return its open differences.
+
+    :raises ProviderUnavailable: its list is not there.
+    """
+    listed = call_provider(provider_name, lambda it: list(it.list_movements(day)))
+    mine: dict[str, Any] = {"provider": provider_name, "day": day}
+    with transaction.atomic(durable=True):
+        SettlementRun.objects.update_or_create(**mine, defaults={"done_at": now})
+        ProviderLine.objects.filter(**mine).delete()
+        ProviderLine.objects.bulk_create(_lines(provider_name, day, listed))
+        still_open = SettlementDifference.objects.filter(provider=provider_name, resolved_at=None)
+        for each in {day, *still_open.values_list("day", flat=True)}:
+            _note(provider_name, each, now)
+    return SettlementDifference.objects.filter(**mine, resolved_at=None).count()
+
+
+def _lines(provider: str, day: dt.date, listed: Iterable[Movement]) -> Iterator[ProviderLine]:
+    """Yield one line for each charge and direction; several parts of a refund are added up."""
+    sums = Counter[tuple[str, str, str]]()
+    for it in listed:
+        sums[it.kind.value, it.reference[:64], it.currency[:3]] += it.amount_cents
+    seen = set[_Key]()
+    for (direction, reference, currency), cents in sums.items():
+        if (direction, reference) in seen:
+            logger.error("%s lists %s of %s in two currencies", provider, direction, reference)
+            continue
+        seen.add((direction, reference))
+        yield ProviderLine(
+            provider=provider,
+            day=day,
+            direction=direction,
+            reference=reference,
+            amount_cents=cents,
+            currency=currency,
+        )
+
+
+def _note(provider: str, day: dt.date, now: dt.datetime) -> None:
+    """Write down the differences of a day, and resolve those that are gone."""
+    found = dict(_differences(provider, day))
+    for old in SettlementDifference.objects.filter(provider=provider, day=day, resolved_at=None):
+        if (old.direction, old.reference) not in found:
+            SettlementDifference.objects.filter(pk=old.pk).update(resolved_at=now)
+    for (direction, reference), it in found.items():
+        seen = {
+            "kind": it.kind,
+            "payment": it.payment,
+            "our_cents": it.payment and it.payment.paid_cents,
+            "their_cents": it.line and it.line.amount_cents,
+            "their_currency": it.line.currency if it.line else "",
+            "resolved_at": None,
+        }
+        SettlementDifference.objects.update_or_create(
+            provider=provider,
+            day=day,
+            direction=direction,
+            reference=reference,
+            defaults=seen,
+            create_defaults=seen | {"found_at": now},
+        )
+
+
+def _differences(provider: str, day: dt.date) -> Iterator[tuple[_Key, _Difference]]:
+    lines = list(ProviderLine.objects.filter(provider=provider, day=day))
+    references = [line.reference for line in lines]
+    payments = Payment.objects.filter(provider=provider)
+    ours = {it.reference: it for it in payments.filter(reference__in=references)}
+    for line in lines:
+        kind, payment = _kind(line, ours.get(line.reference)), ours.get(line.reference)
+        if kind:
+            yield (line.direction, line.reference), _Difference(kind, payment, line)
+    start, end = bounds_of_day(day)
+    for direction, moment in (("payment", "paid_at"), ("refund", "refunded_at")):
+        noted = payments.filter(**{f"{moment}__gte": start, f"{moment}__lt": end})
+        listed = ProviderLine.objects.filter(
+            provider=provider, direction=direction, reference__in=noted.values("reference")
+        )
+        known = set(listed.values_list("reference", flat=True))
+        for payment in noted:
+            if payment.reference not in known:
+                key = (direction, payment.reference)
+                yield key, _Difference(Kind.MISSING_THERE, payment)
+
+
+def _kind(line: ProviderLine, payment: Payment | None) -> SettlementDifference.Kind | None:
+    """Return how a line differs from our payment, if it does."""
+    expected = _PAID if line.direction == MoneyDirection.PAYMENT else _GOING_BACK
+    if payment is None or payment.status not in expected:
+        return Kind.MISSING_HERE
+    ours = (payment.paid_cents, payment.received_currency or CURRENCY)
+    return None if ours == (line.amount_cents, line.currency) else Kind.AMOUNT

@@ -1,0 +1,261 @@
+"""Stripe Checkout: cards and wallets, on a page of Stripe (``docs/payments/stripe.md``).
+
+A charge is a Checkout Session. Stripe finds sessions by its own ids alone, so ours keeps that id as
+``provider_reference``. If the answer to ``create`` is lost, nobody has the address of the session,
+so nobody can pay it; the idempotency key makes the next call return the same one.
+"""
+
+import datetime as dt
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import stripe
+from django.conf import settings
+from django.utils.translation import gettext_lazy
+
+from orders.payments.http_calls import call
+from orders.payments.providers import (
+    BadNotification,
+    Charge,
+    ChargeState,
+    Movement,
+    MovementKind,
+    OpenedCharge,
+    ProviderUnavailable,
+    RefundRefused,
+    Statement,
+    bounds_of_day,
+)
+from seckill_site.clocks.database import database_now
+from seckill_site.strict_json import read_strict_json
+
+TOLERANCE_S = 300
+"""How far the time in a notification's signature may be from ours."""
+
+SHORTEST_SESSION = dt.timedelta(minutes=31)
+LONGEST_SESSION = dt.timedelta(hours=23)
+"""Stripe opens sessions for 30 minutes to 24 hours. What is paid after ``pay_by`` goes back."""
+
+LONGEST_SUBJECT = 120
+
+_SESSION_EVENTS = (
+    "checkout.session.completed",
+    "checkout.session.async_payment_succeeded",
+    "checkout.session.async_payment_failed",
+    "checkout.session.expired",
+)
+
+
+class _Calls(stripe.HTTPClient):
+    """Stripe's requests, sent within our deadline."""
+
+    name = "seckill"
+
+    def request(
+        self, method: str, url: str, headers: Any, post_data: Any = None, **_: Any
+    ) -> tuple[str, int, Mapping[str, str]]:
+        body = post_data.encode() if isinstance(post_data, str) else post_data
+        answer = call(method.upper(), url, headers=headers or {}, body=body)
+        return answer.body.decode(errors="replace"), answer.status, answer.headers
+
+    def close(self) -> None:
+        """Each call closes its own connection."""
+
+
+class StripeCheckout:
+    """A :class:`~orders.payments.providers.PaymentProvider` that sends buyers to Stripe."""
+
+    name = "stripe"
+    label = gettext_lazy("Card (Stripe)")
+    acknowledgement = "received"
+    by_client = False
+
+    @staticmethod
+    def problems() -> Iterator[str]:
+        """Yield what is wrong with the settings."""
+        if not settings.SECKILL_STRIPE_SECRET_KEY.startswith(("sk_", "rk_")):
+            yield "SECKILL_STRIPE_SECRET_KEY is no secret key (sk_… or rk_…) of Stripe."
+        secrets = settings.SECKILL_STRIPE_WEBHOOK_SECRETS
+        if not secrets or not all(it.startswith("whsec_") for it in secrets):
+            yield "SECKILL_STRIPE_WEBHOOK_SECRETS names no signing secret (whsec_…) of Stripe."
+
+    def create(self, charge: Charge) -> OpenedCharge:
+        """Open a session; equal calls open one."""
+        line = {
+            "quantity": 1,
+            "price_data": {
+                "currency": charge.currency.lower(),
+                "unit_amount": charge.amount_cents,
+                "product_data": {"name": charge.subject[:LONGEST_SUBJECT]},
+            },
+        }
+        named = {"reference": charge.reference}
+        params: Any = {
+            "mode": "payment",
+            "line_items": [line],
+            "client_reference_id": charge.reference,
+            "metadata": named,
+            "payment_intent_data": {"metadata": named},
+            "success_url": charge.return_url,
+            "cancel_url": charge.return_url,
+        }
+        if charge.pay_by - charge.opened_at <= LONGEST_SESSION:  # Stripe's own end is a day later
+            params["expires_at"] = int((charge.pay_by + SHORTEST_SESSION).timestamp())
+        with _errors():
+            options: Any = {"idempotency_key": charge.reference}
+            session = _client().v1.checkout.sessions.create(params, options)
+        if not session.url:
+            raise ProviderUnavailable(f"session {session.id} has no page any more")
+        return OpenedCharge(session.url, session.id)
+
+    def read_notification(
+        self, *, headers: Mapping[str, str], body: bytes, now: dt.datetime
+    ) -> Statement | None:
+        """Return what an event says about a session.
+
+        :raises BadNotification: it is not signed with our secret, too old, or cannot be read.
+        """
+        event = _verified(headers.get("Stripe-Signature", ""), body, now)
+        if event.get("type") not in _SESSION_EVENTS:
+            return None
+        session = event.get("data", {}).get("object", {})
+        if not isinstance(session, dict) or not isinstance(event.get("id"), str):
+            raise BadNotification("an event without its session")
+        try:
+            return _statement(session, notification_id=event["id"])
+        except ProviderUnavailable as error:
+            raise BadNotification(str(error)) from error
+
+    def query(self, reference: str, *, provider_reference: str = "") -> Statement:
+        """Return the state of a session; without its id nobody has got its page."""
+        if not provider_reference:
+            return Statement(reference, ChargeState.CLOSED, 0)
+        with _errors():
+            session = _client().v1.checkout.sessions.retrieve(provider_reference)
+        found = _statement(session.to_dict())
+        if found.reference != reference:
+            raise ProviderUnavailable(f"session {provider_reference} is not of {reference}")
+        return found
+
+    def refund(self, reference: str, *, amount_cents: int, provider_reference: str = "") -> bool:
+        """Refund the payment of a session once."""
+        with _errors():
+            client = _client()
+            session = client.v1.checkout.sessions.retrieve(provider_reference)
+            intent = session.payment_intent
+            if not isinstance(intent, str):
+                raise ProviderUnavailable(f"session {provider_reference} was not paid")
+            made = client.v1.refunds.list({"payment_intent": intent, "limit": 100}).data
+            if not made:
+                # Stripe repeats even an error for the same key, so that a refusal would last a day.
+                # A refund of all cannot be made twice, whatever the key.
+                hour = int(database_now().timestamp()) // 3600
+                options: Any = {"idempotency_key": f"refund-{reference}-{hour}"}
+                params: Any = {
+                    "payment_intent": intent,
+                    "amount": amount_cents,
+                    "metadata": {"reference": reference},
+                }
+                made = [_refunded(client, params, options)]
+        alive = [it for it in made if it.status in ("succeeded", "pending")]
+        if not alive:  # another attempt would fail as well: staff refunds at Stripe
+            raise RefundRefused(f"refund {made[0].id} is {made[0].status}")
+        return sum(it.amount for it in alive if it.status == "succeeded") >= amount_cents
+
+    def list_movements(self, day: dt.date) -> Iterator[Movement]:
+        """Return the charges and refunds of a day in the shop's time zone."""
+        start, end = bounds_of_day(day)
+        params: Any = {
+            "created": {"gte": int(start.timestamp()), "lt": int(end.timestamp())},
+            "limit": 100,
+        }
+        with _errors():
+            client = _client()
+            for charge in _pages(client.v1.charges.list, params):
+                if charge["paid"]:
+                    yield _movement(MovementKind.PAYMENT, charge)
+            for refund in _pages(client.v1.refunds.list, params):
+                if refund["status"] not in ("failed", "canceled"):
+                    yield _movement(MovementKind.REFUND, refund)
+
+
+def _client() -> stripe.StripeClient:
+    return stripe.StripeClient(
+        settings.SECKILL_STRIPE_SECRET_KEY,
+        base_addresses={"api": settings.SECKILL_STRIPE_URL},
+        http_client=_Calls(),
+        max_network_retries=0,
+    )
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """Turn errors of the SDK into ours, without its texts, which may quote a part of the key."""
+    try:
+        yield
+    except stripe.StripeError as error:
+        why = f"stripe: {type(error).__name__} {error.http_status} {error.code}"
+        raise ProviderUnavailable(why) from None
+
+
+def _refunded(client: stripe.StripeClient, params: Any, options: Any) -> stripe.Refund:
+    try:
+        return client.v1.refunds.create(params, options)
+    except stripe.InvalidRequestError as error:
+        raise RefundRefused(f"stripe: {error.code}") from None
+
+
+def _pages(fetch: Any, params: Any) -> Iterator[dict[str, Any]]:
+    for item in fetch(params).auto_paging_iter():
+        yield item.to_dict()
+
+
+def _movement(kind: MovementKind, item: Mapping[str, Any]) -> Movement:
+    reference = (item.get("metadata") or {}).get("reference") or item["id"]
+    return Movement(kind, reference, item["amount"], item["currency"].upper())
+
+
+def _verified(signature: str, body: bytes, now: dt.datetime) -> dict[str, Any]:
+    """Return the content of an event, which may be anything.
+
+    :raises BadNotification: none of our secrets signed it, or not in these minutes.
+    """
+    for secret in settings.SECKILL_STRIPE_WEBHOOK_SECRETS:
+        try:
+            stripe.WebhookSignature.verify_header(body, signature, secret)
+            signed_s = int(signature.partition("t=")[2].partition(",")[0])
+            event = read_strict_json(body)
+        except (stripe.SignatureVerificationError, ValueError):
+            continue
+        if abs(now.timestamp() - signed_s) > TOLERANCE_S:
+            raise BadNotification("the notification is too old")
+        if not isinstance(event, dict):
+            raise BadNotification("the event is no object")
+        return event
+    raise BadNotification("the signature is wrong")
+
+
+def _statement(session: Mapping[str, Any], *, notification_id: str = "") -> Statement:
+    """Return what a session's object says.
+
+    :raises ProviderUnavailable: it is not one of ours, or malformed.
+    """
+    reference, amount = session.get("client_reference_id"), session.get("amount_total")
+    currency, session_id = session.get("currency"), session.get("id")
+    texts = all(isinstance(it, str) for it in (reference, currency, session_id))
+    if not texts or type(amount) is not int or amount < 0:
+        raise ProviderUnavailable("a session of another shop, or a malformed one")
+    state = ChargeState.OPEN
+    if session.get("status") == "expired":
+        state = ChargeState.CLOSED
+    elif session.get("status") == "complete" and session.get("payment_status") == "paid":
+        state = ChargeState.PAID
+    return Statement(
+        str(reference),
+        state,
+        amount,
+        provider_reference=str(session_id),
+        currency=str(currency).upper(),
+        notification_id=notification_id,
+    )

@@ -1,0 +1,171 @@
+"""A stand-in of Stripe: Checkout Sessions, refunds, charges, events."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import stripe
+
+from tests.support.stand_ins.server import Answer, Headers, Request, StandIn, Trade
+
+KEY = "sk_test_standin"
+SECRET = "whsec_standin"
+
+
+class StripeStandIn(StandIn):
+    """Stripe as our side sees it: bearer keys, forms, JSON, idempotency keys, signed events."""
+
+    name = "stripe"
+    path = "orders.payments.stripe_checkout.StripeCheckout"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: dict[str, tuple[bytes, Answer]] = {}
+
+    def configure(self, settings: Any) -> None:
+        settings.SECKILL_STRIPE_SECRET_KEY = KEY
+        settings.SECKILL_STRIPE_WEBHOOK_SECRETS = ["whsec_next", SECRET]
+        settings.SECKILL_STRIPE_URL = self.url
+
+    def answer(self, request: Request) -> Answer:
+        if request.headers.get("authorization") != f"Bearer {KEY}":
+            self.violations.append("no key")
+            return _error(401, "invalid_request_error", "api_key")
+        key = request.headers.get("idempotency-key", "")
+        if key in self.kept:
+            body, answer = self.kept[key]
+            if body != request.body:
+                return _error(400, "idempotency_error", "")
+            return answer
+        answer = self._carry_out(request)
+        if key and request.method == "POST":
+            self.kept[key] = request.body, answer
+        return answer
+
+    def let_an_hour_pass(self) -> None:
+        """Our side uses another idempotency key for a refund."""
+        self.kept.clear()
+
+    def _carry_out(self, request: Request) -> Answer:
+        parts = urlsplit(request.path)
+        fields = dict(parse_qsl(request.body.decode() or parts.query))
+        match request.method, parts.path.strip("/").split("/"):
+            case "POST", ["v1", "checkout", "sessions"]:
+                return self._open(fields)
+            case "GET", ["v1", "checkout", "sessions", session_id]:
+                return _json(self._session(self._by_number(session_id)))
+            case "GET", ["v1", "refunds"] if "payment_intent" in fields:
+                trade = self._by_number(fields["payment_intent"])
+                return _list([self._refund(trade)] if trade.refund_state else [])
+            case "POST", ["v1", "refunds"]:
+                trade = self._by_number(fields["payment_intent"])
+                if self.refund_trade(trade, int(fields["amount"])) == "refused":
+                    trade.refund_state = ""
+                    return _error(400, "invalid_request_error", "insufficient_funds")
+                return _json(self._refund(trade))
+            case "GET", ["v1", "charges"]:
+                return self._page(parts.path, fields, [self._charge(it) for it in self._paid()])
+            case "GET", ["v1", "refunds"]:
+                gone = [self._refund(it) for it in self._paid() if it.refund_state]
+                return self._page(parts.path, fields, gone)
+        self.violations.append(f"{request.method} {request.path}")
+        return _error(404, "invalid_request_error", "resource_missing")
+
+    def _open(self, fields: dict[str, str]) -> Answer:
+        ends_s = int(fields.get("expires_at", time.time() + 86400))
+        if not 30 * 60 <= ends_s - time.time() <= 24 * 3600 + 60:
+            return _error(400, "invalid_request_error", "expires_at")
+        reference = fields["client_reference_id"]
+        if reference != fields["payment_intent_data[metadata][reference]"]:
+            self.violations.append("the charge would not carry the reference")
+        amount_cents = int(fields["line_items[0][price_data][unit_amount]"])
+        trade = self.new_trade(reference, amount_cents)
+        trade.currency = fields["line_items[0][price_data][currency]"].upper()
+        return _json(self._session(trade))
+
+    def _session(self, trade: Trade) -> dict[str, Any]:
+        status = {"open": "open", "paid": "complete", "closed": "expired"}[trade.state]
+        return {
+            "id": f"cs_test_{'a' * 50}{trade.number:08}",
+            "object": "checkout.session",
+            "client_reference_id": trade.reference,
+            "amount_total": trade.amount_cents,
+            "currency": trade.currency.lower(),
+            "status": status,
+            "payment_status": "paid" if trade.state == "paid" else "unpaid",
+            "payment_intent": f"pi_{trade.number:08}" if trade.state == "paid" else None,
+            "url": f"{self.url}/c/pay/{trade.number}" if trade.state == "open" else None,
+        }
+
+    def _refund(self, trade: Trade) -> dict[str, Any]:
+        status = {"done": "succeeded", "pending": "pending", "refused": "failed"}
+        return {
+            "id": f"re_{trade.number:08}",
+            "object": "refund",
+            "amount": trade.amount_cents,
+            "currency": trade.currency.lower(),
+            "status": status[trade.refund_state],
+            "metadata": {"reference": trade.reference},
+        }
+
+    def _charge(self, trade: Trade) -> dict[str, Any]:
+        return {
+            "id": f"ch_{trade.number:08}",
+            "object": "charge",
+            "amount": trade.amount_cents,
+            "currency": trade.currency.lower(),
+            "paid": True,
+            "metadata": {"reference": trade.reference},
+        }
+
+    def _paid(self) -> list[Trade]:
+        return [it for it in self.trades.values() if it.state == "paid"]
+
+    def _page(self, path: str, fields: dict[str, str], items: list[dict[str, Any]]) -> Answer:
+        """Return one item at a time, so that our side has to ask for the next page."""
+        if "created[gte]" not in fields or "created[lt]" not in fields:
+            self.violations.append("a list without its day")
+        ids = [it["id"] for it in items]
+        first = ids.index(fields["starting_after"]) + 1 if "starting_after" in fields else 0
+        return _list(items[first : first + 1], more=first + 1 < len(items), path=path)
+
+    def _by_number(self, text: str) -> Trade:
+        (trade,) = (it for it in self.trades.values() if it.number == int(text[-8:]))
+        return trade
+
+    def forge(self, answer: Answer) -> Answer:
+        """Stripe signs no answers: TLS does. So this is somebody else's session."""
+        body = answer[2].replace(b'"client_reference_id": "', b'"client_reference_id": "x')
+        return answer[0], answer[1], body
+
+    def notification(
+        self, reference: str, *, at_s: float, identity: str = "", forged: bool = False
+    ) -> tuple[Headers, bytes]:
+        trade = self.trades[reference]
+        kind = {"paid": "completed", "closed": "expired", "open": "completed"}[trade.state]
+        event = {
+            "id": identity or f"evt_{trade.number}_{trade.state}",
+            "object": "event",
+            "type": f"checkout.session.{kind}",
+            "data": {"object": self._session(trade)},
+        }
+        body = json.dumps(event)
+        secret = "whsec_forged" if forged else SECRET
+        signature = stripe.WebhookSignature.generate_signature_header(body, secret, int(at_s))
+        return {"Stripe-Signature": signature}, body.encode()
+
+
+def _json(content: Any) -> Answer:
+    return 200, {"Content-Type": "application/json"}, json.dumps(content).encode()
+
+
+def _list(items: list[dict[str, Any]], *, more: bool = False, path: str = "/v1/refunds") -> Answer:
+    return _json({"object": "list", "data": items, "has_more": more, "url": path})
+
+
+def _error(status: int, kind: str, code: str) -> Answer:
+    content = {"error": {"type": kind, "code": code, "message": f"{code} of {KEY}"}}
+    return status, {"Content-Type": "application/json"}, json.dumps(content).encode()
