@@ -12,6 +12,7 @@ from typing import Any
 import environ
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
+from kombu import Queue
 from redis.backoff import NoBackoff
 from redis.connection import parse_url
 from redis.retry import Retry
@@ -147,6 +148,7 @@ INSTALLED_APPS = [
     "accounts",
     "vouchers",
     "orders",
+    "api",
     "backoffice",
     "locks",
     "django.contrib.admin",
@@ -352,6 +354,19 @@ SECKILL_REMIND_BEFORE_S = env.int("SECKILL_REMIND_BEFORE_S", default=600)
 if SECKILL_REMIND_BEFORE_S < 1:
     raise ImproperlyConfigured("SECKILL_REMIND_BEFORE_S is less than 1: no reminder would be sent.")
 
+# --- Webhooks ------------------------------------------------------------------------------------
+
+SECKILL_WEBHOOK_HTTP = env.bool("SECKILL_WEBHOOK_HTTP", default=False)
+"""Whether webhooks may have an address without TLS: for development."""
+
+try:
+    SECKILL_WEBHOOK_NETWORKS = [
+        ip_network(text) for text in env.list("SECKILL_WEBHOOK_NETWORKS", default=[])
+    ]
+except ValueError as error:
+    raise ImproperlyConfigured(f"SECKILL_WEBHOOK_NETWORKS: {error}.") from error
+"""Networks that webhooks may reach although they are not public."""
+
 # --- Celery --------------------------------------------------------------------------------------
 
 CELERY_BROKER_URL = env.str("CELERY_BROKER_URL")
@@ -400,7 +415,17 @@ CELERY_BEAT_SCHEDULE = {
         "options": publish_options(once=True),  # without workers, one of each waits
     }
     for name, seconds in _EVERY_SECONDS.items()
+} | {
+    name: {
+        "task": f"api.tasks.{name}",
+        "schedule": seconds,
+        "options": publish_options(once=True),
+    }
+    for name, seconds in {"send_webhooks": 2.0, "delete_old_deliveries": 3600.0}.items()
 }
+# A worker without -Q takes all queues. One with "-Q webhooks" leaves the others to the rest.
+CELERY_TASK_QUEUES = [Queue(name) for name in ("celery", "webhooks")]
+CELERY_TASK_ROUTES = {"api.tasks.*": {"queue": "webhooks"}}
 
 # --- Accounts ------------------------------------------------------------------------------------
 

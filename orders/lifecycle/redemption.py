@@ -71,8 +71,8 @@ def find_by_code(*, code: str) -> Redeemable:
     return Redeemable(order, order.events.select_related("actor").order_by("pk").last())
 
 
-def redeem(*, code: str, by: Actor, now: dt.datetime) -> Redeemable:
-    """Use a paid voucher; of two concurrent attempts one succeeds.
+def redeem(*, code: str, by: Actor, now: dt.datetime, why: str = "") -> Redeemable:
+    """Use a paid voucher; of two concurrent attempts one succeeds. The history notes ``why``.
 
     :raises NoSuchCode: no order has this code.
     :raises NotRedeemable: it was used before, or is being refunded; nothing was changed.
@@ -80,7 +80,7 @@ def redeem(*, code: str, by: Actor, now: dt.datetime) -> Redeemable:
     order = find_by_code(code=code).order
     try:
         with transaction.atomic(durable=True):
-            used = Change(OrderStatus.USED, by, now)
+            used = Change(OrderStatus.USED, by, now, why)
             change_order(used, sale_id=order.seckill_voucher_id, order_id=order.pk)
     except WrongState as error:
         raise NotRedeemable(find_by_code(code=code)) from error

@@ -11,6 +11,7 @@ from django.db import connection
 from orders.models import (
     LIVE_STATUSES,
     SOURCES,
+    TOLD_STATUSES,
     ActorKind,
     OrderEvent,
     OrderStatus,
@@ -96,6 +97,7 @@ def note(change: Change, *, order_ids: Sequence[int], before: str) -> None:
             actor_kind=change.by.kind,
             actor_id=change.by.user_id,
             reason=change.why[:200],
+            webhooks_due=True if change.to in TOLD_STATUSES else None,
         )
         for order_id in order_ids
     )

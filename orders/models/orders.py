@@ -45,6 +45,15 @@ LIVE_STATUSES = (
 )
 """The states that hold a unit of the stock."""
 
+TOLD_STATUSES = (
+    OrderStatus.PAID,
+    OrderStatus.USED,
+    OrderStatus.CANCELLED,
+    OrderStatus.EXPIRED,
+    OrderStatus.REFUNDED,
+)
+"""The states that webhooks may tell (``api/webhooks/``)."""
+
 # Note [Units of a buyer]
 # ~~~~~~~~~~~~~~~~~~~~~~~
 # A buyer's orders of a sale are numbered: unit 1 to the limit. The numbers enforce that limit:
@@ -177,7 +186,8 @@ class OrderEvent(models.Model):
     """One change of an order's state: when, by whom and why. Rows are only ever added.
 
     ``notified_at`` is when the buyer was notified, or was found to have no address. ``notify_at``
-    is when to try again, if the mail server did not accept the mail.
+    is when to try again, if the mail server did not accept the mail. ``webhooks_due`` is true until
+    the deliveries to webhooks are planned, and null for changes that no webhook tells.
     """
 
     order = models.ForeignKey(
@@ -197,12 +207,16 @@ class OrderEvent(models.Model):
     reason = models.CharField(_("reason"), max_length=200, blank=True)
     notified_at = models.DateTimeField(_("notified at"), null=True)
     notify_at = models.DateTimeField(_("notify again at"), null=True)
+    webhooks_due = models.BooleanField(null=True, editable=False)
 
     class Meta:
         verbose_name = _("order change")
         verbose_name_plural = _("order changes")
         ordering = ("pk",)
-        indexes = [models.Index(fields=("notified_at", "id"), name="event_by_notified")]
+        indexes = [
+            models.Index(fields=("notified_at", "id"), name="event_by_notified"),
+            models.Index(fields=("webhooks_due", "id"), name="event_by_webhooks_due"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.order_id}: {self.before or '–'} → {self.after}"

@@ -290,11 +290,18 @@ def _granian(host: str, port: int, workers: int) -> list[str]:
 
 
 def celery() -> dict[str, list[str]]:
-    """Return the commands of the worker and of beat."""
+    """Return the commands of the workers and of beat.
+
+    Servers of others may be slow, so a worker of its own talks to them: it delays no order.
+    """
     command = ["celery", "--app", "seckill_site", "--quiet"]
-    worker = ["worker", "--loglevel", "INFO", "--concurrency", "2"]
-    worker += ["--without-gossip", "--without-mingle"]
-    return {"worker": [*command, *worker], "beat": [*command, "beat"]}
+    worker = [*command, "worker", "--loglevel", "INFO", "--without-gossip", "--without-mingle"]
+    outside = ["--exclude-queues", "celery", "--concurrency", "1", "--hostname", "outside@%h"]
+    return {
+        "worker": [*worker, "--queues", "celery", "--concurrency", "2"],
+        "outside": [*worker, *outside],
+        "beat": [*command, "beat"],
+    }
 
 
 def tail(log: Path, lines: int = 30) -> str:
