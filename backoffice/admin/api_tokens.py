@@ -56,6 +56,9 @@ class ApiTokenAdmin(ReadOnlyAdmin):
     def has_add_permission(self, request: HttpRequest) -> bool:
         return super(ReadOnlyAdmin, self).has_add_permission(request)
 
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super(ReadOnlyAdmin, self).has_delete_permission(request, obj)
+
     def get_fields(self, request: HttpRequest, obj: ApiToken | None = None) -> Any:
         if obj is None:
             return ("name", "owner", "scopes", "days")

@@ -142,6 +142,10 @@ class WebhookDeliveryAdmin(ReadOnlyAdmin):
         )
         self.message_user(request, text % {"count": count}, messages.SUCCESS)
 
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Return whether rows may go, as they do with their endpoint."""
+        return super(ReadOnlyAdmin, self).has_delete_permission(request, obj)
+
     def has_resend_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("api.change_webhookendpoint")
 

@@ -37,6 +37,7 @@ from orders.lifecycle.redemption import written_code
 from orders.lifecycle.transitions import Actor
 from orders.models import InvitationCode, OrderJob, OrderStatus, Rehearsal, RehearsalPhase
 from orders.roles import PREPARE, RUN, SHOP_APPS, Role, RoleChange, make_roles
+from tests.support.api import make_delivery, make_endpoint, make_token
 from tests.support.inspection import ledger_contents
 from tests.support.orders import make_buyer, make_order, make_sale, pending, reserved
 from tests.support.payments import make_unpaid_order, pay
@@ -211,6 +212,24 @@ PAGES = {
     "admin:accounts_invitation_change": Row(OWNS, of="invitation"),
     "admin:accounts_invitation_history": Row(OWNS, of="invitation"),
     "admin:accounts_invitation_delete": Row(OWNS, OWNS, "invitation", DELETE),
+    # Programs
+    "admin:api_apitoken_changelist": Row(OWNS),
+    "admin:api_apitoken_add": Row(OWNS, OWNS, send={"name": "till", "scopes": "redeem"}),
+    "admin:api_apitoken_change": Row(OWNS, of="token", send={"name": "another"}),
+    "admin:api_apitoken_history": Row(OWNS, of="token"),
+    "admin:api_apitoken_delete": Row(OWNS, OWNS, "token", DELETE),
+    "admin:api_webhookendpoint_changelist": Row(OWNS),
+    "admin:api_webhookendpoint_add": Row(OWNS, OWNS, send={"url": "https://example.com/new"}),
+    "admin:api_webhookendpoint_change": Row(
+        OWNS, OWNS, "webhook", {"url": "https://example.com/other"}
+    ),
+    "admin:api_webhookendpoint_history": Row(OWNS, of="webhook"),
+    "admin:api_webhookendpoint_delete": Row(OWNS, OWNS, "webhook", DELETE),
+    "admin:api_webhookdelivery_changelist": Row(OWNS),
+    "admin:api_webhookdelivery_add": Row(NOBODY),
+    "admin:api_webhookdelivery_change": Row(OWNS, of="delivery", send={"state": "failed"}),
+    "admin:api_webhookdelivery_history": Row(OWNS, of="delivery"),
+    "admin:api_webhookdelivery_delete": Row(OWNS, OWNS, "delivery", DELETE),
 }
 
 ACTIONS = {
@@ -227,6 +246,12 @@ ACTIONS = {
     ("orders_invitationcode", "delete_selected"): Row(WORKS, WORKS, "code", DELETE),
     ("auth_user", "delete_selected"): Row(OWNS, OWNS, "user", DELETE),
     ("auth_group", "delete_selected"): Row(OWNS, OWNS, "group", DELETE),
+    ("api_apitoken", "revoke"): Row(OWNS, OWNS, "token"),
+    ("api_apitoken", "delete_selected"): Row(OWNS, OWNS, "token", DELETE),
+    ("api_webhookendpoint", "rotate"): Row(OWNS, OWNS, "webhook"),
+    ("api_webhookendpoint", "delete_selected"): Row(OWNS, OWNS, "webhook", DELETE),
+    ("api_webhookdelivery", "resend"): Row(OWNS, OWNS, "delivery"),
+    ("api_webhookdelivery", "delete_selected"): Row(OWNS, OWNS, "delivery", DELETE),
 }
 
 LEAD_ON = {
@@ -267,6 +292,7 @@ def world(db: None) -> dict[str, Any]:
     payment = pay(settled)
     settled.refresh_from_db()
     by = Actor.staff(make_buyer().pk)
+    webhook = make_endpoint("https://example.com/hook")
     return {
         "in_line": make_sale(room="busy", room_opened_ms=1, room_since_ms=1),
         "limited": make_limited_sale(),
@@ -294,6 +320,9 @@ def world(db: None) -> dict[str, Any]:
         "invitation": Invitation.objects.create(
             email="old@example.com", role=Group.objects.get_or_create(name=Role.OPERATOR.value)[0]
         ),
+        "token": make_token()[0],
+        "webhook": webhook,
+        "delivery": make_delivery(webhook, settled),
     }  # fmt: skip
 
 
@@ -328,7 +357,7 @@ def state() -> list[Any]:
     """Return a checksum of each table that staff could change, and the ledger."""
     tables = [
         model._meta.db_table
-        for label in (*SHOP_APPS, "auth", "accounts")
+        for label in (*SHOP_APPS, "api", "auth", "accounts")
         for model in apps.get_app_config(label).get_models(include_auto_created=True)
         if model._meta.managed
     ]

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 from django.contrib.auth.models import Permission, User
 from django.utils import timezone
 
-from api.models import ApiToken, Scope, Topic, WebhookEndpoint
+from api.models import ApiToken, Scope, Topic, WebhookDelivery, WebhookEndpoint
 from api.tokens import PERMISSIONS, create_token
 from api.webhooks.messages import new_secret
+from orders.models import VoucherOrder
 from tests.support import asgi
 from tests.support.wsgi import Answer
 
@@ -59,6 +60,21 @@ def make_endpoint(url: str, **fields: Any) -> WebhookEndpoint:
     """Make an endpoint that is told everything."""
     defaults = {"topics": Topic.values, "secret": new_secret(), "created_at": timezone.now()}
     return WebhookEndpoint.objects.create(url=url, **{**defaults, **fields})
+
+
+def make_delivery(endpoint: WebhookEndpoint, order: VoucherOrder) -> WebhookDelivery:
+    """Make the row of a delivery that waits, for the last event of an order."""
+    event = order.events.order_by("pk").last()
+    assert event is not None
+    now = timezone.now()
+    return WebhookDelivery.objects.create(
+        endpoint=endpoint,
+        event=event,
+        order=order,
+        topic=Topic.of(event.after),
+        created_at=now,
+        next_at=now,
+    )
 
 
 class Received(NamedTuple):
