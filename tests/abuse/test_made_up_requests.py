@@ -5,7 +5,6 @@ Nothing that a client sends is answered with a 500, and every answer is a docume
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
@@ -39,7 +38,7 @@ def db(kept_databases: None) -> None:
 
 
 @pytest.fixture(scope="module")
-def target(module_stack: Stack) -> Iterator[Target]:
+def target(module_stack: Stack) -> Target:
     """A shop with a sale and a buyer, who also has a token of staff."""
     web, buyer = module_stack.web(), make_buyer()
     reserved(make_sale(), [buyer])
@@ -47,7 +46,7 @@ def target(module_stack: Stack) -> Iterator[Target]:
     client = Client()
     client.force_login(buyer, backend="django.contrib.auth.backends.ModelBackend")
     session, csrf = client.cookies[settings.SESSION_COOKIE_NAME].value, "c" * 32
-    yield Target(
+    return Target(
         web.url,
         {
             "Authorization": f"Bearer {token}",
