@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.utils.encoding import iri_to_uri, punycode
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
@@ -45,14 +47,21 @@ class EndpointForm(forms.ModelForm):  # type: ignore[type-arg]
         fields = ("url", "topics", "active")
 
     def clean_url(self) -> str:
-        url = str(self.cleaned_data["url"])
         try:
+            url = _in_ascii(str(self.cleaned_data["url"]))
             check_url(url)
-        except ForbiddenAddress as error:
+        except (ForbiddenAddress, ValueError) as error:
             raise ValidationError(
                 gettext("Enter a public HTTPS address without a user name.")
             ) from error
         return url
+
+
+def _in_ascii(url: str) -> str:
+    """Return an address as it is sent, whatever script its host is written in."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    return iri_to_uri(urlunsplit(parts._replace(netloc=parts.netloc.replace(host, punycode(host)))))
 
 
 @admin.register(WebhookEndpoint)

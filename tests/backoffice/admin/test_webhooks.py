@@ -60,6 +60,11 @@ def test_address_that_is_not_public_is_refused(shop: Client, url: str) -> None:
     assert not WebhookEndpoint.objects.exists()
 
 
+def test_address_in_another_script_is_stored_as_it_is_sent(shop: Client) -> None:
+    shop.post(f"{LIST}add/", {**FORM, "url": "https://例子.example/钩"})
+    assert WebhookEndpoint.objects.get().url == "https://xn--fsqu00a.example/%E9%92%A9"
+
+
 def test_disabled_endpoint_needs_attention_until_it_is_active_again(shop: Client) -> None:
     now = timezone.now()
     endpoint = make_endpoint(
