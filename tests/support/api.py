@@ -7,9 +7,10 @@ import itertools
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from django.contrib.auth.models import Permission, User
 from django.utils import timezone
@@ -87,6 +88,15 @@ class Received(NamedTuple):
     @property
     def json(self) -> Any:
         return json.loads(self.body)
+
+
+T = TypeVar("T")
+
+
+def elsewhere(call: Callable[[], T]) -> T:
+    """Call something in a thread of its own: after a browser, that of the tests has a loop."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call).result(60)
 
 
 Respond = Callable[[BaseHTTPRequestHandler], None]

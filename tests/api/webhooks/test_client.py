@@ -17,7 +17,7 @@ import pytest
 
 from api.webhooks import client as webhook_client
 from api.webhooks.client import LARGEST_ANSWER_BYTES, SHOWN_CHARACTERS, Attempt, post
-from tests.support.api import Receiver, answer, receiver
+from tests.support.api import Receiver, answer, elsewhere, receiver
 
 LOOPBACK = [ip_network("127.0.0.0/8"), ip_network("::1/128")]
 
@@ -36,7 +36,7 @@ def it() -> Iterator[Receiver]:
 
 def send(url: str, *, tls: Any = None, body: bytes = b"{}") -> Attempt:
     headers = {"Content-Type": "application/json"}
-    return asyncio.run(post(url, headers=headers, body=body, tls=tls))
+    return elsewhere(lambda: asyncio.run(post(url, headers=headers, body=body, tls=tls)))
 
 
 @pytest.mark.parametrize("status", [200, 201, 204, 299])
