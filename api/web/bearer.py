@@ -33,7 +33,13 @@ _TOKENS = ("token", "access_token", "api_key", "key", "authorization")
 
 
 def refusal(
-    status: int, code: str, message: str, *, headers: dict[str, str] | None = None, **details: Any
+    status: int,
+    code: str,
+    message: str,
+    /,
+    *,
+    headers: dict[str, str] | None = None,
+    **details: Any,
 ) -> HttpResponse:
     """Answer a refusal, always as JSON."""
     content = {"code": code, "message": message, **details}

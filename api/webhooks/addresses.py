@@ -9,15 +9,19 @@ from __future__ import annotations
 import asyncio
 import socket
 from concurrent.futures import ThreadPoolExecutor
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from urllib.parse import urlsplit
 
 from django.conf import settings
 
 IpAddress = IPv4Address | IPv6Address
 
-CLOUD_SERVICES = frozenset({IPv4Address("168.63.129.16")})
-"""Services of a machine's own cloud that have a public address; all others have none."""
+NOT_PUBLIC = (
+    IPv4Network("168.63.129.16/32"),  # a cloud's own service to its machines
+    IPv4Network("192.0.0.0/24"),  # another's, and what IPv4 keeps for itself
+    IPv6Network("64:ff9b:1::/48"),  # NAT64 inside a network
+)
+"""What Python takes for public, in some of its releases."""
 
 _NAT64 = IPv6Network("64:ff9b::/96")
 _RESOLVERS = ThreadPoolExecutor(16, thread_name_prefix="webhook-dns")
@@ -101,8 +105,8 @@ def _meanings(address: IpAddress) -> list[IpAddress]:
 
 
 def _is_public(address: IpAddress) -> bool:
-    if address.is_multicast or address in CLOUD_SERVICES:
-        return False
     if isinstance(address, IPv6Address) and address.is_site_local:
         return False
-    return address.is_global
+    if any(it.version == address.version and address in it for it in NOT_PUBLIC):
+        return False
+    return address.is_global and not address.is_multicast

@@ -21,8 +21,8 @@ LIST = "/admin/api/apitoken/"
 TOKEN = re.compile(r"sk_[\w-]{43}")
 
 
-def add(client: Client, owner: User, **fields: Any) -> Any:
-    sent = {"name": "till", "owner": owner.pk, "scopes": ["redeem"], "days": "30", **fields}
+def add(client: Client, by: User, **fields: Any) -> Any:
+    sent = {"name": "till", "owner": by.pk, "scopes": ["redeem"], "days": "30", **fields}
     return client.post(f"{LIST}add/", sent)
 
 
@@ -31,7 +31,7 @@ def test_token_is_shown_once(shop: Client) -> None:
     response = add(shop, owner)
 
     (text,) = set(TOKEN.findall(response.text))
-    assert response["Cache-Control"] == "private, no-store"
+    assert "no-store" in response["Cache-Control"]
     token = find_token(text=text, now=timezone.now())
     assert (token.owner, token.scopes) == (owner, ["redeem"])
     for page in (LIST, f"{LIST}{token.pk}/change/", f"{LIST}{token.pk}/history/"):
