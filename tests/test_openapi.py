@@ -26,6 +26,7 @@ from tests.support.draws import end, entered, make_draw
 from tests.support.notices import make_reader
 from tests.support.orders import make_buyer, make_sale, reserved, token_for
 from tests.support.payments import make_unpaid_order, owner_of, pay
+from tests.support.rooms import change_room
 from tests.support.wsgi import Answer
 from vouchers.models import Picture, SeckillVoucher
 
@@ -90,16 +91,22 @@ class Ask:
 
     def send(self, method: str, server: Any) -> Answer:
         """Send it to the front door or to Django."""
-        headers = dict(self.headers)
+        headers, cookies = dict(self.headers), []
         if self.by:
             client = Client()
             client.force_login(self.by, backend="django.contrib.auth.backends.ModelBackend")
-            cookies = f"sessionid={client.cookies['sessionid'].value}"
-            if self.csrf:
-                headers["HTTP_X_CSRFTOKEN"] = "c" * 32
-                cookies += f"; csrftoken={'c' * 32}"
-            headers["HTTP_COOKIE"] = cookies
-        answer: Answer = server.ask(method, self.path, self.fields, body=self.body, **headers)
+            cookies.append(f"sessionid={client.cookies['sessionid'].value}")
+        if self.csrf:
+            headers["HTTP_X_CSRFTOKEN"] = "c" * 32
+            cookies.append(f"csrftoken={'c' * 32}")
+        if cookies:
+            headers["HTTP_COOKIE"] = "; ".join(cookies)
+        path, _, query = self.path.partition("?")
+        if server is wsgi:
+            headers["QUERY_STRING"] = query
+        else:
+            path = self.path
+        answer: Answer = server.ask(method, path, self.fields, body=self.body, **headers)
         return answer
 
 
@@ -191,6 +198,13 @@ def closed_draw() -> Ask:
     return Ask(f"/vouchers/{draw.pk}/draw/record.txt")
 
 
+def in_line(what: str) -> Ask:
+    """Ask about a sale with a waiting room that lets nobody in."""
+    sale = make_sale()
+    change_room(sale.pk)
+    return Ask(f"/vouchers/{sale.pk}/{what}", by=make_buyer())
+
+
 def picture(**headers: str) -> Ask:
     digest = "0" * 32
     Picture.objects.get_or_create(
@@ -275,8 +289,8 @@ GIVEN: dict[str, Callable[[], Ask]] = {
     "purchaseToken 401": by_nobody("token/"),
     "purchaseToken 403": of_sale("token/", needs_contact=True),
     "purchaseToken 404": of_no_sale("token/"),
-    "purchaseToken 429": of_sale("token/", room="always", room_opened_ms=1, room_since_ms=1),
-    "waitingRoom 200": of_sale("room/", room="always", room_opened_ms=1, room_since_ms=1),
+    "purchaseToken 429": lambda: in_line("token/"),
+    "waitingRoom 200": lambda: in_line("room/"),
     "waitingRoom 401": by_nobody("room/"),
     "waitingRoom 404": of_no_sale("room/"),
     "me 200": lambda: Ask(f"/me/?sale={make_sale().pk}", by=make_buyer()),
@@ -342,6 +356,7 @@ GIVEN: dict[str, Callable[[], Ask]] = {
     "joinWaitingList 200": lambda: joining(),
     "joinWaitingList 401": by_nobody("waiting/"),
     "joinWaitingList 403": lambda: joining(forged=True),
+    "joinWaitingList 404": lambda: Ask(f"/vouchers/{10**19}/waiting/", by=make_buyer()),
     "joinWaitingList 409": lambda: joining(stock_left=True),
     "leaveWaitingList 200": lambda: on_waiting_list("leave/"),
     "leaveWaitingList 401": by_nobody("waiting/leave/"),
