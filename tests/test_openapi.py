@@ -289,6 +289,7 @@ GIVEN: dict[str, Callable[[], Ask]] = {
     "purchaseToken 401": by_nobody("token/"),
     "purchaseToken 403": of_sale("token/", needs_contact=True),
     "purchaseToken 404": of_no_sale("token/"),
+    "purchaseToken 409": of_sale("token/", begins_in_s=-900, ends_in_s=-60),
     "purchaseToken 429": lambda: in_line("token/"),
     "waitingRoom 200": lambda: in_line("room/"),
     "waitingRoom 401": by_nobody("room/"),

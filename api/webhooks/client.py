@@ -91,7 +91,7 @@ async def _exchange(
 ) -> tuple[int, bytes]:
     async with (
         httpcore.AsyncConnectionPool(ssl_context=tls, network_backend=_CheckedNetwork()) as pool,
-        pool.stream("POST", url, headers=dict(headers), content=body) as response,
+        pool.stream("POST", url, headers=list(headers.items()), content=body) as response,
     ):
         answer = b""
         async for chunk in response.aiter_stream():

@@ -67,7 +67,9 @@ class ApiTokenAdmin(ReadOnlyAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[ApiToken]:
         """Return all tokens for an owner of the shop, else one's own."""
         found = super().get_queryset(request)
-        return found if _is_superuser(request) else found.filter(owner_id=request.user.pk)
+        # A page that is forbidden says so, whether there is such a token or not.
+        sees_all = _is_superuser(request) or not self.has_view_permission(request)
+        return found if sees_all else found.filter(owner_id=request.user.pk)
 
     def formfield_for_foreignkey(self, db_field: Any, request: Any, **kwargs: Any) -> Any:
         """Offer the members of staff; whoever is not a superuser makes tokens of their own."""

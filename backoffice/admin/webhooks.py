@@ -7,6 +7,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from django import forms
 from django.contrib import admin, messages
+from django.contrib.admin.widgets import AdminURLFieldWidget
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -33,7 +34,7 @@ class EndpointForm(forms.ModelForm):  # type: ignore[type-arg]
         max_length=500,
         assume_scheme="https",
         help_text=_("HTTPS, and reachable from the internet."),
-        widget=admin.widgets.AdminURLFieldWidget,
+        widget=AdminURLFieldWidget,
     )
     topics = forms.MultipleChoiceField(
         label=_("events"),

@@ -74,7 +74,8 @@ def check(
 def _response(method: str, path: str, status: int) -> dict[str, Any] | None:
     operation = spec()["paths"][path].get(method)
     if operation is None:  # a method that the file does not have
-        found = {"$ref": "#/components/responses/Refused"} if status in ANY_TIME else None
+        is_refused = status in ANY_TIME | {404}
+        found = {"$ref": "#/components/responses/Refused"} if is_refused else None
     else:
         default = operation["responses"]["default"] if status in ANY_TIME else None
         found = operation["responses"].get(str(status), default)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,10 @@ from tests.support.stack import Stack
 
 pytestmark = pytest.mark.concurrency
 
-LOOPBACK = {"SECKILL_WEBHOOK_HTTP": "true", "SECKILL_WEBHOOK_NETWORKS": "127.0.0.0/8,::1/128"}
+LOOPBACK: dict[str, Any] = {
+    "SECKILL_WEBHOOK_HTTP": "true",
+    "SECKILL_WEBHOOK_NETWORKS": "127.0.0.0/8,::1/128",
+}
 
 
 @pytest.fixture

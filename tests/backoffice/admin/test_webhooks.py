@@ -68,7 +68,12 @@ def test_address_in_another_script_is_stored_as_it_is_sent(shop: Client) -> None
 def test_disabled_endpoint_needs_attention_until_it_is_active_again(shop: Client) -> None:
     now = timezone.now()
     endpoint = make_endpoint(
-        FORM["url"], active=False, disabled_at=now, failing_since=now, failures=9, paused_until=now
+        "https://example.com/hook",
+        active=False,
+        disabled_at=now,
+        failing_since=now,
+        failures=9,
+        paused_until=now,
     )
     assert "needs attention" in shop.get(LIST).text
 
