@@ -27,6 +27,7 @@ SOURCES = (
     "accounts",
     "vouchers",
     "orders",
+    "api",
     "backoffice",
     "locks",
     "lab",

@@ -32,6 +32,7 @@ from seckill_site.checks.services import (
 from seckill_site.clocks.watch import report_clocks, wrong_clocks
 from seckill_site.ledger_connection import BACKING_OFF, ledger_connection
 from seckill_site.metrics import exposition
+from seckill_site.web.responses import allow
 
 logger = logging.getLogger(__name__)
 
@@ -45,11 +46,13 @@ CACHE_SECONDS = 10.0
 """The time for which a start-up check's result is cached, so that probes cost next to nothing."""
 
 
+@allow("GET", "HEAD")
 def healthz(request: HttpRequest) -> HttpResponse:
     """Answer that the process is alive, without contacting any server."""
     return HttpResponse("ok\n", content_type="text/plain")
 
 
+@allow("GET", "HEAD")
 def readyz(request: HttpRequest) -> JsonResponse:
     """Report which parts respond and what the checks find; 503 if anything of that is wrong.
 
@@ -79,6 +82,7 @@ def readyz(request: HttpRequest) -> JsonResponse:
     return response
 
 
+@allow("GET", "HEAD")
 def metrics(request: HttpRequest) -> HttpResponse:
     """Return all metrics for Prometheus."""
     return HttpResponse(exposition(), content_type=CONTENT_TYPE_LATEST)

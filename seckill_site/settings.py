@@ -170,6 +170,7 @@ INSTALLED_APPS = [
     "accounts",
     "vouchers",
     "orders",
+    "api",
     "backoffice",
     "locks",
     "backoffice.apps.BackOfficeAdminConfig",
@@ -397,6 +398,19 @@ SECKILL_REMIND_BEFORE_S = env.int("SECKILL_REMIND_BEFORE_S", default=600)
 if SECKILL_REMIND_BEFORE_S < 1:
     raise ImproperlyConfigured("SECKILL_REMIND_BEFORE_S is less than 1: no reminder would be sent.")
 
+# --- Webhooks ------------------------------------------------------------------------------------
+
+SECKILL_WEBHOOK_HTTP = env.bool("SECKILL_WEBHOOK_HTTP", default=False)
+"""Whether webhooks may have an address without TLS: for development."""
+
+try:
+    SECKILL_WEBHOOK_NETWORKS = [
+        ip_network(text) for text in env.list("SECKILL_WEBHOOK_NETWORKS", default=[])
+    ]
+except ValueError as error:
+    raise ImproperlyConfigured(f"SECKILL_WEBHOOK_NETWORKS: {error}.") from error
+"""Networks that webhooks may reach although they are not public."""
+
 # --- Celery --------------------------------------------------------------------------------------
 
 CELERY_BROKER_URL = env.str("CELERY_BROKER_URL")
@@ -419,22 +433,21 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "unacked_restore_interval": 0.5,  # pauses of messages end as precisely as this
     "unacked_restore_throttle": 1,
 }
-CELERY_TASK_QUEUES = [
-    Queue("celery", routing_key="celery"),
-    Queue("payments", routing_key="payments"),
-]
-"""A worker without ``--queues`` takes from both. With one for each, no provider delays an order."""
+CELERY_TASK_QUEUES = [Queue(it, routing_key=it) for it in ("celery", "payments", "webhooks")]
+"""A worker without ``--queues`` takes from all. With one for each, no server of others delays an
+order."""
 
+_CALLS_PROVIDERS = (
+    "expire_being_paid",
+    "confirm_payments",
+    "poll_payments",
+    "finish_refunds",
+    "settle_payments",
+    "work_at_job",  # a bulk refund calls a provider for each order
+)
 CELERY_TASK_ROUTES = {
-    f"orders.tasks.{name}": {"queue": "payments"}
-    for name in (
-        "expire_being_paid",
-        "confirm_payments",
-        "poll_payments",
-        "finish_refunds",
-        "settle_payments",
-        "work_at_job",  # a bulk refund calls a provider for each order
-    )
+    **{f"orders.tasks.{it}": {"queue": "payments"} for it in _CALLS_PROVIDERS},
+    "api.tasks.*": {"queue": "webhooks"},
 }
 _EVERY_SECONDS = {
     "sweep": SECKILL_SWEEP_AGE_MS / 1000,
@@ -464,6 +477,13 @@ CELERY_BEAT_SCHEDULE = {
         "options": publish_options(once=True),  # without workers, one of each waits
     }
     for name, seconds in _EVERY_SECONDS.items()
+} | {
+    name: {
+        "task": f"api.tasks.{name}",
+        "schedule": seconds,
+        "options": publish_options(once=True),
+    }
+    for name, seconds in {"send_webhooks": 2.0, "delete_old_deliveries": 3600.0}.items()
 }
 
 # --- Accounts ------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ admin.site.login = secure_admin_login(admin.site.login)  # type: ignore[method-a
 urlpatterns = [
     path("", include("vouchers.web.urls")),
     path("", include("orders.web.urls")),
+    path("api/v1/", include("api.web.urls")),
     path("captcha/image/<slug:key>/", captcha_image, {"scale": 1}, name="captcha-image"),
     path("accounts/", include("accounts.urls")),
     path("face/<slug:digest>/theme.css", face.theme, name="face-theme"),

@@ -186,7 +186,7 @@ def test_first_documents_take_five_minutes(document: str, words: int) -> None:
 
 # --- Codemap -------------------------------------------------------------------------------------
 
-APPS = ("seckill_site", "vouchers", "orders", "backoffice", "locks", "lab", "bench")
+APPS = ("seckill_site", "vouchers", "orders", "api", "backoffice", "locks", "lab", "bench")
 UNMAPPED = {"management", "migrations"}
 """Packages that Django names."""
 
@@ -196,7 +196,7 @@ def packages() -> list[str]:
     inside = {
         str(PurePosixPath(name).parent)
         for name in files()
-        if re.fullmatch(rf"(?:{'|'.join(APPS[:4])})/\w+/__init__\.py", name)
+        if re.fullmatch(rf"(?:{'|'.join(APPS[:5])})/\w+/__init__\.py", name)
     }
     return sorted({*APPS, *(it for it in inside if PurePosixPath(it).name not in UNMAPPED)})
 

@@ -2,6 +2,7 @@
 
 from backoffice.admin import (
     accounts,
+    api_tokens,
     codes,
     customers,
     orders,
@@ -11,11 +12,13 @@ from backoffice.admin import (
     sales,
     system,
     today,
+    webhooks,
     words,
 )
 
 __all__ = [
     "accounts",
+    "api_tokens",
     "codes",
     "customers",
     "orders",
@@ -25,5 +28,6 @@ __all__ = [
     "sales",
     "system",
     "today",
+    "webhooks",
     "words",
 ]

@@ -84,8 +84,8 @@ def find_by_code(*, code: str) -> Redeemable:
     return Redeemable(order, order.events.select_related("actor").order_by("pk").last())
 
 
-def redeem(*, code: str, by: Actor, now: dt.datetime, why: str = "") -> Redeemable:
-    """Use a paid voucher; of two concurrent attempts one succeeds.
+def redeem(*, code: str, by: Actor, now: dt.datetime, why: str = "", note: str = "") -> Redeemable:
+    """Use a paid voucher; of two concurrent attempts one succeeds. Its history keeps ``note``.
 
     A voucher past its last day needs a reason, which its history keeps: the shop may be generous,
     but not by accident.
@@ -100,7 +100,7 @@ def redeem(*, code: str, by: Actor, now: dt.datetime, why: str = "") -> Redeemab
         raise PastValidity(found)
     try:
         with transaction.atomic(durable=True):
-            used = Change(OrderStatus.USED, by, now, why if is_past else "")
+            used = Change(OrderStatus.USED, by, now, note or (why if is_past else ""))
             change_order(used, sale_id=order.seckill_voucher_id, order_id=order.pk)
     except WrongState as error:
         raise NotRedeemable(find_by_code(code=code)) from error

@@ -11,6 +11,7 @@ from django.db import connection
 from orders.models import (
     LIVE_STATUSES,
     SOURCES,
+    TOLD_STATUSES,
     ActorKind,
     EventCode,
     OrderEvent,
@@ -101,6 +102,7 @@ def note(change: Change, *, order_ids: Sequence[int], before: str) -> None:
             reason=change.why[:200],
             code=change.code or "",
             values=change.values,
+            webhooks_due=True if change.to in TOLD_STATUSES else None,
         )
         for order_id in order_ids
     )

@@ -30,7 +30,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='orderevent',
             name='code',
-            field=models.CharField(blank=True, choices=[('retried', 'retried'), ('late_payment', 'The payment arrived too late and is being refunded.')], db_default='', default='', max_length=32, verbose_name='code'),
+            field=models.CharField(blank=True, choices=[('retried', 'retried'), ('late_payment', 'The payment arrived too late and is being refunded.'), ('wrong_amount', 'The payment was not the price of this order and is being refunded.')], db_default='', default='', max_length=32, verbose_name='code'),
         ),
         migrations.AddField(
             model_name='orderevent',

@@ -45,6 +45,15 @@ LIVE_STATUSES = (
 )
 """The states that hold a unit of the stock."""
 
+TOLD_STATUSES = (
+    OrderStatus.PAID,
+    OrderStatus.USED,
+    OrderStatus.CANCELLED,
+    OrderStatus.EXPIRED,
+    OrderStatus.REFUNDED,
+)
+"""The states that webhooks may tell (``api/webhooks/``)."""
+
 # Note [Units of a buyer]
 # ~~~~~~~~~~~~~~~~~~~~~~~
 # A buyer's orders of a sale are numbered: unit 1 to the limit. The numbers enforce that limit:
@@ -192,7 +201,8 @@ class OrderEvent(models.Model):
     What the system says is a ``code`` with its ``values``; what a person typed is the ``reason``,
     as are the sentences of rows from before there were codes. ``text`` has either. ``notified_at``
     is when the buyer was notified, or was found to have no address. ``notify_at`` is when to try
-    again, if the mail server did not accept the mail.
+    again, if the mail server did not accept the mail. ``webhooks_due`` is true
+    until the deliveries to webhooks are planned, and null for changes that no webhook tells.
     """
 
     order = models.ForeignKey(
@@ -216,6 +226,7 @@ class OrderEvent(models.Model):
     values = models.JSONField(_("values"), null=True)
     notified_at = models.DateTimeField(_("notified at"), null=True)
     notify_at = models.DateTimeField(_("notify again at"), null=True)
+    webhooks_due = models.BooleanField(null=True, editable=False)
 
     class Meta:
         verbose_name = _("order change")
@@ -224,6 +235,7 @@ class OrderEvent(models.Model):
         indexes = [
             models.Index(fields=("notified_at", "id"), name="event_by_notified"),
             models.Index(fields=("after", "at"), name="event_by_after_at"),
+            models.Index(fields=("webhooks_due", "id"), name="event_by_webhooks_due"),
         ]
 
     def __str__(self) -> str:

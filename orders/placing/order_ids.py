@@ -46,3 +46,9 @@ def minted_ms(order_id: int) -> int:
 def minted_at(order_id: int) -> dt.datetime:
     """Return the second in which this order id was minted."""
     return EPOCH + dt.timedelta(seconds=order_id >> SEQUENCE_BITS)
+
+
+def first_id_after(moment: dt.datetime) -> int:
+    """Return the lowest id that can be minted in the second after this moment, or the largest."""
+    seconds = (moment - EPOCH) // dt.timedelta(seconds=1) + 1
+    return min(max(seconds, 0) << SEQUENCE_BITS, 2**63 - 1)

@@ -85,6 +85,16 @@ def read_pay_request(request: HttpRequest) -> str:
     return name
 
 
+def read_json_fields(request: HttpRequest) -> Mapping[str, Any]:
+    """Return the fields of a request whose body must be a JSON object.
+
+    :raises InvalidRequest: with 400, 413 or 415.
+    """
+    if request.content_type != "application/json":
+        raise InvalidRequest(415, _("Send a JSON object, as application/json."))
+    return _json_object(_body(request))
+
+
 def read_json_order(body: bytes) -> OrderRequest:
     """Return the fields of an order request whose body is JSON.
 
@@ -132,7 +142,7 @@ def _json_object(body: bytes) -> Mapping[str, Any]:
     except ValueError as error:
         raise InvalidRequest(400, _("The body is not valid JSON in UTF-8.")) from error
     if not isinstance(value, dict):
-        raise InvalidRequest(400, _("The body must be a JSON object with a token."))
+        raise InvalidRequest(400, _("The body must be a JSON object."))
     return value
 
 

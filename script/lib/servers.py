@@ -290,14 +290,19 @@ def _granian(host: str, port: int, workers: int) -> list[str]:
 
 
 def celery() -> dict[str, list[str]]:
-    """Return the commands of the workers, of orders and of calls to payment providers, and beat."""
+    """Return the commands of the workers and of beat.
+
+    Servers of others may be slow, so workers of their own talk to them: they delay no order.
+    """
     command = ["celery", "--app", "seckill_site", "--quiet"]
-    worker = ["worker", "--loglevel", "INFO", "--without-gossip", "--without-mingle"]
-    orders = ["--queues", "celery", "--concurrency", "2"]
-    payments = ["--queues", "payments", "--concurrency", "1", "--hostname", "payments@%h"]
+    worker = [*command, "worker", "--loglevel", "INFO", "--without-gossip", "--without-mingle"]
+    outside = {
+        queue: ["--queues", queue, "--concurrency", "1", "--hostname", f"{queue}@%h"]
+        for queue in ("payments", "webhooks")
+    }
     return {
-        "worker": [*command, *worker, *orders],
-        "payments": [*command, *worker, *payments],
+        "worker": [*worker, "--queues", "celery", "--concurrency", "2"],
+        **{queue: [*worker, *options] for queue, options in outside.items()},
         "beat": [*command, "beat"],
     }
 

@@ -58,7 +58,7 @@ COUNTED = "seckill.counted"
 """Set in the environment of a request that the front door has counted."""
 
 _GUARDED = re.compile(
-    r"/(?:me/|orders/|accounts/|admin/login/|sandbox/|vouchers/[0-9]+/(?!live/)[a-z])"
+    r"/(?:api/|me/|orders/|accounts/|admin/login/|sandbox/|vouchers/[0-9]+/(?!live/)[a-z])"
 )
 _ACCOUNT_PATHS = re.compile(
     r"/(?:accounts/(?:(?P<signup>signup)|(?P<reset>password)|(?P<signin>login|reauth|2fa))"

@@ -102,7 +102,7 @@ RUNS_FIRST = ("dropped after", "timeout")
 SAMPLE = "dropped after"
 LONG_SECONDS = 3.0
 
-APPS = ["locks", "orders", "vouchers", "seckill_site", "backoffice"]
+APPS = ["locks", "orders", "vouchers", "seckill_site", "api", "backoffice"]
 ROOT = Path(lua_script.__file__).parents[1]
 FOLDERS = {
     "locks": ROOT / "locks/lua",

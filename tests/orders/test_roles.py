@@ -47,6 +47,7 @@ from orders.models import (
     SettlementDifference,
 )
 from orders.roles import PREPARE, RUN, SHOP_APPS, Role, RoleChange, make_roles
+from tests.support.api import make_delivery, make_endpoint, make_token
 from tests.support.inspection import ledger_contents
 from tests.support.orders import make_buyer, make_order, make_sale, pending, reserved
 from tests.support.payments import make_unpaid_order, pay
@@ -253,6 +254,24 @@ PAGES = {
     "admin:accounts_invitation_change": Row(OWNS, of="invitation"),
     "admin:accounts_invitation_history": Row(OWNS, of="invitation"),
     "admin:accounts_invitation_delete": Row(OWNS, OWNS, "invitation", DELETE),
+    # Programs
+    "admin:api_apitoken_changelist": Row(OWNS),
+    "admin:api_apitoken_add": Row(OWNS, OWNS, send={"name": "till", "scopes": "redeem"}),
+    "admin:api_apitoken_change": Row(OWNS, of="token", send={"name": "another"}),
+    "admin:api_apitoken_history": Row(OWNS, of="token"),
+    "admin:api_apitoken_delete": Row(OWNS, OWNS, "token", DELETE),
+    "admin:api_webhookendpoint_changelist": Row(OWNS),
+    "admin:api_webhookendpoint_add": Row(OWNS, OWNS, send={"url": "https://example.com/new"}),
+    "admin:api_webhookendpoint_change": Row(
+        OWNS, OWNS, "webhook", {"url": "https://example.com/other"}
+    ),
+    "admin:api_webhookendpoint_history": Row(OWNS, of="webhook"),
+    "admin:api_webhookendpoint_delete": Row(OWNS, OWNS, "webhook", DELETE),
+    "admin:api_webhookdelivery_changelist": Row(OWNS),
+    "admin:api_webhookdelivery_add": Row(NOBODY),
+    "admin:api_webhookdelivery_change": Row(OWNS, of="delivery", send={"state": "failed"}),
+    "admin:api_webhookdelivery_history": Row(OWNS, of="delivery"),
+    "admin:api_webhookdelivery_delete": Row(OWNS, OWNS, "delivery", DELETE),
 }
 
 ACTIONS = {
@@ -270,6 +289,12 @@ ACTIONS = {
     ("orders_invitationcode", "delete_selected"): Row(WORKS, WORKS, "code", DELETE),
     ("auth_user", "delete_selected"): Row(OWNS, OWNS, "user", DELETE),
     ("auth_group", "delete_selected"): Row(OWNS, OWNS, "group", DELETE),
+    ("api_apitoken", "revoke"): Row(OWNS, OWNS, "token"),
+    ("api_apitoken", "delete_selected"): Row(OWNS, OWNS, "token", DELETE),
+    ("api_webhookendpoint", "rotate"): Row(OWNS, OWNS, "webhook"),
+    ("api_webhookendpoint", "delete_selected"): Row(OWNS, OWNS, "webhook", DELETE),
+    ("api_webhookdelivery", "resend"): Row(OWNS, OWNS, "delivery"),
+    ("api_webhookdelivery", "delete_selected"): Row(OWNS, OWNS, "delivery", DELETE),
 }
 
 LEAD_ON = {
@@ -318,6 +343,7 @@ def world(db: None) -> dict[str, Any]:
     payment = pay(settled)
     settled.refresh_from_db()
     by = Actor.staff(make_buyer().pk)
+    webhook = make_endpoint("https://example.com/hook")
     return {
         "in_line": make_sale(room="busy", room_opened_ms=1, room_since_ms=1),
         "limited": make_limited_sale(),
@@ -350,6 +376,9 @@ def world(db: None) -> dict[str, Any]:
         "invitation": Invitation.objects.create(
             email="old@example.com", role=Group.objects.get_or_create(name=Role.OPERATOR.value)[0]
         ),
+        "token": make_token()[0],
+        "webhook": webhook,
+        "delivery": make_delivery(webhook, settled),
     }  # fmt: skip
 
 
@@ -384,7 +413,7 @@ def state() -> list[Any]:
     """Return a checksum of each table that staff could change, and the ledger."""
     tables = [
         model._meta.db_table
-        for label in (*SHOP_APPS, "auth", "accounts")
+        for label in (*SHOP_APPS, "api", "auth", "accounts")
         for model in apps.get_app_config(label).get_models(include_auto_created=True)
         if model._meta.managed
     ]
@@ -705,7 +734,7 @@ def test_upgrade_makes_roles_and_their_permissions() -> None:
     of_the_shop.delete()
     migration = import_module("orders.migrations.0002_roles")
     # The last migration that gives a role a permission.
-    state = MigrationLoader(connection).project_state(("orders", "0011_payment_providers"))
+    state = MigrationLoader(connection).project_state(("orders", "0012_webhooks_due"))
     migration.make_roles_with_permissions(state.apps, SimpleNamespace(connection=connection))
     assert permissions_of(Role.OPERATOR) == {*PREPARE, *RUN}
     assert of_the_shop.filter(codename="view_lock").exists()

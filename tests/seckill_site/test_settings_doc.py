@@ -13,7 +13,7 @@ pytestmark = pytest.mark.quick
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = ROOT / "seckill_site" / "settings.py"
-APPS = ("seckill_site", "vouchers", "orders", "backoffice", "locks", "lab")
+APPS = ("seckill_site", "vouchers", "orders", "api", "backoffice", "locks", "lab")
 
 SET_BY_DJANGO = {"DJANGO_SETTINGS_MODULE"}
 

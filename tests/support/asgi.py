@@ -20,6 +20,7 @@ from orders.placing.publisher import publisher
 from seckill_site.asgi import application
 from seckill_site.front_door.ledger_node import ledger_node
 from seckill_site.front_door.threads import threads
+from tests.support import openapi
 from tests.support.patience import GENEROUS_S
 from tests.support.wsgi import Answer, open_connections
 
@@ -96,7 +97,10 @@ def ask(
         "client": ("127.0.0.1", 50_000),
         "server": ("127.0.0.1", 80),
     }
-    return answer_to(scope, [{"type": "http.request", "body": body}], door=door)
+    answer = answer_to(scope, [{"type": "http.request", "body": body}], door=door)
+    if door is application:
+        openapi.check(method, path, status=answer.status, headers=answer.headers, body=answer.body)
+    return answer
 
 
 def answer_to(scope: Message, messages: list[Message], *, door: Any = application) -> Answer:

@@ -17,6 +17,7 @@ from django.db import close_old_connections
 
 from seckill_site.front_door import threads
 from seckill_site.wsgi import application
+from tests.support import openapi
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,9 @@ def ask(
         if close:
             close()
     status, found = begun[0]
-    return Answer(int(status[:3]), {name.lower(): value for name, value in found}, content)
+    answer = Answer(int(status[:3]), {name.lower(): value for name, value in found}, content)
+    openapi.check(method, path, status=answer.status, headers=answer.headers, body=answer.body)
+    return answer
 
 
 @contextmanager

@@ -1,0 +1,73 @@
+"""Redeeming by a program, which may repeat its request because an answer was lost.
+
+The history of the order says which token redeemed it, and with which key: it is written with the
+change, so a repeat is told apart from a second use even if the process died in between.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from typing import NamedTuple
+
+from api.models import ApiToken
+from orders.lifecycle.guesses import counted_guess
+from orders.lifecycle.redemption import GUESSES, NotRedeemable, Redeemable, find_by_code, redeem
+from orders.lifecycle.transitions import Actor
+from orders.models import OrderStatus
+
+KEY = re.compile(r"[!-~]{1,64}", re.ASCII)
+"""An ``Idempotency-Key``: up to 64 printable characters without blanks."""
+
+
+class Redeemed(NamedTuple):
+    """A redeemed voucher; ``repeated`` if an earlier request of this token did it."""
+
+    found: Redeemable
+    repeated: bool
+
+
+def look_up(token: ApiToken, *, code: str, now: dt.datetime) -> Redeemable:
+    """Return the voucher of a code; wrong codes are counted, as at the counter.
+
+    :raises NoSuchCode: no order has this code.
+    :raises TooManyGuesses: too many codes of this member of staff were wrong.
+    :raises GuessesUnknown: the cache, which counts them, did not respond.
+    """
+    with counted_guess(GUESSES, user_id=token.owner_id, now=now):
+        return find_by_code(code=code)
+
+
+def redeem_once(token: ApiToken, *, code: str, key: str, now: dt.datetime) -> Redeemed:
+    """Redeem a code, or say that a request with the same key has, or the same token without keys.
+
+    :raises NoSuchCode: no order has this code.
+    :raises NotRedeemable: it was used before, or is being refunded; nothing was changed.
+    :raises PastValidity: its last day is over: only the counter makes exceptions.
+    :raises TooManyGuesses: too many codes of this member of staff were wrong.
+    :raises GuessesUnknown: the cache, which counts them, did not respond.
+    """
+    by = Actor.staff(token.owner_id)
+    with counted_guess(GUESSES, user_id=token.owner_id, now=now):
+        try:
+            return Redeemed(redeem(code=code, by=by, now=now, note=_note(token, key)), False)
+        except NotRedeemable as error:
+            if not _is_ours(error.found, token, key):
+                raise
+            return Redeemed(error.found, True)
+
+
+def _note(token: ApiToken, key: str) -> str:
+    return f"API {token.prefix}" + (f" {key}" if key else "")
+
+
+def _is_ours(found: Redeemable, token: ApiToken, key: str) -> bool:
+    event = found.last_event
+    if event is None or event.after != OrderStatus.USED or event.actor_id != token.owner_id:
+        return False
+    start, _, rest = event.reason.partition(" ")
+    prefix, _, its_key = rest.partition(" ")
+    if start != "API":
+        return False
+    # A key names one use of a voucher, also by the token that replaces an old one.
+    return its_key == key if key else prefix == token.prefix

@@ -1,0 +1,112 @@
+"""Which addresses a webhook may reach: public ones, and networks that the settings allow.
+
+Staff name the host, and its owner names the addresses, at any time. So a name is resolved once, all
+its addresses are checked, and the connection goes to one that was checked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from urllib.parse import urlsplit
+
+from django.conf import settings
+
+IpAddress = IPv4Address | IPv6Address
+
+NOT_PUBLIC = (
+    IPv4Network("168.63.129.16/32"),  # a cloud's own service to its machines
+    IPv4Network("192.0.0.0/24"),  # another's, and what IPv4 keeps for itself
+    IPv6Network("64:ff9b:1::/48"),  # NAT64 inside a network
+)
+"""What Python takes for public, in some of its releases."""
+
+_NAT64 = IPv6Network("64:ff9b::/96")
+_RESOLVERS = ThreadPoolExecutor(16, thread_name_prefix="webhook-dns")
+"""Threads of our own: an event loop would wait for its own ones before it ends."""
+
+
+class ForbiddenAddress(Exception):
+    """A webhook must not reach this address."""
+
+
+class UnknownHost(Exception):
+    """The host has no address."""
+
+
+def check_url(url: str) -> None:
+    """Check what an address says by itself; its name is resolved when something is sent.
+
+    :raises ForbiddenAddress: it is not HTTPS, has a user name or names a forbidden address.
+    """
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError as error:
+        raise ForbiddenAddress("not an address") from error
+    allowed = ("https", "http") if settings.SECKILL_WEBHOOK_HTTP else ("https",)
+    if parts.scheme not in allowed or not host:
+        raise ForbiddenAddress("not HTTPS")
+    if parts.username is not None or parts.password is not None:
+        raise ForbiddenAddress("a user name in the address")
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return
+    check_address(address)
+
+
+def check_address(address: IpAddress) -> None:
+    """Check that an address is public, or in ``SECKILL_WEBHOOK_NETWORKS``.
+
+    :raises ForbiddenAddress: it is neither.
+    """
+    for it in _meanings(address):
+        allowed = any(
+            it.version == network.version and it in network
+            for network in settings.SECKILL_WEBHOOK_NETWORKS
+        )
+        if not allowed and not _is_public(it):
+            raise ForbiddenAddress(f"{address} is not a public address")
+
+
+async def checked_addresses(host: str, port: int) -> list[str]:
+    """Resolve a host, and return its addresses after checking every one.
+
+    :raises ForbiddenAddress: one of them is forbidden.
+    :raises UnknownHost: there are none.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.run_in_executor(
+            _RESOLVERS, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        )
+    except (OSError, UnicodeError) as error:
+        raise UnknownHost(f"{host} has no address") from error
+    addresses = list(dict.fromkeys(str(it[4][0]) for it in found))
+    for address in addresses:
+        check_address(ip_address(address))
+    return addresses
+
+
+def _meanings(address: IpAddress) -> list[IpAddress]:
+    """Return an address and the IPv4 addresses that it carries packets to."""
+    if isinstance(address, IPv4Address):
+        return [address]
+    inside: list[IpAddress | None] = [address.ipv4_mapped, address.sixtofour]
+    inside += address.teredo or ()
+    if address in _NAT64:
+        inside.append(IPv4Address(int(address) & 0xFFFFFFFF))
+    carried: list[IpAddress] = [it for it in inside if it is not None]
+    # A mapped address is nothing but its IPv4 address.
+    return carried if address.ipv4_mapped else [address, *carried]
+
+
+def _is_public(address: IpAddress) -> bool:
+    if isinstance(address, IPv6Address) and address.is_site_local:
+        return False
+    if any(it.version == address.version and address in it for it in NOT_PUBLIC):
+        return False
+    return address.is_global and not address.is_multicast

@@ -1,0 +1,187 @@
+"""Delivering: each endpoint is served on its own, so a slow one delays only itself.
+
+A pass sends what is due and ends when nothing is, or after ``PASS_S``. An attempt is recorded when
+its answer is there: if the worker dies in between, the next pass sends the same message again, with
+the same id. Events of one order reach an endpoint in their order: a later one waits until the
+earlier one is delivered or given up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import monotonic
+
+from asgiref.sync import async_to_sync, sync_to_async
+from django.conf import settings
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
+
+from api.models import WebhookDelivery, WebhookEndpoint
+from api.webhooks.client import Attempt, post
+from api.webhooks.endpoints import record_health
+from api.webhooks.messages import message_body, message_headers
+from api.webhooks.planning import plan_deliveries
+from locks import LockBusy, RedisLock
+from seckill_site.clocks.database import database_now
+from seckill_site.failpoints import failpoint
+from seckill_site.ledger_connection import ledger_connection
+from vouchers.inventory.keys import ledger_errors
+
+logger = logging.getLogger(__name__)
+
+PASS_S = 15.0
+"""The longest pass; the attempts under way may take ``TIMEOUT_S`` more."""
+
+LOOK_S = 0.5
+"""How often a pass looks for new events while it is sending."""
+
+AT_ONCE = 8
+"""The most messages under way to one endpoint."""
+
+ENDPOINTS_AT_ONCE = 50
+"""The most endpoints that are served at a time."""
+
+RETRY_AFTER_S = (5, 60, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
+"""The pauses between attempts, over three days together; then a delivery has failed."""
+
+State = WebhookDelivery.State
+
+
+def send_webhooks() -> None:
+    """Plan and send what is due. Only one process at a time sends.
+
+    :raises LedgerUnavailable: Redis (for the lock) did not respond; the next call continues.
+    """
+    with ledger_errors():
+        lease_ms = settings.SECKILL_LEASE_MS
+        lock = RedisLock(ledger_connection(), "lock:webhooks", lease_ms=lease_ms)
+        try:
+            with lock:
+                # asgiref runs what touches the database in this thread, on its connection.
+                async_to_sync(_Pass(until=monotonic() + PASS_S, stop=lambda: lock.lost).run)()
+        except LockBusy:
+            return
+
+
+@dataclass
+class _Pass:
+    """One pass over all endpoints."""
+
+    until: float
+    stop: Callable[[], bool]
+    serving: dict[int, asyncio.Task[None]] = field(default_factory=dict)
+
+    @property
+    def is_over(self) -> bool:
+        return self.stop() or monotonic() >= self.until
+
+    async def run(self) -> None:
+        """Serve the endpoints for which something is due, until nothing is."""
+        try:
+            while True:
+                if not self.is_over:
+                    await self._start()
+                if not self.serving:
+                    return
+                await asyncio.wait(
+                    self.serving.values(), timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED
+                )
+                for endpoint_id in [key for key, task in self.serving.items() if task.done()]:
+                    self.serving.pop(endpoint_id).result()
+        finally:
+            for task in self.serving.values():
+                task.cancel()
+            await asyncio.gather(*self.serving.values(), return_exceptions=True)
+
+    async def _start(self) -> None:
+        """Start serving the endpoints with something due that are not being served."""
+        for endpoint_id in await sync_to_async(_plan)():
+            if len(self.serving) < ENDPOINTS_AT_ONCE and endpoint_id not in self.serving:
+                self.serving[endpoint_id] = asyncio.create_task(self._serve(endpoint_id))
+
+    async def _serve(self, endpoint_id: int) -> None:
+        """Send what is due for one endpoint, a few messages at a time."""
+        while not self.is_over:
+            found = await sync_to_async(_due_for)(endpoint_id)
+            if not found:
+                return
+            attempts = await asyncio.gather(*(_send(it) for it in found))
+            await sync_to_async(_record_health)(endpoint_id, attempts)
+
+
+def _plan() -> list[int]:
+    """Plan deliveries, and return the endpoints with something due."""
+    now = database_now()
+    while plan_deliveries(now=now):
+        pass
+    active = WebhookEndpoint.objects.filter(active=True).values_list("pk", flat=True)
+    return [pk for pk in active if _due(now).filter(endpoint=pk).exists()]
+
+
+def _due(now: dt.datetime) -> QuerySet[WebhookDelivery]:
+    """Return what may be sent now: of each order only the earliest event that waits."""
+    waiting = WebhookDelivery.objects.filter(state=State.WAITING)
+    earlier = waiting.filter(
+        endpoint=OuterRef("endpoint"), order=OuterRef("order"), event__lt=OuterRef("event")
+    )
+    may = Q(endpoint__paused_until=None) | Q(endpoint__paused_until__lte=now)
+    return waiting.filter(may, ~Exists(earlier), endpoint__active=True, next_at__lte=now)
+
+
+@dataclass(frozen=True)
+class _Message:
+    """A delivery as it is sent now."""
+
+    delivery: WebhookDelivery
+    url: str
+    headers: dict[str, str]
+    body: bytes
+
+
+def _due_for(endpoint_id: int) -> list[_Message]:
+    now = database_now()
+    found = _due(now).filter(endpoint=endpoint_id).select_related("endpoint", "event__order")
+    return [_message(it, now) for it in found.order_by("next_at", "pk")[:AT_ONCE]]
+
+
+def _message(delivery: WebhookDelivery, now: dt.datetime) -> _Message:
+    body = message_body(delivery)
+    headers = message_headers(delivery.endpoint, message_id=delivery.message_id, body=body, now=now)
+    return _Message(delivery, delivery.endpoint.url, headers, body)
+
+
+async def _send(message: _Message) -> Attempt:
+    """Send one message and record the attempt."""
+    attempt = await post(message.url, headers=message.headers, body=message.body)
+    failpoint("webhook.sent")
+    await sync_to_async(_record)(message.delivery, attempt)
+    return attempt
+
+
+def _record(delivery: WebhookDelivery, attempt: Attempt) -> None:
+    """Record an attempt, and when the next one is."""
+    now = database_now()
+    rows = WebhookDelivery.objects.filter(pk=delivery.pk)
+    state, next_at = State.DELIVERED, None
+    if not attempt.succeeded:
+        state = State.FAILED
+        if delivery.tries < len(RETRY_AFTER_S):
+            state = State.WAITING
+            next_at = now + dt.timedelta(seconds=RETRY_AFTER_S[delivery.tries])
+    rows.update(
+        state=state,
+        next_at=next_at,
+        tries=F("tries") + 1,
+        tried_at=now,
+        took_ms=attempt.took_ms,
+        status=attempt.status,
+        error=attempt.error,
+        answer=attempt.answer,
+    )
+
+
+def _record_health(endpoint_id: int, attempts: list[Attempt]) -> None:
+    record_health(endpoint_id, attempts, now=database_now())

@@ -1,0 +1,168 @@
+"""Webhooks in the admin: endpoints with their secrets, and the log of deliveries."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.widgets import AdminURLFieldWidget
+from django.core.exceptions import ValidationError
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.utils.encoding import iri_to_uri, punycode
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
+
+from api.models import Topic, WebhookDelivery, WebhookEndpoint
+from api.webhooks import endpoints
+from api.webhooks.addresses import ForbiddenAddress, check_url
+from backoffice.admin.pages import ReadOnlyAdmin, admin_page, order_link, timestamp_column
+from seckill_site.clocks.database import database_now
+from seckill_site.web.admin_lists import CheckedList
+from seckill_site.web.responses import for_owner
+
+USUAL_TOPICS = [Topic.PAID.value, Topic.USED.value, Topic.REFUNDED.value]
+
+
+class EndpointForm(forms.ModelForm):  # type: ignore[type-arg]
+    """An endpoint."""
+
+    url = forms.URLField(
+        label=_("address"),
+        max_length=500,
+        assume_scheme="https",
+        help_text=_("HTTPS, and reachable from the internet."),
+        widget=AdminURLFieldWidget,
+    )
+    topics = forms.MultipleChoiceField(
+        label=_("events"),
+        choices=Topic.choices,
+        initial=USUAL_TOPICS,
+        widget=forms.CheckboxSelectMultiple,
+    )
+
+    class Meta:
+        model = WebhookEndpoint
+        fields = ("url", "topics", "active")
+
+    def clean_url(self) -> str:
+        try:
+            url = _in_ascii(str(self.cleaned_data["url"]))
+            check_url(url)
+        except (ForbiddenAddress, ValueError) as error:
+            raise ValidationError(
+                gettext("Enter a public HTTPS address without a user name.")
+            ) from error
+        return url
+
+
+def _in_ascii(url: str) -> str:
+    """Return an address as it is sent, whatever script its host is written in."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    return iri_to_uri(urlunsplit(parts._replace(netloc=parts.netloc.replace(host, punycode(host)))))
+
+
+@admin.register(WebhookEndpoint)
+class WebhookEndpointAdmin(CheckedList):
+    """Endpoints. A secret is on the page after its creation and nowhere else."""
+
+    form = EndpointForm
+    list_display = ("url", "told", "condition", "failing")
+    readonly_fields = ("condition", "created", "failing")
+    actions = ("rotate",)
+    created = timestamp_column("created_at", _("created"))
+    failing = timestamp_column("failing_since", _("failing since"))
+
+    def get_fields(self, request: HttpRequest, obj: WebhookEndpoint | None = None) -> Any:
+        return ("url", "topics", "active", *(self.readonly_fields if obj else ()))
+
+    def save_model(self, request: Any, obj: WebhookEndpoint, form: Any, change: bool) -> None:
+        """Save an endpoint; a new one gets a secret, one that is active again starts anew."""
+        if not change:
+            obj.created_at = database_now()
+            request.new_secret = endpoints.create_secret(obj)
+        if obj.active:
+            endpoints.enable(obj)
+        super().save_model(request, obj, form, change)
+
+    def response_add(self, request: Any, obj: Any, post_url_continue: Any = None) -> HttpResponse:
+        """Show the secret once."""
+        return self._secret_page(request, request.new_secret)
+
+    @admin.action(description=_("Make a new secret"), permissions=["change"])
+    def rotate(self, request: HttpRequest, found: QuerySet[WebhookEndpoint]) -> HttpResponse | None:
+        """Give one endpoint a new secret, and show it once."""
+        if len(found) != 1:
+            self.message_user(request, gettext("Select one webhook."), messages.ERROR)
+            return None
+        self.log_change(request, found[0], gettext("New secret."))
+        return self._secret_page(request, endpoints.rotate_secret(found[0], now=database_now()))
+
+    def _secret_page(self, request: HttpRequest, secret: str) -> HttpResponse:
+        about = gettext(
+            "Copy this secret now. It is not shown again. An old one stays valid for 24 hours."
+        )
+        page = admin_page(
+            self, request, "api/secret.html", title=gettext("Secret"), secret=secret, about=about
+        )
+        return for_owner(page)
+
+    @admin.display(description=_("events"))
+    def told(self, endpoint: WebhookEndpoint) -> str:
+        return ", ".join(str(Topic(it).label) for it in endpoint.topics if it in Topic)
+
+    @admin.display(description=_("state"))
+    def condition(self, endpoint: WebhookEndpoint) -> str:
+        if endpoint.disabled_at:
+            return gettext("needs attention: disabled after failing for days")
+        if not endpoint.active:
+            return gettext("off")
+        return gettext("failing") if endpoint.failing_since else gettext("works")
+
+
+@admin.register(WebhookDelivery)
+class WebhookDeliveryAdmin(ReadOnlyAdmin):
+    """The log: one row per event and endpoint, with the last attempt."""
+
+    list_display = ("message_id", "endpoint", "topic", "its_order", "state", "result", "tried")
+    list_filter = ("state", "topic", "endpoint")
+    list_select_related = ("endpoint",)
+    search_fields = ("=order__id",)
+    search_help_text = _("Order id")
+    ordering = ("-pk",)
+    fields = (
+        "message_id", "endpoint", "topic", "its_order", "state", "tries", "created", "tried",
+        "planned", "result", "took_ms", "answer",
+    )  # fmt: skip
+    readonly_fields = ("message_id", "its_order", "created", "tried", "planned", "result")
+    actions = ("resend",)
+    created = timestamp_column("created_at", _("created"))
+    tried = timestamp_column("tried_at", _("last attempt"))
+    planned = timestamp_column("next_at", _("next attempt"))
+
+    @admin.action(description=_("Send the selected deliveries again"), permissions=["resend"])
+    def resend(self, request: HttpRequest, found: QuerySet[WebhookDelivery]) -> None:
+        """Send deliveries again within seconds, with the same ids."""
+        count = endpoints.resend(found.order_by(), now=database_now())
+        text = ngettext(
+            "%(count)s delivery is sent again.", "%(count)s deliveries are sent again.", count
+        )
+        self.message_user(request, text % {"count": count}, messages.SUCCESS)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Return whether rows may go, as they do with their endpoint."""
+        return super(ReadOnlyAdmin, self).has_delete_permission(request, obj)
+
+    def has_resend_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("api.change_webhookendpoint")
+
+    @admin.display(description=_("order"))
+    def its_order(self, delivery: WebhookDelivery) -> str:
+        return order_link(delivery.order_id)
+
+    @admin.display(description=_("result"))
+    def result(self, delivery: WebhookDelivery) -> str:
+        return delivery.error or (f"HTTP {delivery.status}" if delivery.status else "–")

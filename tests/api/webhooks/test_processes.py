@@ -1,0 +1,88 @@
+"""Webhooks by real workers: every queue is taken, deaths lose nothing, orders do not wait."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from api.models import WebhookDelivery
+from orders.models import VoucherOrder
+from orders.placing.publishing import publish_fulfillment
+from tests.support.api import Receiver, make_endpoint, receiver
+from tests.support.orders import make_buyer, make_sale, reserved
+from tests.support.patience import wait_for
+from tests.support.payments import make_unpaid_order, pay
+from tests.support.stack import Stack
+
+pytestmark = pytest.mark.concurrency
+
+LOOPBACK: dict[str, Any] = {
+    "SECKILL_WEBHOOK_HTTP": "true",
+    "SECKILL_WEBHOOK_NETWORKS": "127.0.0.0/8,::1/128",
+}
+
+
+@pytest.fixture
+def it() -> Iterator[Receiver]:
+    with receiver() as found:
+        yield found
+
+
+def is_delivered() -> bool:
+    return WebhookDelivery.objects.filter(state=WebhookDelivery.State.DELIVERED).exists()
+
+
+def test_plain_worker_delivers(stack: Stack, it: Receiver) -> None:
+    make_endpoint(it.url)
+    with stack.together():
+        stack.worker(**LOOPBACK)
+        stack.beat()
+
+    pay(make_unpaid_order(make_sale()))
+
+    wait_for(is_delivered, what="delivery", seconds=60)
+    assert len(it.got) == 1
+
+
+def test_killed_worker_sends_the_same_message_again(stack: Stack, it: Receiver) -> None:
+    make_endpoint(it.url)
+    pay(make_unpaid_order(make_sale()))
+    with stack.together():
+        dying = stack.worker(FAILPOINT="webhook.sent", **LOOPBACK)
+        stack.beat()
+    wait_for(lambda: it.got, what="first message", seconds=60)
+    assert not is_delivered()
+
+    dying.kill()
+    stack.worker(**LOOPBACK)
+
+    wait_for(is_delivered, what="delivery", seconds=60)
+    assert len(it.got) >= 2
+    assert len(set(it.ids)) == 1
+    assert len({message.body for message in it.got}) == 1
+
+
+def test_hanging_endpoint_delays_no_order(stack: Stack, it: Receiver) -> None:
+    """One process for orders and one for other people's servers, as ``script/server`` has them."""
+    it.respond = it.hang
+    make_endpoint(it.url)
+    sale = make_sale(stock=40)
+    pay(make_unpaid_order(sale))
+    with stack.together():
+        stack.worker("--queues", "celery", concurrency=1, **LOOPBACK)
+        outside = ["--exclude-queues", "celery", "--hostname", "outside@%h"]
+        stack.worker(*outside, concurrency=1, **LOOPBACK)
+        stack.beat()
+    wait_for(lambda: it.got, what="first message", seconds=60)
+
+    started = time.monotonic()
+    (token,) = reserved(sale, [make_buyer()])
+    publish_fulfillment(sale_id=sale.pk)
+    wait_for(
+        VoucherOrder.objects.filter(pk=token.order_id).exists, what="the order's row", seconds=60
+    )
+
+    assert time.monotonic() - started < 2.5, "the endpoint hangs for three seconds"
