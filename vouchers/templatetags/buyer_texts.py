@@ -403,7 +403,11 @@ WAITING = {
             "available for you."
         ),
     },
-    "note": {"away": _("The shop cannot be reached right now. You keep your place.")},
+    "note": {
+        "offline": _("You are offline. You keep your place."),
+        "busy": _("The shop is very busy right now. You keep your place."),
+        "unreachable": _("The shop cannot be reached right now. You keep your place."),
+    },
 }
 
 ROOM = {
@@ -443,9 +447,13 @@ ROOM = {
     },
     "people": _("People in line: {count}"),
     "note": {
-        "away": _(
+        "offline": _("You are offline. You keep your place. This page goes on once you are back."),
+        "busy": _(
+            "The shop is very busy right now. You keep your place, and this page keeps trying."
+        ),
+        "unreachable": _(
             "The shop cannot be reached right now. You keep your place, and this page keeps trying."
-        )
+        ),
     },
 }
 
