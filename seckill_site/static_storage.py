@@ -20,6 +20,7 @@ class StaticStorage(CompressedManifestStaticFilesStorage):  # type: ignore[misc]
 
     def _save(self, name: str, content: File) -> str:  # type: ignore[type-arg]
         if _OWN.fullmatch(name):
+            content.seek(0)
             content = ContentFile(without_comments(content.read().decode()).encode())
         saved: str = super()._save(name, content)
         return saved
@@ -30,4 +31,4 @@ def without_comments(source: str) -> str:
 
     That takes a quarter off what a visitor's browser loads. No text of ours spans lines.
     """
-    return _INDENTATION.sub("\n", _COMMENT_LINES.sub("", source))
+    return _INDENTATION.sub("\n", _COMMENT_LINES.sub("", source)).lstrip()
