@@ -254,7 +254,7 @@ def test_request_is_repeated_until_it_arrives(opened: Callable[..., Page]) -> No
 
     page.route(ORDERS, count_and_cut)
     page.click("#buy")
-    expect_state(page, "unreachable", "No answer, trying again…")
+    expect_state(page, "unreachable", "No answer, retrying…")
     expect(page.locator("#status")).to_contain_text("it keeps trying, and never orders twice")
     while len(sent) < 8:  # until the test's own timeout
         page.wait_for_timeout(20)
@@ -437,7 +437,7 @@ def test_queue_order_and_refusal_work_without_javascript(
     ben.get_by_role("button", name="Buy now").click()
     expect(ben.locator("main")).to_contain_text("The last unit went at")
     ben.get_by_role("link", name="Back to the sale").click()
-    ben.get_by_role("link", name="Buy without JavaScript").click()
+    ben.get_by_role("link", name="Continue without JavaScript").click()
     expect(ben.get_by_role("button", name="Join the waiting list")).to_be_visible()
 
     fulfill_sale(sale_id=sale.pk)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.utils import timezone
+from django.utils import timezone, translation
 from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import sign_in
@@ -22,6 +22,7 @@ from tests.support.patience import GENEROUS_S
 from tests.support.stack import Stack, Web
 from vouchers.catalogue.sales import edit_sale, terms_of
 from vouchers.models import SaleStage, SeckillVoucher
+from vouchers.templatetags.seckill import stock_words
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("row_locks")]
 
@@ -131,6 +132,22 @@ def test_bar_is_empty_until_something_is_gone(opened: Callable[..., Page]) -> No
     card = page.locator(f"[data-live-url='/vouchers/{sale.pk}/live/']")
     expect(card.locator("[data-stock]")).to_have_text("75 % gone · 1 of 4 left")
     expect(card.locator("meter")).to_have_js_property("value", 3)
+
+
+def test_stock_in_words_agrees_with_the_server(opened: Callable[..., Page]) -> None:
+    page = opened(make_sale(stock=4), make_buyer())
+    module = page.locator("link[href*='seckill/clock.']").get_attribute("href")
+    stocks = [(None, 9), (9, 9), (999, 1_000), (3, 100), (1, 1_000), (0, 7), (0, 0)]
+    told = page.evaluate(
+        """async ([path, stocks]) => {
+          const { stockText } = await import(path);
+          const texts = JSON.parse(document.getElementById("sentences").textContent);
+          return stocks.map(([remaining, total]) => stockText({ remaining, total }, texts));
+        }""",
+        [module, stocks],
+    )
+    with translation.override("en"):
+        assert told == [stock_words(*stock) for stock in stocks]
 
 
 # --- A shop that does not answer -----------------------------------------------------------------
@@ -325,7 +342,7 @@ def sales_by_state() -> dict[str, SeckillVoucher]:
     """Return a sale in each state, none of whose units are the buyer's."""
     sales = {
         "scheduled": make_sale(stock=2, begins_in_s=7_200, ends_in_s=9_000),
-        "soon": make_sale(stock=2, begins_in_s=600),
+        "soon": make_sale(stock=2, begins_in_s=600, ends_in_s=1_200),
         "open": make_sale(stock=2),
         "sold_out": make_sale(stock=1),
         "paused": make_sale(stock=2),

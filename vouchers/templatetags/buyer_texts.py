@@ -87,7 +87,7 @@ PURCHASE: dict[str, Any] = {
         "sending": _("Sending…"),
         "busy": _("Busy, trying again…"),
         "offline": _("Offline, waiting…"),
-        "unreachable": _("No answer, trying again…"),
+        "unreachable": _("No answer, retrying…"),
         "queued": _("In the queue"),
         "entered": _("You are in the draw"),
         "yours": _("It's yours!"),
