@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,21 +17,21 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MaxLengthValidator
 from django.db import IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse
-from django.utils.translation import get_language, gettext, gettext_noop
+from django.utils.translation import get_language, gettext
 from django.utils.translation import gettext_lazy as _
 
 from accounts.contacts import remember_language
-from accounts.mails import CONFIRMATIONS, MailNotSent, may_be_sent, send_mail
+from accounts.mails import MailNotSent, may_be_sent, send_mail
 from accounts.models import Phone
 from accounts.phones import PhoneNumberField, as_phone, send_text
 from accounts.usernames import as_username, username_is_taken
+from seckill_site.web.clients import client_network
 from seckill_site.web.errors import login_locked
-from seckill_site.web.redirects import is_of_this_site
-from seckill_site.web.responses import absolute_url, problem, unavailable
+from seckill_site.web.redirects import is_same_site
+from seckill_site.web.responses import absolute_url, problem
 
 logger = logging.getLogger(__name__)
 
-NOT_SENT = gettext_noop("We could not send it. Try again in a moment.")
 SITE = {"name": _("Seckill"), "domain": ""}
 
 UNKNOWN_ADDRESS = "0.0.0.0"
@@ -62,7 +63,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
 
     def is_safe_url(self, url: str | None) -> bool:
         """Return whether a redirect may go there: to this site only."""
-        return is_of_this_site(url, core.request)
+        return is_same_site(url, core.request)
 
     def get_client_ip(self, request: HttpRequest) -> str:
         """Return the client's address; trusted proxies were asked for it by the server."""
@@ -89,7 +90,13 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         """Count the failures of a name by address: nobody can lock somebody else out."""
         names = [credentials.get(it) for it in ("email", "phone", "username")]
         name = next((it for it in names if it), "")
-        return f"{self.get_client_ip(request)}:{as_username(name).lower()}"
+        address = client_network(request.META) or UNKNOWN_ADDRESS
+        return f"{address}:{as_username(name).lower()}"
+
+    def reauthenticate(self, user: User, password: str) -> bool:
+        """Return whether this is the account's password; failures count as those of a sign-in."""
+        found = self.authenticate(core.request, username=user.username, password=password)
+        return found is not None and found.pk == user.pk
 
     # --- Mails ------------------------------------------------------------------------------------
 
@@ -108,18 +115,14 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
     def send_mail(self, template_prefix: str, email: str, context: dict[str, Any]) -> None:
         """Send a mail if this address may get it.
 
-        :raises ImmediateHttpResponse: the mail server does not accept it.
+        A mail that is not sent fails nothing: what it tells of is done already, an owner can ask
+        for another, and the answer must not show whether this address has an account.
         """
         if not may_be_sent(template_prefix, email):
             return
-        request = core.request
-        context = {"request": request, "email": email, "current_site": SITE, **context}
-        try:
+        context = {"request": core.request, "email": email, "current_site": SITE, **context}
+        with suppress(MailNotSent):
             send_mail(email, lambda: self.render_mail(template_prefix, email, context))
-        except MailNotSent as error:
-            if template_prefix in CONFIRMATIONS:
-                return  # the account is there; its owner can ask for another
-            raise ImmediateHttpResponse(unavailable(request, gettext(NOT_SENT))) from error
 
     # --- Phones -----------------------------------------------------------------------------------
 
@@ -162,15 +165,13 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
     def send_verification_code_sms(self, user: User, phone: str, code: str, **kwargs: Any) -> None:
         """Send a code to a phone.
 
-        :raises ImmediateHttpResponse: the provider does not accept it.
+        While it cannot be sent, the answer is the same: it must not show who has an account.
         """
         text = gettext("%(code)s is your code. Do not tell it to anybody.") % {"code": code}
         try:
             send_text(phone, text)
         except OSError as error:
             logger.warning("a code was not sent to a phone: %r", error)
-            refusal = unavailable(core.request, gettext(NOT_SENT))
-            raise ImmediateHttpResponse(refusal) from error
 
     # --- Signing in by a code ---------------------------------------------------------------------
 

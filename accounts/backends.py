@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from allauth.account.adapter import get_adapter
 from allauth.account.auth_backends import AuthenticationBackend
+from allauth.account.internal.userkit import get_user_by_username
+from allauth.account.models import EmailAddress
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest
 
 
 class AccountBackend(AuthenticationBackend):  # type: ignore[misc]
-    """allauth's backend; after its refusal no other hashes the password again.
+    """allauth's backend, which hashes a password once; after its refusal no other hashes it again.
 
     Django's own stays listed for the sessions that it once opened.
     """
@@ -25,3 +28,26 @@ class AccountBackend(AuthenticationBackend):  # type: ignore[misc]
         if user is None:
             raise PermissionDenied
         return user
+
+    def _authenticate(self, request: HttpRequest | None, **credentials: Any) -> User | None:
+        """Check the password of one account: a confirmed address or number goes before a name."""
+        user = (
+            _owner_of_email(credentials.get("email", ""))
+            or _owner_of_phone(credentials.get("phone", ""))
+            or get_user_by_username(credentials.get("username", ""))
+        )
+        found: User | None = self._check_password(user, credentials["password"])
+        return found
+
+
+def _owner_of_email(email: str) -> User | None:
+    if not email:
+        return None
+    addresses = EmailAddress.objects.filter(email=email.lower(), verified=True)
+    # A collation may find other letters as well.
+    exact = (it.user for it in addresses.select_related("user") if it.email == email.lower())
+    return next(exact, None)
+
+
+def _owner_of_phone(phone: str) -> User | None:
+    return get_adapter().get_user_by_phone(phone) if phone else None

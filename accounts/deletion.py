@@ -7,6 +7,7 @@ from allauth.mfa.models import Authenticator
 from django.contrib.auth.models import User
 from django.db import transaction
 
+from accounts.invitations import invitations_of
 from accounts.models import Phone, Reader
 from accounts.sessions import end_all_sessions
 
@@ -14,9 +15,10 @@ from accounts.sessions import end_all_sessions
 def anonymise(user: User) -> None:
     """Remove all that names the owner of an account, close it, and end its sessions."""
     with transaction.atomic():
+        invitations_of(user).delete()
         for model in (EmailAddress, Phone, Reader, Authenticator):
             model.objects.filter(user=user).delete()
-        user.username = f"deleted-{user.pk}"
+        user.username = f"deleted:{user.pk}"  # nobody can sign up with a colon
         user.first_name = user.last_name = user.email = ""
         user.is_active = user.is_staff = user.is_superuser = False
         user.last_login = None

@@ -6,6 +6,8 @@ from typing import Any
 
 from allauth.account import forms
 from allauth.account.adapter import get_adapter
+from allauth.core import context as core
+from allauth.core import ratelimit
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxLengthValidator
@@ -16,6 +18,7 @@ from django.utils.translation import gettext, gettext_lazy
 
 from accounts.sessions import limit_staff_session
 from accounts.usernames import as_username
+from seckill_site.web.request_rates import RATE_LIMITED_TEXT
 
 LONGEST_LOGIN = 254
 
@@ -60,7 +63,9 @@ class SignUpForm(forms.SignupForm):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         fields = self.fields
         fields["email"].label = gettext_lazy("Email address (optional)")
-        fields["email"].help_text = gettext_lazy("We only email you about your orders.")
+        fields["email"].help_text = gettext_lazy(
+            "For order updates, sign-in codes and reminders you ask for."
+        )
         fields["phone"].label = gettext_lazy("Phone number (optional)")
         for field in fields.values():
             field.widget.attrs.pop("placeholder", None)
@@ -69,16 +74,40 @@ class SignUpForm(forms.SignupForm):  # type: ignore[misc]
         """Return the address: it belongs to whoever confirms it first."""
         return str(value)
 
+    def _clean_phone(self) -> None:
+        """Accept the number: it, too, belongs to whoever confirms it first."""
+
     def clean(self) -> dict[str, Any]:
-        """Refuse an account that nobody could sign in to."""
+        """Refuse an account that nobody could sign in to, or too many codes to one address."""
         cleaned: dict[str, Any] = super().clean()
         if not any(self.data.get(it) for it in ("password1", "password2")):
-            if not (cleaned.get("email") or cleaned.get("phone") or self.errors):
-                text = gettext("Choose a password, or enter where we can send you codes.")
-                self.add_error("password1", text)
+            if not self.errors:
+                self._clean_way_of_codes(cleaned.get("email", ""), cleaned.get("phone", ""))
         elif not cleaned.get("password1") and "password1" not in self.errors:
             self.add_error("password1", gettext("Enter the password twice."))
+        elif (phone := cleaned.get("phone")) and not self.errors:
+            # Once the account is saved, allauth counts it.
+            self._limit_codes("phone", phone, action="verify_phone", dry_run=True)
         return cleaned
+
+    def _clean_way_of_codes(self, email: str, phone: str) -> None:
+        if email and phone:  # the code would confirm one of them, and the other be lost
+            self.add_error(
+                "phone",
+                gettext("Without a password, enter either an email address or a phone number."),
+            )
+        elif not (email or phone):
+            text = gettext(
+                "Choose a password, or enter an email address or phone number for sign-in codes."
+            )
+            self.add_error("password1", text)
+        else:
+            field = "email" if email else "phone"
+            self._limit_codes(field, email or phone, action="request_login_code")
+
+    def _limit_codes(self, field: str, address: str, *, action: str, dry_run: bool = False) -> None:
+        if not ratelimit.consume(core.request, action=action, key=address, dry_run=dry_run):
+            self.add_error(field, gettext(RATE_LIMITED_TEXT))
 
     def try_save(self, request: HttpRequest) -> tuple[User | None, HttpResponse | None]:
         """Return the new account, or a page that says why none was created."""

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from typing import Any
 
+from allauth.core.exceptions import RateLimited
 from django.conf import settings
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.http import HttpRequest, HttpResponse
@@ -92,8 +93,8 @@ class BoundedHasher(PBKDF2PasswordHasher):
         return hashing_threads().run(partial(super().encode, password, salt, iterations))
 
 
-class TooManyHashesMiddleware:
-    """Answers 429 where a password was not hashed."""
+class TooManyMiddleware:
+    """Answers 429 where a password was not hashed, or allauth counts too many."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self._get_response = get_response
@@ -103,6 +104,8 @@ class TooManyHashesMiddleware:
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> Any:
         """Return the refusal, or None for another exception."""
+        if isinstance(exception, RateLimited):
+            return too_many_requests(request)
         if not isinstance(exception, TooManyHashes):
             return None
         return too_many_requests(

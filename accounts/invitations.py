@@ -3,38 +3,51 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 
 from allauth.account.models import EmailAddress
-from django.conf import settings
 from django.contrib.auth.models import User
 from django.core import signing
 from django.core.mail import EmailMessage
 from django.db import transaction
+from django.db.models import Q, QuerySet
+from django.db.models.functions import Lower
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.translation import gettext
 
-from accounts.mails import send_mail
+from accounts.mails import MailNotSent, send_mail
 from accounts.models import Invitation
 from seckill_site.clocks.database import database_now
+from seckill_site.web.responses import absolute_url
 
 VALID_FOR = dt.timedelta(days=3)
 _SALT = "staff invitation"
 
 
-class InvitationOver(Exception):
+class InvitationInvalid(Exception):
     """The invitation has expired, was withdrawn or was accepted already, or there never was one."""
 
 
-def send_invitation(invitation: Invitation, *, invited_by: User) -> None:
-    """Save an invitation and mail its link.
-
-    :raises MailNotSent: the mail server does not accept it; the invitation is saved.
-    """
+def send_invitation(
+    invitation: Invitation, *, invited_by: User, on_failure: Callable[[], None]
+) -> None:
+    """Save an invitation, and mail its link after the commit; if that fails, say so."""
     invitation.invited_by = invited_by
     invitation.save()
+
+    def mail() -> None:
+        try:
+            _mail_link(invitation)
+        except MailNotSent:
+            on_failure()
+
+    transaction.on_commit(mail)
+
+
+def _mail_link(invitation: Invitation) -> None:
     token = signing.dumps(invitation.pk, salt=_SALT)
-    url = settings.SECKILL_SITE_URL + reverse("staff-invitation", args=[token])
+    url = absolute_url(reverse("staff-invitation", args=[token]))
 
     def render() -> EmailMessage:
         role = gettext(invitation.role.name)
@@ -45,34 +58,41 @@ def send_invitation(invitation: Invitation, *, invited_by: User) -> None:
     send_mail(invitation.email, render)
 
 
+def invitations_of(user: User) -> QuerySet[Invitation]:
+    """Return the invitations that an account accepted, or that were sent to its addresses."""
+    emails = EmailAddress.objects.filter(user=user, verified=True).values_list("email", flat=True)
+    of_user = Q(accepted_by=user) | Q(lower_email__in=list(emails))
+    return Invitation.objects.annotate(lower_email=Lower("email")).filter(of_user)
+
+
 def find_invitation(token: str) -> Invitation:
     """Return the invitation of a link.
 
-    :raises InvitationOver: the link is of no use.
+    :raises InvitationInvalid: the link is of no use.
     """
     try:
         pk = signing.loads(token, salt=_SALT)
     except signing.BadSignature as error:
-        raise InvitationOver from error
+        raise InvitationInvalid from error
     since = database_now() - VALID_FOR
     found = Invitation.objects.filter(pk=pk, accepted_at=None, invited_at__gt=since)
     invitation = found.select_related("role").first()
     if invitation is None:
-        raise InvitationOver
+        raise InvitationInvalid
     return invitation
 
 
 def accept_invitation(*, token: str, user: User) -> None:
     """Make this account one of staff, with the role; the address counts as confirmed.
 
-    :raises InvitationOver: the link is of no use.
+    :raises InvitationInvalid: the link is of no use.
     """
     invitation = find_invitation(token)
     now = database_now()
     with transaction.atomic():
         taken = Invitation.objects.filter(pk=invitation.pk, accepted_at=None)
         if not taken.update(accepted_at=now, accepted_by=user):
-            raise InvitationOver
+            raise InvitationInvalid
         user.is_staff = True
         user.save(update_fields=["is_staff"])
         user.groups.add(invitation.role)

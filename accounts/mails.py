@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 from allauth.account.models import EmailAddress
 from django.conf import settings
-from django.core.mail import EmailMessage, get_connection
+from django.core.mail import EmailMessage
 from django.utils import translation
 
 from accounts.contacts import confirmed_contact
+from seckill_site.breaker import Breaker
 
 logger = logging.getLogger(__name__)
 
-SERVER_TIMEOUT_S = 5
 CONFIRMATIONS = frozenset(
     {"account/email/email_confirmation", "account/email/email_confirmation_signup"}
 )
@@ -23,7 +23,21 @@ SIGN_UP_CODE = "account/email/login_code"
 
 
 class MailNotSent(Exception):
-    """The mail server does not accept mails at the moment."""
+    """The mail server does not accept this mail, or none at the moment."""
+
+
+PAUSE_S = 10
+"""How long nobody waits for a mail server that was away."""
+
+breaker = Breaker(MailNotSent, pause_s=PAUSE_S, longest_attempt_s=2 * settings.EMAIL_TIMEOUT)
+
+REFUSALS = (
+    smtplib.SMTPRecipientsRefused,
+    smtplib.SMTPDataError,
+    smtplib.SMTPNotSupportedError,
+    ValueError,  # an address that no header can hold
+)
+"""Errors of one mail, which say nothing of the server: whoever enters an address can cause them."""
 
 
 def may_be_sent(template: str, email: str) -> bool:
@@ -43,15 +57,21 @@ def may_be_sent(template: str, email: str) -> bool:
 def send_mail(email: str, render: Callable[[], EmailMessage]) -> None:
     """Send what is rendered in the language of this address's owner.
 
-    :raises MailNotSent: the server does not accept it at the moment.
+    :raises MailNotSent: the server does not accept it.
     """
+    refusal: Exception | None = None
     owner = EmailAddress.objects.filter(email=email, verified=True).select_related("user").first()
     language = confirmed_contact(owner.user).language if owner else translation.get_language()
     with translation.override(language or settings.LANGUAGE_CODE):
         mail = render()
     try:
-        mail.connection = get_connection(timeout=SERVER_TIMEOUT_S)
-        mail.send()
-    except (OSError, smtplib.SMTPException) as error:
-        logger.warning("a mail about an account was not sent: %r", error)
-        raise MailNotSent from error
+        with breaker.attempt():
+            try:
+                mail.send()
+            except REFUSALS as error:
+                refusal = error
+    except (OSError, MailNotSent) as error:
+        refusal = error
+    if refusal:
+        logger.warning("a mail about an account was not sent: %r", refusal)
+        raise MailNotSent from refusal

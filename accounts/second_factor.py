@@ -61,6 +61,8 @@ class StaffSecondFactorMiddleware:
         is_staff_page = path.startswith(STAFF_PATHS) and path not in FREE_PATHS
         user = request.user
         if is_staff_page and isinstance(user, User) and lacks_second_factor(user):
-            messages.warning(request, gettext("Staff signs in with a second factor. Set it up."))
+            messages.warning(
+                request, gettext("Staff must use two-step sign-in. Set it up to continue.")
+            )
             return redirect("mfa_index")
         return self._get_response(request)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 
+from allauth.usersessions.adapter import get_adapter
 from allauth.usersessions.models import UserSession
 from django.contrib.auth import SESSION_KEY
 from django.contrib.auth.models import User
@@ -15,8 +16,7 @@ from seckill_site.clocks.database import database_now
 def end_all_sessions(user: User) -> int:
     """End the sessions in which this user signed in; return how many there were."""
     sessions = list(UserSession.objects.filter(user=user))
-    for session in sessions:
-        session.end()
+    get_adapter().end_sessions(sessions)
     return len(sessions)
 
 

@@ -23,10 +23,17 @@ class Breaker:
     It holds no lock: a fork copies it in any state, and two attempts at the same time do no harm.
     """
 
-    def __init__(self, error: type[Exception], *, pause_s: float = PAUSE_S) -> None:
+    def __init__(
+        self,
+        error: type[Exception],
+        *,
+        pause_s: float = PAUSE_S,
+        longest_attempt_s: float = LONGEST_ATTEMPT_S,
+    ) -> None:
         """Closed; ``error`` is what an attempt that is not made raises."""
         self._error = error
         self.pause_s = pause_s
+        self._longest_attempt_s = longest_attempt_s
         self._why = ""
         self._next_attempt_at = 0.0
 
@@ -51,7 +58,7 @@ class Breaker:
         if self.open:
             if now < self._next_attempt_at:
                 raise self._error(f"not tried again yet: {self._why}")
-            self._next_attempt_at = now + LONGEST_ATTEMPT_S
+            self._next_attempt_at = now + self._longest_attempt_s
         try:
             yield
         except Exception as error:

@@ -182,7 +182,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "allauth.account.middleware.AccountMiddleware",
-    "accounts.hashing.TooManyHashesMiddleware",
+    "accounts.hashing.TooManyMiddleware",
     "accounts.second_factor.StaffSecondFactorMiddleware",
 ]
 
@@ -337,6 +337,7 @@ SECKILL_REHEARSAL_URL = env.str("SECKILL_REHEARSAL_URL", default=SECKILL_SITE_UR
 """The address of the web server for a rehearsal's crowd; the workers send its requests."""
 
 DEFAULT_FROM_EMAIL = env.str("SECKILL_MAIL_FROM", default="noreply@localhost")
+EMAIL_TIMEOUT = 5  # seconds; SMTP, too, must not hold a thread for ever
 vars().update(env.email_url("SECKILL_MAIL_URL", default="consolemail://"))
 
 SECKILL_NOTICE_CHANNELS = env.list(
@@ -433,16 +434,19 @@ ACCOUNT_MAX_EMAIL_ADDRESSES = 3
 ACCOUNT_LOGIN_BY_CODE_ENABLED = True
 ACCOUNT_LOGIN_BY_CODE_TIMEOUT = 300
 ACCOUNT_LOGIN_BY_CODE_SUPPORTS_RESEND = 2
+ACCOUNT_PHONE_VERIFICATION_TIMEOUT = 300
 ACCOUNT_PHONE_VERIFICATION_SUPPORTS_RESEND = 2
 ACCOUNT_SESSION_REMEMBER = True
 ACCOUNT_LOGOUT_ON_PASSWORD_CHANGE = False  # other sessions end: each carries the password's hash
 ACCOUNT_RATE_LIMITS = {
-    # Those per address alone are ours: SECKILL_SIGN_INS_PER_ADDRESS and the like.
+    # SECKILL_SIGN_INS_PER_ADDRESS and the like bound an address over all names. Each "key" here is
+    # a name, mail address or number.
     "login": None,
     "signup": None,
-    "login_failed": "5/6m/key",  # the key is a name from one address
+    "login_failed": "5/6m/key",  # a name from one address
     "request_login_code": "20/m/ip,3/10m/key",
     "reset_password": "3/10m/key",
+    "verify_phone": "3/10m/key",
 }
 MFA_ADAPTER = "accounts.second_factor.SecondFactorAdapter"
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]

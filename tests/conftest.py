@@ -20,6 +20,7 @@ from django.db import connection
 from django.test import TransactionTestCase
 from redis import Redis
 
+from accounts import mails
 from orders.audience import caps, eligibility, refusal_log
 from seckill_site.clocks import ledger as ledger_clock
 from seckill_site.ledger_connection import ledger_connection
@@ -115,7 +116,7 @@ def empty_redis(request: pytest.FixtureRequest) -> None:
 @pytest.fixture(autouse=True)
 def breakers_without_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no server that one test loses stay untried in the next: all tests are one process."""
-    for breaker in (ledger_connection().connection_pool.breaker, mysql.breaker):
+    for breaker in (ledger_connection().connection_pool.breaker, mysql.breaker, mails.breaker):
         monkeypatch.setattr(breaker, "pause_s", 0)
 
 

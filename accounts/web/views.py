@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from allauth.account import views
 from allauth.account.internal.flows.signup import complete_signup
+from allauth.usersessions.internal.flows.sessions import end_other_sessions
 from django.contrib.auth import logout as logout_here
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
@@ -13,7 +14,7 @@ from django.utils.translation import gettext
 
 from accounts.contacts import confirmed_contact
 from accounts.forms import ProfileForm, SignUpForm
-from accounts.invitations import InvitationOver, accept_invitation, find_invitation
+from accounts.invitations import InvitationInvalid, accept_invitation, find_invitation
 from accounts.sessions import end_all_sessions, limit_staff_session
 from seckill_site.web.responses import allow, for_owner, problem
 
@@ -60,10 +61,12 @@ def invitation(request: HttpRequest, token: str) -> HttpResponseBase:
     try:
         if request.method == "POST" and request.user.is_authenticated:
             accept_invitation(token=token, user=_user_of(request))
+            # They were opened as a buyer's, for two weeks.
+            end_other_sessions(request, _user_of(request))
             limit_staff_session(request, _user_of(request))
             return redirect("admin:index")
         found = find_invitation(token)
-    except InvitationOver:
+    except InvitationInvalid:
         text = gettext("This invitation has expired or was accepted already. Ask for a new one.")
         return problem(request, status=410, code="ended", message=text)
     context = {"invitation": found, "role": gettext(found.role.name)}

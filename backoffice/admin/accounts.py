@@ -16,7 +16,6 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from accounts.invitations import send_invitation
-from accounts.mails import MailNotSent
 from accounts.models import Invitation
 from accounts.sessions import end_all_sessions
 from orders.roles import Role
@@ -108,11 +107,12 @@ class InvitationAdmin(CheckedList):
 
     def save_model(self, request: Any, obj: Invitation, form: Any, change: bool) -> None:
         """Save the invitation and send it."""
-        try:
-            send_invitation(obj, invited_by=request.user)
-        except MailNotSent:
+
+        def say_failure() -> None:
             text = gettext("The mail could not be sent. Delete the invitation and try again.")
             self.message_user(request, text, messages.ERROR)
+
+        send_invitation(obj, invited_by=request.user, on_failure=say_failure)
 
     @admin.display(description=_("role"))
     def role_name(self, invitation: Invitation) -> str:

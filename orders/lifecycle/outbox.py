@@ -26,8 +26,6 @@ from locks import RedisLock
 
 logger = logging.getLogger(__name__)
 
-SERVER_TIMEOUT_S = 10
-
 
 class TemporarilyRefused(Exception):
     """The server does not accept messages for this address at the moment."""
@@ -82,7 +80,7 @@ class Mail:
     @contextmanager
     def opened(self) -> Iterator[Send]:
         """Connect to the mail server."""
-        server: BaseEmailBackend = get_connection(timeout=SERVER_TIMEOUT_S)
+        server: BaseEmailBackend = get_connection()
         with server:
             yield partial(_send_mail, server)
 

@@ -12,8 +12,24 @@ from django.contrib.auth.models import User
 
 from accounts.contacts import confirmed_contact
 from accounts.deletion import anonymise
+from accounts.invitations import invitations_of
+from orders.draws.entries import withdraw
 from orders.lifecycle.waiting_list import NotWaiting, leave
-from orders.models import Notice, OrderEvent, RoomVisit, VoucherOrder, WaitingEntry
+from orders.models import (
+    DrawEntry,
+    InvitationCode,
+    Notice,
+    OrderEvent,
+    RoomVisit,
+    RuleRefusal,
+    VoucherOrder,
+    WaitingEntry,
+)
+from seckill_site.clocks.database import database_now
+from seckill_site.clocks.machine import epoch_ms
+from vouchers.inventory.draw_entries import NoEntry, read_entry
+from vouchers.inventory.reservations import SaleEnded
+from vouchers.models import Draw
 
 
 class IsStaff(Exception):
@@ -55,6 +71,22 @@ def data_of(user: User) -> dict[str, Any]:
                 "seckill_voucher_id", "kind", "asked_at", "told_at", "live"
             )
         ),
+        "draws": list(
+            DrawEntry.objects.filter(user=user).values(
+                "seckill_voucher_id", "entered_at", "outcome"
+            )
+        ),
+        "invitation_codes": list(
+            InvitationCode.objects.filter(user=user).values(
+                "seckill_voucher_id", "code", "entered_at"
+            )
+        ),
+        "refusals": list(
+            RuleRefusal.objects.filter(user=user).values("seckill_voucher_id", "rule")
+        ),
+        "staff_invitations": list(
+            invitations_of(user).values("email", "role__name", "invited_at", "accepted_at")
+        ),
         "waiting_rooms": list(
             RoomVisit.objects.filter(user=user).values(
                 "seckill_voucher_id", "joined_at", "let_in_at"
@@ -89,9 +121,9 @@ def _change(event: OrderEvent) -> dict[str, Any]:
 
 
 def delete_account(user: User) -> None:
-    """Leave all waiting lists, forget the notices, and close the account.
+    """Leave all waiting lists and open draws, free unused codes, and close the account.
 
-    Its orders stay without a name.
+    Its orders, and its entries in closed draws, stay without a name.
 
     :raises IsStaff: the account is one of staff.
     :raises LedgerUnavailable: Redis did not respond; the same call again is safe.
@@ -102,5 +134,25 @@ def delete_account(user: User) -> None:
     for sale_id in waits.values_list("seckill_voucher_id", flat=True):
         with suppress(NotWaiting):  # somebody else took them out of line meanwhile
             leave(sale_id=sale_id, user_id=user.pk)
-    Notice.objects.filter(user=user).delete()
+    _leave_draws(user)
+    for model in (Notice, RuleRefusal):
+        model.objects.filter(user=user).delete()
+    unused = InvitationCode.objects.filter(user=user, uses=None)
+    unused.update(user=None, entered_at=None)
     anonymise(user)
+
+
+def _leave_draws(user: User) -> None:
+    """Withdraw the entries in draws that take entries, also those that no row has yet."""
+    now = database_now()
+    draws = Draw.objects.filter(closed_at=None, seckill_voucher__begins_at__lte=now)
+    for sale_id in draws.values_list("seckill_voucher_id", flat=True):
+        entry = read_entry(sale_id=sale_id, user_id=user.pk)
+        if entry:
+            with suppress(NoEntry, SaleEnded):  # withdrawn, or closed, meanwhile
+                withdraw(
+                    sale_id=sale_id,
+                    order_id=entry.order_id,
+                    user_id=user.pk,
+                    now_ms=epoch_ms(now),
+                )

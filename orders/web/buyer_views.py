@@ -6,12 +6,14 @@ from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from django.contrib.auth.models import User
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
+from accounts.contacts import confirmed_contact
 from orders.draws.rules import commitment_of
 from orders.draws.standing import OwnEntry, entries_of
 from orders.lifecycle.cancellation import cancel_order
@@ -321,5 +323,11 @@ def _place(request: HttpRequest, sale_id: int, found: Place) -> HttpResponse:
         where = reverse("receipt", args=[sale_id, found.order_id])
         return HttpResponse(status=303, headers={"Location": where})
     sale = SeckillVoucher.objects.select_related("voucher").get(pk=sale_id)
-    context = {"sale": sale, "place": found.place, "waiting": waiting_json(found, sale_id=sale_id)}
+    assert isinstance(request.user, User)
+    context = {
+        "sale": sale,
+        "place": found.place,
+        "waiting": waiting_json(found, sale_id=sale_id),
+        "contact": confirmed_contact(request.user),
+    }
     return render(request, "orders/waiting.html", context)

@@ -68,7 +68,10 @@ def stop_by_link(request: HttpRequest, *, token: str) -> HttpResponseBase:
     try:
         user_id = reader_of_stop_link(token)
     except BadStopLink:
-        text = _("This link is not valid. Sign in to stop your reminders under Account.")
+        text = _(
+            "This link is not valid. "
+            "To stop your reminders, sign in and open Reminders under Account."
+        )
         return problem(request, status=404, code="not_found", message=text)
     is_stopped = request.method == "POST"
     if is_stopped:

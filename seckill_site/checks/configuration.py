@@ -29,6 +29,7 @@ SHORTEST_KEY = 32
 FEWEST_CHARACTERS_IN_KEY = 10
 KEY_FROM_AN_EXAMPLE = re.compile("insecure|change.?me|secret.?key|example", re.IGNORECASE)
 SANDBOX = "orders.payments.sandbox.Sandbox"
+CONSOLE_SMS = "accounts.phones.ConsoleBackend"
 LOCAL_HOST = re.compile(r"(.*\.)?localhost|127(\.\d+){3}|\[::1\]")
 TRIED_VERSIONS = {"redis": ((6, 4), (9, 0)), "django-redis": ((7, 0), (8, 0))}
 """The versions that fit the pinned packages, from the first up to but excluding the second."""
@@ -209,6 +210,29 @@ def check_payment_providers(**_: Any) -> Iterator[CheckMessage]:
             hint="Set SECKILL_PAYMENT_PROVIDERS to real providers, "
             "without orders.payments.sandbox.Sandbox.",
             id="seckill.W004",
+        )
+
+
+@register(SETTINGS, deploy=True)
+def check_second_factor(**_: Any) -> Iterator[CheckMessage]:
+    """Find staff that signs in with a password alone."""
+    if not settings.DEBUG and not settings.SECKILL_STAFF_SECOND_FACTOR:
+        yield Warning(
+            "SECKILL_STAFF_SECOND_FACTOR is off. A stolen password opens the admin.",
+            hint="Set SECKILL_STAFF_SECOND_FACTOR=true.",
+            id="seckill.W005",
+        )
+
+
+@register(SETTINGS, deploy=True)
+def check_sms_backend(**_: Any) -> Iterator[CheckMessage]:
+    """Find texts to phones that only a log gets, with the codes in them."""
+    if not settings.DEBUG and settings.SECKILL_SMS_BACKEND == CONSOLE_SMS:
+        yield Warning(
+            "Texts to phones are only printed. Whoever enters a number waits for a code, "
+            "and whoever reads the log has it.",
+            hint="Name the class of a provider in SECKILL_SMS_BACKEND: docs/accounts.md.",
+            id="seckill.W006",
         )
 
 

@@ -1,7 +1,8 @@
-"""The gate before sign-ins: few of a process's threads, and little of its time, serve them.
+"""The gate before the forms of accounts: few of a process's threads, and little of its time, serve
+them.
 
-Django refuses a sign-in too many itself, but each refusal takes milliseconds in which no order is
-answered. So what would be refused waits here, as a coroutine, and is answered 429 from here.
+Any of these may hash a password, and even a refusal by Django takes milliseconds in which no order
+is answered. So they wait here, as coroutines, and those that wait too long are answered 429.
 """
 
 from __future__ import annotations

@@ -27,6 +27,11 @@ def client_address(environ: Mapping[str, Any]) -> str:
     return _limited_address(environ.get("REMOTE_ADDR", ""), _unlimited_networks())
 
 
+def client_network(environ: Mapping[str, Any]) -> str:
+    """Return the client's address, or its network in IPv6, also if it has no limit."""
+    return _limited_address(environ.get("REMOTE_ADDR", ""), ())
+
+
 @lru_cache(maxsize=8192)
 def _limited_address(text: str, unlimited: Networks) -> str:
     try:

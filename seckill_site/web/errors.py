@@ -11,6 +11,7 @@ from django.db import Error as DatabaseError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils.translation import gettext as _
 
+from seckill_site.web.request_rates import RATE_LIMITED_TEXT
 from seckill_site.web.responses import (
     method_not_allowed,
     methods_of,
@@ -109,7 +110,7 @@ def too_many_requests(
         request,
         status=429,
         code="rate_limited",
-        message=message or _("Too many requests. Wait a moment and try again."),
+        message=message or _(RATE_LIMITED_TEXT),
         retry_after_s=retry_after_s,
     )
 

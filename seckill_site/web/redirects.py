@@ -8,7 +8,7 @@ from django.shortcuts import resolve_url
 from django.utils.http import url_has_allowed_host_and_scheme
 
 
-def is_of_this_site(url: str | None, request: HttpRequest) -> bool:
+def is_same_site(url: str | None, request: HttpRequest) -> bool:
     """Return whether this address belongs to the site that was asked."""
     return url_has_allowed_host_and_scheme(
         url, allowed_hosts={request.get_host()}, require_https=request.is_secure()
@@ -17,5 +17,5 @@ def is_of_this_site(url: str | None, request: HttpRequest) -> bool:
 
 def next_url(request: HttpRequest) -> str:
     """Return the ``next`` of the request if it is on this site, else the front page."""
-    target = request.POST.get("next") or request.GET.get("next", "")
-    return target if is_of_this_site(target, request) else resolve_url(settings.LOGIN_REDIRECT_URL)
+    target = request.GET.get("next", "")
+    return target if is_same_site(target, request) else resolve_url(settings.LOGIN_REDIRECT_URL)

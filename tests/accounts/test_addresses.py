@@ -14,7 +14,10 @@ from django.core.cache import cache
 from django.core.mail.backends.locmem import EmailBackend
 from django.test import Client
 
+from accounts import mails
 from accounts.contacts import confirmed_contact
+from accounts.mails import MailNotSent
+from seckill_site.breaker import Breaker
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("cheap_passwords"), pytest.mark.quick]
 
@@ -213,8 +216,17 @@ def test_language_link_is_remembered_for_mails(client, ada):
 
 
 class Refusing(EmailBackend):
+    attempts = 0
+
     def send_messages(self, messages):
+        Refusing.attempts += 1
         raise smtplib.SMTPServerDisconnected
+
+
+class RefusingRecipients(Refusing):
+    def send_messages(self, messages):
+        Refusing.attempts += 1
+        raise smtplib.SMTPRecipientsRefused({})
 
 
 def test_mail_server_that_is_away_fails_no_sign_up(client, settings):
@@ -226,13 +238,41 @@ def test_mail_server_that_is_away_fails_no_sign_up(client, settings):
 
 
 @pytest.mark.parametrize("path", ["/accounts/login/code/", "/accounts/password/reset/"])
-def test_mail_server_that_is_away_is_answered_503(client, ada, settings, path):
+def test_mail_server_that_is_away_tells_no_address(client, ada, settings, caplog, path):
     settings.EMAIL_BACKEND = f"{__name__}.Refusing"
 
-    response = client.post(path, {"email": EMAIL})
+    known = client.post(path, {"email": EMAIL})
+    unknown = Client().post(path, {"email": "eve@example.com"})
 
-    assert response.status_code == 503
-    assert "Retry-After" in response
+    assert (known.status_code, known["Location"]) == (unknown.status_code, unknown["Location"])
+    assert "a mail about an account was not sent" in caplog.text
+
+
+def test_mail_server_that_is_away_fails_no_change_of_password(client, ada, settings):
+    client.post("/accounts/login/", {"username": "ada", "password": PASSWORD})
+    settings.EMAIL_BACKEND = f"{__name__}.Refusing"
+
+    form = {"oldpassword": PASSWORD, "password1": OTHER, "password2": OTHER}
+
+    assert client.post("/accounts/password/change/", form).status_code == 302
+    ada.refresh_from_db()
+    assert ada.check_password(OTHER)
+
+
+@pytest.mark.parametrize(("backend", "attempts"), [("Refusing", 1), ("RefusingRecipients", 2)])
+def test_only_a_mail_server_that_is_away_is_left_alone(
+    client, settings, monkeypatch, backend, attempts
+):
+    """A recipient that it refuses says nothing of the server."""
+    settings.EMAIL_BACKEND = f"{__name__}.{backend}"
+    monkeypatch.setattr(mails, "breaker", Breaker(MailNotSent, pause_s=3600))
+    monkeypatch.setattr(Refusing, "attempts", 0)
+
+    for name in ("ada", "eve"):
+        Client().post("/accounts/signup/", {**SIGNUP, "username": name, "email": f"{name}@x.org"})
+
+    assert Refusing.attempts == attempts
+    assert User.objects.count() == 2
 
 
 @pytest.mark.parametrize(

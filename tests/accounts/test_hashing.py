@@ -147,6 +147,6 @@ def test_other_pages_do_not_mind(client, busy) -> None:
 
 
 def test_another_exception_is_left_alone(rf) -> None:
-    middleware = hashing.TooManyHashesMiddleware(HttpResponse)
+    middleware = hashing.TooManyMiddleware(HttpResponse)
 
     assert middleware.process_exception(rf.get("/"), ValueError()) is None

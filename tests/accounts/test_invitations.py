@@ -9,7 +9,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 from django.contrib.auth.models import Group, User
 from django.core import mail
-from django.test import Client
+from django.test import Client, TestCase
 from django.utils import timezone
 
 from accounts.contacts import confirmed_contact
@@ -32,7 +32,8 @@ def owner() -> Client:
 
 def invite(owner: Client) -> str:
     """Send an invitation and return the path in its mail."""
-    assert owner.post(ADD, {"email": EMAIL, "role": "Operator"}).status_code == 302
+    with TestCase.captureOnCommitCallbacks(execute=True):
+        assert owner.post(ADD, {"email": EMAIL, "role": "Operator"}).status_code == 302
     found = re.search(r"http://\S+", str(mail.outbox[-1].body))
     assert found
     return urlsplit(found[0]).path
@@ -60,6 +61,20 @@ def test_newcomer_signs_up_and_accepts(owner: Client) -> None:
     assert [it.name for it in user.groups.all()] == ["Operator"]
     assert confirmed_contact(user).email == EMAIL
     assert client.session.get_expiry_age() <= 12 * 3600
+
+
+@pytest.mark.django_db(transaction=True)  # the cache drops them after the commit
+def test_accepting_ends_the_other_sessions(owner: Client) -> None:
+    path = invite(owner)
+    user = User.objects.create_user("new", password=PASSWORD)
+    here, elsewhere = Client(), Client()
+    for client in (here, elsewhere):
+        client.post("/accounts/login/", {"username": user.username, "password": PASSWORD})
+
+    here.post(path)
+
+    assert here.get("/accounts/profile/").status_code == 200
+    assert elsewhere.get("/accounts/profile/").status_code == 302
 
 
 def test_visitor_cannot_accept(owner: Client) -> None:
@@ -102,6 +117,14 @@ def test_only_the_shops_roles_are_offered(owner: Client) -> None:
     assert not Invitation.objects.exists()
 
 
+def test_invitation_is_mailed_after_the_commit(owner: Client) -> None:
+    owner.post(ADD, {"email": EMAIL, "role": "Operator"})
+
+    assert Invitation.objects.exists()
+    assert mail.outbox == []  # the test's own transaction goes on
+
+
+@pytest.mark.django_db(transaction=True)
 def test_mail_server_that_is_away_is_told(owner: Client, settings) -> None:
     settings.EMAIL_BACKEND = f"{Refusing.__module__}.Refusing"
 

@@ -11,7 +11,7 @@ from django.contrib.sessions.models import Session
 from django.utils import timezone
 
 from accounts import old_sessions
-from accounts.old_sessions import BEGINNING, delete_ended_sessions
+from accounts.old_sessions import GRACE_PERIOD, delete_ended_sessions
 from orders.tasks import delete_ended_sessions as delete_task
 from tests.support.orders import make_buyer
 
@@ -26,7 +26,11 @@ def test_only_what_is_over_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(5):
         Session.objects.create(session_key=f"ended{number}", expire_date=now - SECOND)
     Session.objects.create(session_key="good", expire_date=now + SECOND)
-    for key, age in (("ended0", BEGINNING + SECOND), ("good", BEGINNING + SECOND), ("new", SECOND)):
+    for key, age in (
+        ("ended0", GRACE_PERIOD + SECOND),
+        ("good", GRACE_PERIOD + SECOND),
+        ("new", SECOND),
+    ):
         row = UserSession.objects.create(user=buyer, ip="127.0.0.1", session_key=key)
         UserSession.objects.filter(pk=row.pk).update(created_at=now - age)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 
 import pytest
+import time_machine
 from django.contrib.auth.models import User
 from django.core.cache import cache
 from django.test import Client
@@ -17,7 +19,7 @@ from accounts.phones import ConsoleBackend, as_phone
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("cheap_passwords"), pytest.mark.quick]
 
 PASSWORD = "lang genug 1234"
-NUMBER = "+8613800000001"
+NUMBER, OTHER_NUMBER = "+8613800000001", "+8613800000002"
 
 
 class Provider:
@@ -122,12 +124,59 @@ def test_unknown_phone_gets_nothing_and_the_same_answer(ada, sent):
     assert [number for number, _ in sent] == [NUMBER]
 
 
-def test_taken_phone_is_not_confirmed_again(client, ada, sent):
-    form = {"username": "eve", "phone": NUMBER, "password1": PASSWORD, "password2": PASSWORD}
-    client.post("/accounts/signup/", form)
+PASSWORDS = {"password1": PASSWORD, "password2": PASSWORD}
 
+
+@pytest.mark.parametrize("passwords", [PASSWORDS, {}], ids=["password", "code"])
+def test_sign_up_tells_no_number(ada, passwords):
+    known, unknown = (
+        Client().post("/accounts/signup/", {"username": name, "phone": number, **passwords})
+        for name, number in (("eve", NUMBER), ("bob", OTHER_NUMBER))
+    )
+
+    assert (known.status_code, known["Location"]) == (unknown.status_code, unknown["Location"])
+    assert set(User.objects.values_list("username", flat=True)) == {"ada", "bob", "eve"}
+
+
+@pytest.mark.parametrize(
+    ("passwords", "where"), [(PASSWORDS, "phone/verify/"), ({}, "login/code/confirm/")]
+)
+def test_taken_phone_is_not_confirmed_again(client, ada, sent, passwords, where):
+    client.post("/accounts/signup/", {"username": "eve", "phone": NUMBER, **passwords})
+
+    response = client.post(f"/accounts/{where}", {"code": code_in(sent[0][1])})
+
+    assert response.status_code in (200, 409)
+    assert signed_in_as(client) is None
+    assert Phone.objects.get().user == ada
+
+
+def test_sign_up_by_code_takes_one_address(client, sent):
+    form = {"username": "ada", "phone": NUMBER, "email": "ada@example.com"}
+    response = client.post("/accounts/signup/", form)
+
+    assert list(response.context["form"].errors) == ["phone"]
     assert sent == []
-    assert not User.objects.filter(username="eve").exists()
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("passwords", [PASSWORDS, {}], ids=["password", "code"])
+def test_sign_ups_send_three_codes_to_a_number(sent, passwords):
+    for number in range(5):
+        form = {"username": f"ada{number}", "phone": NUMBER, **passwords}
+        Client().post("/accounts/signup/", form)
+
+    assert len(sent) == 3
+
+
+@pytest.mark.parametrize(("minutes", "known"), [(4, True), (6, False)])
+def test_code_for_a_phone_is_valid_for_five_minutes(client, sent, minutes, known):
+    client.post("/accounts/signup/", {"username": "ada", "phone": NUMBER, **PASSWORDS})
+
+    with time_machine.travel(dt.datetime.now(dt.UTC) + dt.timedelta(minutes=minutes)):
+        client.post("/accounts/phone/verify/", {"code": code_in(sent[0][1])})
+
+    assert Phone.objects.exists() is known
 
 
 def test_phone_is_added_and_changed(client, sent):
@@ -141,12 +190,21 @@ def test_phone_is_added_and_changed(client, sent):
         assert confirmed_contact(user).phone == number
 
 
-def test_provider_that_is_away_is_answered_503(client, ada, settings):
+def test_provider_that_is_away_tells_no_number(ada, settings):
     settings.SECKILL_SMS_BACKEND = f"{__name__}.Away"
 
-    response = client.post("/accounts/login/code/", {"phone": NUMBER})
+    known = Client().post("/accounts/login/code/", {"phone": NUMBER})
+    unknown = Client().post("/accounts/login/code/", {"phone": OTHER_NUMBER})
 
-    assert response.status_code == 503
+    assert (known.status_code, known["Location"]) == (unknown.status_code, unknown["Location"])
+
+
+def test_provider_that_is_away_is_logged(client, ada, settings, caplog):
+    settings.SECKILL_SMS_BACKEND = f"{__name__}.Away"
+
+    client.post("/accounts/login/code/", {"phone": NUMBER})
+
+    assert "a code was not sent to a phone" in caplog.text
 
 
 @pytest.mark.parametrize("number", ["1", "abc", "+0123456789", "+86138000000011111", "１３８"])
@@ -163,3 +221,15 @@ def test_console_shows_the_text(capsys, settings):
 
     assert capsys.readouterr().out == f"SMS to {NUMBER}: hello\n"
     assert isinstance(phones._backend(settings.SECKILL_SMS_BACKEND), ConsoleBackend)
+
+
+@pytest.mark.servers
+def test_codes_to_a_new_phone_are_limited(client, sent):
+    statuses = []
+    for number in range(5):
+        client.force_login(User.objects.create_user(f"ada{number}"))
+        response = client.post("/accounts/phone/change/", {"phone": OTHER_NUMBER})
+        statuses.append(response.status_code)
+
+    assert statuses == [302] * 3 + [429] * 2
+    assert len(sent) == 3

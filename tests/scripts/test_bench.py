@@ -17,6 +17,11 @@ from backoffice.capacity.figures import Work, read_figures
 from tests.support.patience import eventually
 from tests.support.stack import ROOT, processes_of
 
+PATIENCE_S = 600
+"""The longest that a bench may take here; it measures, so a busy machine makes it slow."""
+
+pytestmark = pytest.mark.timeout(PATIENCE_S + 60)
+
 LOCKS = [sys.executable, "-m", "bench", "locks", "--quick", "--json"]
 CAPACITY = [sys.executable, "-m", "bench", "capacity", "--tiny"]
 FAIRNESS = [sys.executable, "-m", "bench", "fairness", "--tiny"]
@@ -82,7 +87,7 @@ def test_locks_bench_has_every_row_and_no_overlap(tmp_path: Path) -> None:
         env=environ_with(tmp_path),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert said.returncode == 0, said.stderr
@@ -96,7 +101,6 @@ def test_locks_bench_has_every_row_and_no_overlap(tmp_path: Path) -> None:
 
 
 @pytest.mark.faults  # a minute of full load
-@pytest.mark.timeout(200)
 def test_sale_bench_has_every_row_and_sells_exactly(tmp_path: Path) -> None:
     scratch, results = tmp_path / "scratch", tmp_path / "results"
     scratch.mkdir()
@@ -109,7 +113,7 @@ def test_sale_bench_has_every_row_and_sells_exactly(tmp_path: Path) -> None:
         env=environ_with(scratch),
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert said.returncode == 0, said.stderr
@@ -133,7 +137,7 @@ def test_sale_bench_profiles_each_kind_of_request(tmp_path: Path) -> None:
         env=environ_with(tmp_path),
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert said.returncode == 0, said.stderr
@@ -157,7 +161,7 @@ def test_capacity_bench_measures_every_figure_and_rehearses(tmp_path: Path) -> N
         env=environ_with(scratch),
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert said.returncode == 0, said.stderr
@@ -169,7 +173,6 @@ def test_capacity_bench_measures_every_figure_and_rehearses(tmp_path: Path) -> N
     assert not list(scratch.iterdir())
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.faults  # three web servers and a worker under load
 def test_fairness_bench_has_a_row_for_each_guard_and_flood(tmp_path: Path) -> None:
     scratch, results = tmp_path / "scratch", tmp_path / "results"
@@ -185,7 +188,7 @@ def test_fairness_bench_has_a_row_for_each_guard_and_flood(tmp_path: Path) -> No
         env=environ_with(scratch),
         capture_output=True,
         text=True,
-        timeout=380,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert said.returncode == 0, said.stderr
@@ -212,7 +215,7 @@ def test_servers_bench_has_a_row_for_each_server(tmp_path: Path) -> None:
         env=environ_with(scratch),
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert said.returncode == 0, said.stderr

@@ -7,13 +7,25 @@ from typing import Any
 import pytest
 from allauth.account.models import EmailAddress
 from allauth.usersessions.models import UserSession
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.core.cache import cache
 from django.test import Client
 
-from accounts.models import Phone
-from orders.models import VoucherOrder, WaitingEntry
+from accounts.models import Invitation, Phone
+from orders.draws.entries import store_entries
+from orders.models import (
+    CodeUse,
+    DrawEntry,
+    InvitationCode,
+    Notice,
+    Rule,
+    RuleRefusal,
+    VoucherOrder,
+    WaitingEntry,
+)
+from tests.support.draws import draw_to_the_end, end, entered, listed, make_draw
 from tests.support.orders import make_order, make_sale
+from vouchers.models import SeckillVoucher
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("cheap_passwords")]
 
@@ -68,6 +80,71 @@ def test_data_has_everything_of_the_buyer_alone(ada: User) -> None:
     assert str(other.pk) not in response.text
 
 
+@pytest.fixture
+def traces(ada: User) -> SeckillVoucher:
+    """A sale in which the buyer left traces beside orders, and an invitation to the staff."""
+    sale = make_draw()
+    entered(sale, [ada])
+    store_entries(sale_id=sale.pk)
+    InvitationCode.objects.create(seckill_voucher=sale, code="UNUSED", user=ada)
+    used = InvitationCode.objects.create(seckill_voucher=sale, code="USED22", user=ada)
+    CodeUse.objects.create(code=used, order_id=7)
+    RuleRefusal.objects.create(seckill_voucher=sale, user=ada, rule=Rule.CODE)
+    Notice.objects.create(
+        seckill_voucher=sale, user=ada, kind=Notice.Kind.START, asked_at=ada.date_joined
+    )
+    role = Group.objects.create(name="Anything")
+    for name in (EMAIL.title(), "eve@example.com"):
+        Invitation.objects.create(email=name, role=role)
+    return sale
+
+
+def test_data_has_every_trace_of_the_buyer(traces: SeckillVoucher) -> None:
+    data: dict[str, Any] = signed_in().get("/accounts/data/").json()
+
+    for name in ("draws", "refusals", "notices"):
+        assert [it["seckill_voucher_id"] for it in data[name]] == [traces.pk]
+    assert {it["code"] for it in data["invitation_codes"]} == {"UNUSED", "USED22"}
+    assert [it["email"] for it in data["staff_invitations"]] == [EMAIL.title()]
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_deletion_withdraws_from_open_draws(ada: User, is_stored: bool) -> None:
+    sale = make_draw()
+    entered(sale, [ada])
+    if is_stored:
+        store_entries(sale_id=sale.pk)
+
+    signed_in().post("/accounts/delete/", {"password": PASSWORD})
+
+    assert DrawEntry.objects.get().outcome == "withdrawn"
+    assert listed(sale) == []
+
+
+def test_deletion_keeps_entries_of_a_closed_list(traces: SeckillVoucher) -> None:
+    end(traces)
+    draw_to_the_end(traces)
+
+    signed_in().post("/accounts/delete/", {"password": PASSWORD})
+
+    assert listed(traces) == [DrawEntry.objects.get(live=True).pk]
+
+
+def test_deletion_forgets_refusals_notices_and_invitations(traces: SeckillVoucher) -> None:
+    signed_in().post("/accounts/delete/", {"password": PASSWORD})
+
+    assert not RuleRefusal.objects.exists()
+    assert not Notice.objects.exists()
+    assert [it.email for it in Invitation.objects.all()] == ["eve@example.com"]
+
+
+def test_deletion_frees_unused_codes_alone(traces: SeckillVoucher) -> None:
+    signed_in().post("/accounts/delete/", {"password": PASSWORD})
+
+    free = InvitationCode.objects.filter(user=None)
+    assert [(it.code, it.entered_at) for it in free] == [("UNUSED", None)]
+
+
 @pytest.mark.parametrize("path", ["profile/", "data/", "delete/", "sessions/"])
 def test_visitor_is_sent_to_sign_in(client: Client, path: str) -> None:
     response = client.get(f"/accounts/{path}")
@@ -107,7 +184,7 @@ def test_deletion_keeps_the_orders_without_a_name(ada: User) -> None:
     row = VoucherOrder.objects.get(pk=order.pk)
     assert row.status == order.status
     assert row.user is not None
-    assert row.user.username == f"deleted-{ada.pk}"
+    assert row.user.username == f"deleted:{ada.pk}"
     left = User.objects.filter(pk=ada.pk).values().get()
     assert not left["is_active"]
     assert not {"ada", "Ada", EMAIL} & {str(it) for it in left.values()}
@@ -123,6 +200,17 @@ def test_deleted_account_cannot_sign_in_and_its_name_is_free(ada: User) -> None:
     assert not is_signed_in(signed_in())
     form = {"username": "ada", "password1": PASSWORD, "password2": PASSWORD}
     assert Client().post("/accounts/signup/", form).status_code == 302
+
+
+@pytest.mark.parametrize("sign", "-:")
+def test_nobody_can_take_the_name_of_a_deleted_account(ada: User, sign: str) -> None:
+    form = {"username": f"deleted{sign}{ada.pk}", "password1": PASSWORD, "password2": PASSWORD}
+    Client().post("/accounts/signup/", form)
+
+    response = signed_in().post("/accounts/delete/", {"password": PASSWORD})
+
+    assert response.status_code == 302
+    assert not User.objects.filter(username="ada").exists()
 
 
 def test_deletion_leaves_waiting_lists(ada: User) -> None:

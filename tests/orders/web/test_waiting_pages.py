@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import pytest
+from allauth.account.models import EmailAddress
 from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
@@ -115,14 +116,15 @@ def test_place_page_reloads_without_javascript(client: Client, buyer: User) -> N
     assert re.search(r'<noscript>\s*<meta http-equiv="refresh" content="15">', page)
 
 
-@pytest.mark.parametrize("email", ["", "ann@example.com"])
-def test_page_says_how_the_turn_is_announced(client: Client, buyer: User, email: str) -> None:
+@pytest.mark.parametrize("verified", [False, True])
+def test_page_says_how_the_turn_is_announced(client: Client, buyer: User, verified: bool) -> None:
     sale, _ = sold_out()
-    User.objects.filter(pk=buyer.pk).update(email=email)
+    EmailAddress.objects.create(user=buyer, email="ann@example.com", verified=verified)
+    User.objects.filter(pk=buyer.pk).update(email="ann@example.com")
     let_wait(sale, buyer)
     page = get_page(client, waiting_url(sale)).text
-    words = f"We will email {email}" if email else "Your account has no email address"
-    assert words in page
+    assert ("We will email ann@example.com" in page) is verified
+    assert ("Your account has no confirmed email address" in page) is not verified
 
 
 def test_leaving_by_form_leaves_the_line(client: Client, buyer: User) -> None:

@@ -240,6 +240,29 @@ def test_sandbox_provider_is_a_warning(settings, debug, providers, found):
     assert ids(configuration.check_payment_providers) == found
 
 
+@pytest.mark.parametrize(
+    ("debug", "is_on", "found"), [(False, False, ["W005"]), (False, True, []), (True, False, [])]
+)
+def test_staff_without_second_factor_is_a_warning(settings, debug, is_on, found):
+    settings.DEBUG, settings.SECKILL_STAFF_SECOND_FACTOR = debug, is_on
+
+    assert ids(configuration.check_second_factor) == found
+
+
+@pytest.mark.parametrize(
+    ("debug", "backend", "found"),
+    [
+        (False, "accounts.phones.ConsoleBackend", ["W006"]),
+        (False, "shop.Provider", []),
+        (True, "accounts.phones.ConsoleBackend", []),
+    ],
+)
+def test_printed_texts_are_a_warning(settings, debug, backend, found):
+    settings.DEBUG, settings.SECKILL_SMS_BACKEND = debug, backend
+
+    assert ids(configuration.check_sms_backend) == found
+
+
 def test_missing_provider_is_an_error(settings):
     settings.SECKILL_PAYMENT_PROVIDERS = []
 
@@ -672,7 +695,7 @@ def test_every_check_is_registered():
         for module in modules
         for name in re.findall(r"^def (check_\w+)\(\*\*_", inspect.getsource(module), re.MULTILINE)
     }
-    assert len(checks) == 19
+    assert len(checks) == 21
     assert set(checks) <= registered
     assert keys.check_shared_keys not in plain
     assert not plain & {check for check, module in checks.items() if module is services}
