@@ -62,7 +62,7 @@ def read_code(text: str) -> str:
     A scanner at the counter types the whole address from the QR code. The code is its fragment,
     which no browser sends and so no server logs.
     """
-    typed = unicodedata.normalize("NFKC", text).rpartition("code=")[2].upper()
+    typed = unicodedata.normalize("NFKC", text).upper().rpartition("CODE=")[2]
     return "".join(it for it in typed if it.isascii() and it.isalnum()).translate(_SEEN_AS)
 
 

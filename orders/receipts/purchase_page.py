@@ -144,7 +144,9 @@ def purchase_offer(
     state = found.state if found else sale.state_at(now)
     buyer = None
     if user_id:
-        rows = _sale_and_orders(sale_id, user_id, with_waiting=state is SaleState.SOLD_OUT)
+        # A paused sale may be sold out as well.
+        is_gone = state is SaleState.SOLD_OUT or (found is not None and found.remaining == 0)
+        rows = _sale_and_orders(sale_id, user_id, with_waiting=is_gone)
         buyer = _judged(_merge(user_id, known, rows), sale, now_ms)
         may_have_token = _may_have_token(sale, now_ms, place) and not buyer.verdict.rule
         if visitor and ledger_answers and may_have_token and not must_answer:

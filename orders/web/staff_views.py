@@ -24,6 +24,7 @@ from orders.lifecycle.transitions import Actor
 from orders.models import OrderStatus
 from orders.web.order_api import login_required_answer
 from seckill_site.clocks.database import database_now
+from seckill_site.web.middleware import permissions_policy
 from seckill_site.web.responses import allow, for_owner
 
 LONGEST_REASON = 200
@@ -31,6 +32,9 @@ LONGEST_REASON = 200
 
 CACHE_AWAY_S = 5
 """Seconds before a retry if wrong codes cannot be counted."""
+
+CAMERA_ALLOWED = permissions_policy("camera")
+"""The counter scans codes with the camera of a phone or laptop; no other page may use one."""
 
 _FOUND = {OrderStatus.PAID: "valid", OrderStatus.USED: "used_before"}
 
@@ -106,6 +110,7 @@ def _page(
         "retry_after_s": retry_after_s,
     }
     response = render(request, "orders/redeem.html", context, status=status)
+    response["Permissions-Policy"] = CAMERA_ALLOWED
     if retry_after_s is not None:
         response["Retry-After"] = str(retry_after_s)
     return response

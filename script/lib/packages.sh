@@ -24,6 +24,7 @@ missing_packages() {
   if [[ $browser == yes ]] && ! has chromium-headless-shell; then
     printf '%s\n' chromium-headless-shell fonts-noto-cjk
   fi
+  if [[ $browser == yes ]]; then has chromium || say chromium; fi # the headless shell has no camera
   has_mysqlclient && return
   has cc || say build-essential
   has pkg-config || say pkg-config

@@ -9,14 +9,19 @@ from django.utils import translation
 from seckill_site.front_door.requests import LONGEST_BODY_BYTES, declared_bytes
 from seckill_site.web.responses import method_not_allowed
 
-PERMISSIONS_POLICY = ", ".join(
-    f"{name}=()"
-    for name in (
-        "accelerometer", "camera", "display-capture", "geolocation", "gyroscope", "magnetometer",
-        "microphone", "midi", "payment", "usb",
-    )
+_DEVICES = (
+    "accelerometer", "camera", "display-capture", "geolocation", "gyroscope", "magnetometer",
+    "microphone", "midi", "payment", "usb",
 )  # fmt: skip
-"""No page uses any of these, so no script on a page may."""
+
+
+def permissions_policy(*allowed: str) -> str:
+    """Return the header that forbids all devices but these, which the page itself may use."""
+    return ", ".join(f"{name}=({'self' if name in allowed else ''})" for name in _DEVICES)
+
+
+PERMISSIONS_POLICY = permissions_policy()
+"""No page uses any of these, so no script on a page may. The counter's page allows the camera."""
 
 
 def site_guard(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[..., HttpResponse]:

@@ -56,6 +56,11 @@ export function tickMs(leftMs) {
   return leftMs % 1000 || 1000;
 }
 
+const FINAL_MS = 10_000;
+
+/** Whether these are the last ten seconds. */
+export const isFinal = (leftMs) => leftMs > 0 && leftMs <= FINAL_MS;
+
 const MILESTONES_S = [10, 60, 300];
 
 /** The milestone, in seconds, that lies between two readings of a countdown, or null. */
@@ -63,6 +68,25 @@ export function milestone(beforeMs, afterMs) {
   return (
     MILESTONES_S.find((s) => beforeMs > s * 1000 && afterMs <= s * 1000 && afterMs > 0) ?? null
   );
+}
+
+/** "40 s", "3 min", "2 h". */
+export function ageText(ms, texts) {
+  const seconds = Math.max(1, Math.round(ms / 1000));
+  if (seconds < 60) return fill(texts.s, { count: seconds });
+  const minutes = Math.floor(seconds / 60);
+  return minutes < 60
+    ? fill(texts.min, { count: minutes })
+    : fill(texts.h, { count: Math.floor(minutes / 60) });
+}
+
+/** The stock in words; agrees with `stock_words` of the server. */
+export function stockText({ remaining, total }, texts) {
+  if (remaining === null) return fill(texts.stock_unknown, { total });
+  const sold = total - remaining;
+  if (sold <= 0) return fill(texts.stock, { remaining, total });
+  const gone = Math.max(1, Math.floor((100 * sold) / total));
+  return fill(texts.stock_gone, { gone, remaining, total });
 }
 
 /** "{remaining} of {total} left" with the words in braces filled in. */

@@ -1,18 +1,29 @@
-// The list of sales: who is signed in, and the countdowns of the cards, by the server's clock.
+// The list of sales: who is signed in, and each card's countdown and stock, by the server's clock.
 
 import { showAccount } from "./account.js";
-import { ServerClock, leftText, tickMs } from "./clock.js";
-import { ask, backoffMs, pause, readJson } from "./wire.js";
+import { ServerClock, isFinal, leftText, stockText, tickMs } from "./clock.js";
+import { Connection } from "./connection.js";
+import { ask, jittered, pause, readJson } from "./wire.js";
 
-const TRIES = 5;
+const EVERY_MS = 15_000;
+const AGAIN_MS = 4000; // after a failure
+const SAMPLES = 3;
 
 const list = document.getElementById("sales");
 const texts = readJson("sentences");
 const cards = [...document.querySelectorAll("[data-begins-at-ms]")];
 const clock = new ServerClock();
+const connection =
+  list && new Connection({ element: document.getElementById("connection"), texts });
+let isMet = false; // whether me/ has told who is there
+let rounds = 0;
 let ticker;
+let poller;
+
+// --- Cards ---------------------------------------------------------------------------------------
 
 function tick() {
+  connection?.show();
   if (!clock.known) return;
   const now = clock.now();
   clearTimeout(ticker);
@@ -30,6 +41,7 @@ function show(card, now) {
   const leftMs = (end === "begin" ? beginsAtMs : endsAtMs) - now;
   left.hidden = now >= endsAtMs;
   left.textContent = `${texts.clock[end]} ${leftText(leftMs, texts.clock.days)}`;
+  card.dataset.final = isFinal(leftMs) ? end : "";
   return tickMs(leftMs);
 }
 
@@ -45,13 +57,37 @@ function mark(card, state) {
   card.querySelector("[data-badge]").textContent = texts.badge[state];
 }
 
+function showFigures(card, { state, total, remaining, begins_at_ms: beginsAtMs, ends_at_ms: endsAtMs, mode }) {
+  mark(card, state);
+  Object.assign(card.dataset, { beginsAtMs, endsAtMs });
+  const meter = card.querySelector("meter");
+  meter.hidden = remaining === null || mode === "draw";
+  meter.max = total;
+  meter.value = total - (remaining ?? total);
+  card.querySelector("[data-stock]").textContent = stockText({ remaining, total }, texts);
+}
+
+// --- The server ----------------------------------------------------------------------------------
+
+/** Ask live/ for a card's figures. Return the clock's sample, or null. */
+async function refresh(card) {
+  const { status, body, receivedAt } = await ask(card.dataset.liveUrl, { timeoutMs: 3000 });
+  connection.heard(status);
+  if (status !== 200) return null;
+  clock.addSample(body.server_time_ms, receivedAt);
+  showFigures(card, body);
+  tick();
+  return [body.server_time_ms, receivedAt];
+}
+
 /** Take a few clock samples from one sale's live/; all sales share the clock. */
 async function measure() {
   const fresh = new ServerClock();
-  const url = cards.find((card) => card.dataset.saleState !== "ended")?.dataset.liveUrl;
-  for (let left = url ? 3 : 0; left > 0 && !document.hidden; left -= 1) {
-    const { status, body, receivedAt } = await ask(url, { timeoutMs: 3000 });
-    if (status === 200) fresh.addSample(body.server_time_ms, receivedAt);
+  const card = cards.find(({ dataset }) => dataset.saleState !== "ended");
+  for (let left = card ? SAMPLES : 0; left > 0 && !document.hidden; left -= 1) {
+    const sample = await refresh(card);
+    if (!sample) break;
+    fresh.addSample(...sample);
     await pause(300 + 300 * Math.random());
   }
   clock.replaceBy(fresh);
@@ -60,25 +96,44 @@ async function measure() {
 
 /** Ask who is there, and what time it is. */
 async function meet() {
-  const { meUrl } = document.getElementById("main").dataset;
-  for (let tries = 1; tries <= TRIES; tries += 1) {
-    const { status, body, receivedAt, retryAfterMs } = await ask(meUrl);
-    if (status === 200) {
-      showAccount(body);
-      clock.addSample(body.server_time_ms, receivedAt);
-      if (cards.length) tick();
-      return;
-    }
-    await pause(Math.max(backoffMs(tries), retryAfterMs));
-  }
+  const { status, body, receivedAt } = await ask(document.getElementById("main").dataset.meUrl);
+  connection?.heard(status);
+  if (status !== 200) return;
+  isMet = true;
+  showAccount(body);
+  clock.addSample(body.server_time_ms, receivedAt);
+  if (cards.length) tick();
 }
 
+function isInView(card) {
+  const { top, bottom } = card.getBoundingClientRect();
+  return top < window.innerHeight && bottom > 0;
+}
+
+/** Refresh the cards in view, one after another, and the rest of the page if it is due. */
+async function round({ measures = false } = {}) {
+  clearTimeout(poller);
+  rounds += 1;
+  const own = rounds; // a later round takes over
+  if (!isMet) await meet();
+  if (measures && cards.length) await measure();
+  for (const card of cards) {
+    if (own !== rounds || document.hidden) return;
+    if (card.dataset.saleState === "ended" || !isInView(card)) continue;
+    if (!(await refresh(card))) break;
+  }
+  if (own !== rounds || document.hidden || (isMet && !cards.length)) return;
+  poller = setTimeout(round, jittered(connection?.fault ? AGAIN_MS : EVERY_MS));
+}
+
+/** The page is seen, perhaps again: it may be old, or another user's. */
 function look() {
-  meet();
-  if (cards.length) measure();
+  isMet = false;
+  if (cards.length) tick();
+  round({ measures: true });
 }
 
 look();
-document.addEventListener("visibilitychange", () => document.hidden || look());
+document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(poller) : look()));
+window.addEventListener("online", look);
 window.addEventListener("pageshow", ({ persisted }) => persisted && look());
-

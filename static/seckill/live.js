@@ -12,17 +12,19 @@ export class Live {
   #url;
   #buttonState;
   #onAnswer;
+  #onStatus;
   #timer;
 
   /**
    * `figures` are those of the page, until live/ answers. `buttonState` returns the state that the
-   * button shows. `onAnswer` is called after each answer.
+   * button shows. `onAnswer` is called after each answer, `onStatus` with the status of any.
    */
-  constructor({ url, figures, buttonState, onAnswer }) {
+  constructor({ url, figures, buttonState, onAnswer, onStatus }) {
     this.#url = url;
     this.figures = figures;
     this.#buttonState = buttonState;
     this.#onAnswer = onAnswer;
+    this.#onStatus = onStatus;
   }
 
   get state() {
@@ -40,6 +42,7 @@ export class Live {
 
   async ask() {
     const { status, body, receivedAt } = await ask(this.#url, { timeoutMs: 3000 });
+    this.#onStatus(status);
     if (status !== 200) return null;
     this.clock.addSample(body.server_time_ms, receivedAt);
     if (!(body.server_time_ms < this.figures.server_time_ms)) this.figures = body;

@@ -3,13 +3,14 @@
 import { canBeSent, showAccount } from "./account.js";
 import { order } from "./buying.js";
 import { BuyerStatusPoller } from "./buyer_status.js";
-import { fill, leftText, milestone, shortLeftText, tickMs } from "./clock.js";
+import { fill, isFinal, leftText, milestone, shortLeftText, stockText, tickMs } from "./clock.js";
+import { Connection } from "./connection.js";
 import { Live } from "./live.js";
 import { STATES, meDelayMs, mePollMs, move, shownState } from "./purchase_states.js";
 import { Queue } from "./queue.js";
 import { Tabs } from "./tabs.js";
 import { whySoldOut } from "./why.js";
-import { keptTokens, needsWork, orderIdOf, readJson, worked } from "./wire.js";
+import { Rest, keptRefusal, keptTokens, needsWork, orderIdOf, readJson, worked } from "./wire.js";
 
 const LATER_MS = 3000;
 const ROOM_OPENS_MS = 600_000;
@@ -28,14 +29,22 @@ const spent = new Set(); // ids of orders that exist: their tokens buy nothing m
 let visitor = false; // until me/ has answered, the page takes everybody for a buyer
 let mine = null; // what the buyer has of the sale
 let own = null;
+let refusal = keptRefusal.of(page.dataset.sale); // the last one, also from before a reload
 let note = { state: null, text: "" }; // replaces the text of that state while it lasts
 let reading = { end: null, leftMs: 0, payMs: 0 }; // the last clock readings, to notice milestones
 let buying = false;
 let awakeMs = Date.now() - performance.now();
 let ticker;
 
+const rest = new Rest(); // between the tries of an order
+const connection = new Connection({
+  element: element("connection"),
+  texts,
+  onBack: () => rest.end(),
+});
 const live = new Live({
   url: urls.live,
+  onStatus: (status) => connection.heard(status),
   figures: figuresOf(page.dataset),
   buttonState: stateNow,
   onAnswer: tick,
@@ -64,6 +73,7 @@ function tick() {
   showOrder(state);
   showButton(state);
   showStock(live.figures);
+  connection.show({ isToldElsewhere: buying });
   noticeSleep();
   clearTimeout(ticker);
   ticker = setTimeout(tick, Math.min(tickMs(reading.leftMs), tickMs(reading.payMs)));
@@ -72,6 +82,8 @@ function tick() {
 function showCountdown() {
   const end = live.state === "scheduled" ? "begin" : "end";
   const leftMs = end === "begin" ? live.leftToBeginMs : live.leftToEndMs;
+  const isOn = live.state !== "ended" && live.clock.known;
+  page.dataset.final = isOn && isFinal(leftMs) ? end : "";
   element("countdown").hidden = live.state === "ended";
   setText(element("countdown-label"), texts.clock[end]);
   setText(element("countdown-left"), leftText(leftMs, texts.clock.days));
@@ -139,7 +151,28 @@ function showButton(state) {
   element("sign-in").hidden = !button.hidden || press !== "signIn";
   if (hadFocus && button.hidden) (visitor ? element("sign-in") : link).focus();
   if (note.state !== state) note = { state: null, text: "" };
-  setText(element("status"), note.text || ruleText(state) || texts.status[state]);
+  setText(element("status"), note.text || refusalText(state) || ruleText(state) || statusText(state));
+}
+
+function statusText(state) {
+  const isGone = state === "paused" && live.figures.remaining === 0;
+  return texts.status[isGone ? "paused_sold_out" : state];
+}
+
+/** Why the buyer was refused, while that still holds: also after a reload. */
+function refusalText(state) {
+  if (!mine || refusal?.buyer_id !== mine.buyer_id || own !== null) return "";
+  if (refusal.code === "over") return refusal.state === state ? texts.note.over : "";
+  if (refusal.until_ms && live.clock.now() < refusal.until_ms) return texts.note[refusal.code];
+  if (refusal.code !== state) return "";
+  const { lang } = document.documentElement;
+  return whySoldOut(refusal, { texts: texts.why, lang, timeZone: page.dataset.timeZone });
+}
+
+function keepRefusal(answer) {
+  refusal = answer && { ...answer, buyer_id: mine?.buyer_id };
+  if (refusal) keptRefusal.keep(page.dataset.sale, refusal);
+  else keptRefusal.drop(page.dataset.sale);
 }
 
 function labelOf(state) {
@@ -160,12 +193,13 @@ function besideLabel(state) {
 }
 
 function showStock(figures) {
-  const known = figures.remaining !== null;
+  const { remaining, total } = figures;
+  page.toggleAttribute("data-gone", remaining === 0);
   const meter = element("stock");
-  meter.hidden = !known;
-  meter.max = figures.total;
-  meter.value = figures.remaining ?? 0;
-  setText(element("stock-words"), fill(known ? texts.stock : texts.stock_unknown, figures));
+  meter.hidden = remaining === null || "draw" in page.dataset;
+  meter.max = total;
+  meter.value = total - (remaining ?? total);
+  setText(element("stock-words"), stockText(figures, texts));
 }
 
 /** Announce to screen readers what the clock shows; "" clears an old announcement. */
@@ -198,6 +232,7 @@ function step(event, text = "") {
 // --- Who is there, and what they have ------------------------------------------------------------
 
 function onMe({ status, body, receivedAt, retryAfterMs }) {
+  connection.heard(status);
   if (buying) return statusPoller.schedule(LATER_MS); // the running request will tell more
   if (status === 404) return undefined;
   if (status !== 200) return statusPoller.schedule(Math.max(LATER_MS, retryAfterMs));
@@ -231,7 +266,10 @@ function takeBuyer(now, receivedAt) {
   useMine(receivedAt);
   step(mine.own_state ?? "free");
   // The link still leads to the old order: a success does not just disappear.
-  if (isOver) step("over", texts.note.over);
+  if (isOver) keepRefusal({ code: "over", state: stateNow(), url: link.getAttribute("href") });
+  if (mine.order_id) keepRefusal(null);
+  else if (refusal?.code === "over" && refusal.buyer_id === mine.buyer_id) link.href = refusal.url;
+  tick();
   return undefined;
 }
 
@@ -270,23 +308,21 @@ function askMe() {
 
 async function buy() {
   buying = true;
+  keepRefusal(null);
   step("press");
   if (isSpent()) ticket.token = "";
-  const { event, answer } = await order({ ticket, urls, step: onTheWay });
+  const { event, answer } = await order({ ticket, urls, step, rest });
   buying = false;
   answered(event, answer);
 }
 
-const onTheWay = (event) => step(event, event === "unknown" ? texts.note.asking : "");
-
 function answered(event, answer) {
   if (event === "accepted") return goToReceipt(answer.body.status_url);
   if (event === "already_ordered") return askWhich(answer.body.order_id);
-  if (event === "unreachable") return step("missing", texts.note.unreachable);
   if (event === "waiting_room") return location.replace(urls.room);
   if (event === "not_eligible") return checkRule(event);
-  if (event === "missing" || event === "login_required") return step(event);
-  return refused(event === "bad_token" ? { code: event } : answer.body);
+  if (event === "login_required") return step(event);
+  return refused(event === "bad_token" ? { code: event } : answer.body, answer.retryAfterMs);
 }
 
 function goToReceipt(url) {
@@ -312,15 +348,15 @@ function checkRule(event) {
   statusPoller.poll();
 }
 
-function refused(answer) {
+function refused(answer, retryAfterMs = 0) {
   const { code } = answer;
   const { figures } = live;
   const known = ["sold_out", "paused", "ended"].includes(code);
   const remaining = code === "sold_out" ? 0 : figures.remaining;
   if (known) live.figures = { ...figures, state: code, remaining };
-  const { lang } = document.documentElement;
-  const why = whySoldOut(answer, { texts: texts.why, lang, timeZone: page.dataset.timeZone });
-  step("refused", known ? why : (texts.note[code] ?? texts.note.failed));
+  if (code === "sold_out") keepRefusal(answer);
+  if (code === "rate_limited") keepRefusal({ code, until_ms: live.clock.now() + retryAfterMs });
+  step("refused", known ? "" : (texts.note[code] ?? texts.note.failed));
   if (code === "not_started") live.measure();
 }
 
@@ -337,10 +373,12 @@ button.addEventListener("click", () => PRESSES[STATES[stateNow()].press]?.());
 /** The page is visible again: it may be out of date, or another user's. */
 function seenAgain() {
   tick();
+  rest.end();
   live.wake();
   askMe();
 }
 
+window.addEventListener("online", seenAgain);
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden) return seenAgain();
   live.stop();

@@ -15,6 +15,8 @@ export const STATES = Object.freeze({
   open: { press: "buy", polls: true },
   sending: { press: null, polls: false },
   busy: { press: null, polls: false },
+  offline: { press: null, polls: true }, // an answer says that the shop is back
+  unreachable: { press: null, polls: true },
   queued: { press: null, polls: false },
   entered: { press: null, polls: false }, // in a draw
   yours: { press: null, polls: false },
@@ -23,19 +25,18 @@ export const STATES = Object.freeze({
   barred: { press: null, polls: false }, // an ended order rules out another
   paused: { press: null, polls: true },
   ended: { press: null, polls: false },
-  again: { press: "buy", polls: true },
   not_eligible: { press: "check", polls: true }, // a rule refuses the buyer
 });
 
-/** Events of a running request. While its outcome is unknown it is no success. */
+/** Events of a running request, which is repeated until its outcome is known. */
 const ON_ITS_WAY = {
   busy: "busy",
+  offline: "offline",
+  unreachable: "unreachable",
   accepted: "queued",
-  unknown: "busy",
   refused: null,
   already_ordered: "already_ordered",
   login_required: "sign_in",
-  missing: "again",
   not_eligible: "not_eligible",
 };
 
@@ -56,12 +57,13 @@ const MOVES = Object.freeze({
   null: { press: "sending", ...FROM_ME },
   sending: ON_ITS_WAY,
   busy: ON_ITS_WAY,
+  offline: ON_ITS_WAY,
+  unreachable: ON_ITS_WAY,
   queued: FROM_ME,
   entered: FROM_ME,
   yours: FROM_ME,
   already_ordered: FROM_ME,
   barred: FROM_ME,
-  again: { press: "sending", ...FROM_ME, free: "again" },
   not_eligible: FROM_ME,
   sign_in: {},
 });
@@ -87,25 +89,17 @@ export function shownState({ own, sale, visitor, visitorStates }) {
   return own ?? sale;
 }
 
-/** Return the event of an answer to an order request: one of MOVES, or "bad_token". */
+/** Return the event of an answer to an order request; "failed" if its outcome is unknown. */
 export function judge(status, code) {
   if (status === 202) return "accepted";
-  if (code === "waiting_room" || code === "not_eligible") return code;
-  // A gateway's error is a timeout, too.
-  if ([0, 429, 502, 503, 504].includes(status)) return "busy";
-  if (code === "bad_token" || code === "already_ordered") return code;
+  if (["waiting_room", "not_eligible", "bad_token", "already_ordered"].includes(code)) return code;
   if (status === 401) return "login_required";
-  return status >= 400 && status < 500 ? "refused" : "unknown";
+  return status >= 400 && status < 500 && status !== 429 ? "refused" : "failed";
 }
 
-/** Return the event of a receipt that was asked for with the order's own token. */
-export function judgeReceipt(status, receipt) {
-  if (status === 401) return "login_required";
-  if (status === 200) {
-    return receipt.status === "refused" && receipt.reason === "lost" ? "missing" : "accepted";
-  }
-  return status === 404 ? "missing" : "unknown";
-}
+/** Whether a receipt that was asked for with the order's own token says that there is an order. */
+export const isOrdered = (status, { status: state, reason }) =>
+  status === 200 && !(state === "refused" && reason === "lost");
 
 /** Return the milliseconds until live/ is polled again; null: never. `random` is in [0, 1). */
 export function pollMs({ state, sale, leftToBeginMs, random }) {

@@ -1,6 +1,6 @@
 // The waiting room: asks for the place in line at the server's pace, and goes to the sale in its turn.
 
-import { ask, readJson } from "./wire.js";
+import { ask, faultOf, readJson } from "./wire.js";
 
 const AWAY_MS = [5_000, 15_000];
 
@@ -24,7 +24,7 @@ async function poll(query = "") {
   if (status === 200) return onPlace(body);
   if (status === 401) return show("sign_in");
   if (status === 404) return location.replace(page.dataset.sale);
-  setText("note", texts.note.away);
+  setText("note", texts.note[faultOf(status) || "unreachable"]);
   const [least, most] = AWAY_MS;
   return schedule(Math.max(retryAfterMs, least + (most - least) * Math.random()));
 }
@@ -71,5 +71,6 @@ element("again").addEventListener("click", () => poll("?again=1"));
 // A hidden page's timers may sleep, and a page from the history is old.
 document.addEventListener("visibilitychange", () => !document.hidden && poll());
 window.addEventListener("pageshow", ({ persisted }) => persisted && poll());
+window.addEventListener("online", () => poll());
 
 poll();

@@ -1,7 +1,7 @@
 // The waiting page: the place in line, and the way to the order once it exists.
 
 import { fill } from "./clock.js";
-import { ask, readJson } from "./wire.js";
+import { ask, faultOf, readJson } from "./wire.js";
 
 const EVERY_MS = 4000;
 
@@ -22,7 +22,7 @@ async function poll() {
   if (answer.status === 200) onAnswer(answer.body);
   else if (answer.status === 404) await askForOrder();
   else if (answer.status === 401) return location.reload(); // leads to the sign-in and back
-  else note(texts.note.away);
+  else note(faultText(answer.status));
   return schedule(answer.retryAfterMs);
 }
 
@@ -37,8 +37,10 @@ async function askForOrder() {
   const { status } = await ask(line.status_url);
   if (status === 200) return onAnswer({ ...line, waiting: false, offered: true });
   if (status === 404) return onAnswer({ ...line, waiting: false, place: null, state: "over" });
-  return note(texts.note.away);
+  return note(faultText(status));
 }
+
+const faultText = (status) => texts.note[faultOf(status) || "unreachable"];
 
 function show() {
   const { place, state } = line;
@@ -62,6 +64,7 @@ function setText(id, text) {
 
 document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : wake()));
 window.addEventListener("pageshow", ({ persisted }) => persisted && wake());
+window.addEventListener("online", wake);
 
 function wake() {
   if (line.waiting) poll();

@@ -53,18 +53,43 @@ export function place(url, ticket) {
   return ask(url, { method: "POST", body: { token: ticket.token, attempt: ticket.attempt } });
 }
 
+/**
+ * Say how an answer failed: offline (this device), busy (the shop says so) or unreachable; "" for any
+ * other.
+ */
+export function faultOf(status) {
+  if (status === 0 && !navigator.onLine) return "offline";
+  if (status === 429 || status === 503) return "busy";
+  return status === 0 || status >= 500 ? "unreachable" : "";
+}
+
 /** Parse Retry-After in seconds; this server never sends a date. */
 export function retryAfterMs(header) {
   return /^\d+$/.test(header ?? "") ? Number(header) * 1000 : 0;
 }
 
-/** 0.3 s, 0.6 s, 1.2 s, 2 s, 2 s… with 20 % jitter, so that a crowd does not return at once. */
-export function backoffMs(tries, random = Math.random()) {
-  const base = Math.min(300 * 2 ** (tries - 1), 2000);
-  return base * (0.8 + 0.4 * random);
-}
+/** 0.3 s, 0.6 s, 1.2 s… to a longest, with 20 % jitter, so that a crowd does not return at once. */
+export const backoffMs = (tries, longestMs = 2000) => jittered(Math.min(300 * 2 ** (tries - 1), longestMs));
+
+export const jittered = (ms) => ms * (0.8 + 0.4 * Math.random());
 
 export const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+/** Pauses that end early once the shop may be reached again. */
+export class Rest {
+  #end = null;
+
+  pause(ms) {
+    return new Promise((resolve) => {
+      this.#end = resolve;
+      setTimeout(resolve, ms);
+    });
+  }
+
+  end() {
+    this.#end?.();
+  }
+}
 
 /** The order id in a purchase token: its first number. */
 export const orderIdOf = (token) => /^(\d+)-/.exec(token)?.[1] ?? null;
@@ -101,6 +126,15 @@ export const keptTokens = {
   },
   of: (orderId) => stored((storage) => storage.getItem(`seckill-${orderId}`)),
   drop: (orderId) => stored((storage) => storage.removeItem(`seckill-${orderId}`)),
+};
+
+/** The last refusal in a sale, which the page shows again when it is loaded again in this tab. */
+export const keptRefusal = {
+  keep: (saleId, refusal) =>
+    stored((storage) => storage.setItem(`seckill-refusal-${saleId}`, JSON.stringify(refusal))),
+  of: (saleId) =>
+    stored((storage) => JSON.parse(storage.getItem(`seckill-refusal-${saleId}`) ?? "null")),
+  drop: (saleId) => stored((storage) => storage.removeItem(`seckill-refusal-${saleId}`)),
 };
 
 function stored(action) {

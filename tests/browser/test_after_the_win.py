@@ -160,7 +160,7 @@ def test_turn_while_offline_leads_to_the_order_later(
 
     ben.context.set_offline(True)
     cancel_order(order_id=order.pk, by=SYSTEM, now=timezone.now())
-    expect(ben.locator("#note")).to_contain_text("cannot be reached")
+    expect(ben.locator("#note")).to_contain_text("You are offline.")
     entries = WaitingEntry.objects.filter(
         seckill_voucher=sale, outcome=WaitingEntry.Outcome.OFFERED
     )

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from seckill_site.static_storage import without_comments
+
 pytestmark = pytest.mark.quick
 
 
@@ -36,3 +38,24 @@ def test_hashed_modules_import_existing_hashed_modules(collected):
     for path, found in imports:
         assert re.search(r"\.[0-9a-f]{12}\.js$", found), f"{path.name} imports {found}"
         assert (path.parent / found).exists()
+
+
+def test_comment_lines_and_indentation_are_left_out():
+    source = (
+        "// A page.\n\n/**\n * Two\n * lines. */\nexport const a = () => {\n"
+        '  const url = "https://b"; // kept\n  /* one */\n  return url;\n};\n'
+    )
+    assert without_comments(source) == (
+        'export const a = () => {\nconst url = "https://b"; // kept\nreturn url;\n};\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "is_ours"), [("seckill/purchase.js", True), ("vendor/jsqr/jsQR.js", False)]
+)
+def test_only_our_own_files_are_shortened(collected, settings, name, is_ours):
+    source = (Path(settings.BASE_DIR) / "static" / name).read_text(encoding="utf-8")
+    kept = collected[name].read_text(encoding="utf-8")
+    assert len(kept) > 10_000
+    assert (kept == source) is not is_ours
+    assert ("// The purchase page" in kept) is False

@@ -209,14 +209,22 @@ class Stack:
             wait()
 
     def web(
-        self, *, workers: int = 1, threads: int = 4, server: str = "granian", **environ: str
+        self,
+        *,
+        workers: int = 1,
+        threads: int = 4,
+        server: str = "granian",
+        port: int = 0,
+        **environ: str,
     ) -> Web:
         """Start a web server and wait until it answers; ``environ`` adds to its settings.
+
+        ``port`` is that of one that was stopped, for its pages to find; by default a free one.
 
         ``granian`` and ``uvicorn`` serve the front door, with these threads for Django behind it,
         ``wsgi`` is a granian with Django alone.
         """
-        port = free_port()
+        port = port or free_port()
         site = {"SECKILL_SITE_URL": f"http://127.0.0.1:{port}"}
         environ = {"SECKILL_DJANGO_THREADS": str(threads), **site, **environ}
         at = ["--host", "127.0.0.1", "--port", str(port), "--workers", str(workers)]

@@ -9,7 +9,8 @@ from typing import Any
 from django.utils.translation import gettext_lazy as _
 
 STOCK = _("{remaining} of {total} left")
-STOCK_UNKNOWN = _("{total} units in total")
+STOCK_GONE = _("{gone} % gone · {remaining} of {total} left")
+STOCK_UNKNOWN = _("{total} vouchers in total")
 DAYS = _("{days} d {clock}")
 
 TERMS = {
@@ -45,6 +46,19 @@ WHY = {
     "d": _("{count} d"),
 }
 """The reason of a "sold out", by the times of request and last unit."""
+
+STOCK_TEXTS = {"stock": STOCK, "stock_gone": STOCK_GONE, "stock_unknown": STOCK_UNKNOWN}
+
+CONNECTION = {
+    "connection": {
+        "offline": _("You are offline. This page goes on as soon as you are connected again."),
+        "busy": _("The shop is very busy and did not answer. This page keeps asking."),
+        "unreachable": _("The shop cannot be reached right now. This page keeps trying."),
+        "age": _("What you see is {age} old."),
+    },
+    "age": {"s": WHY["s"], "min": WHY["min"], "h": WHY["h"]},
+}
+"""Why the shop does not answer, and how old the figures of the page are."""
 
 PAY_END = {
     "300": _("5 minutes left to pay."),
@@ -82,6 +96,8 @@ PURCHASE: dict[str, Any] = {
         "open": _("Buy now"),
         "sending": _("Sending…"),
         "busy": _("Busy, trying again…"),
+        "offline": _("Offline, waiting…"),
+        "unreachable": _("No answer, retrying…"),
         "queued": _("In the queue"),
         "entered": _("You are in the draw"),
         "yours": _("It's yours!"),
@@ -90,7 +106,6 @@ PURCHASE: dict[str, Any] = {
         "barred": _("You already had one"),
         "paused": _("Sale paused"),
         "ended": _("Sale ended"),
-        "again": _("Try again"),
         "not_eligible": _("Not open to you yet"),
     },
     "rule_button": {
@@ -117,18 +132,28 @@ PURCHASE: dict[str, Any] = {
         "sign_in": _("Sign in now to be ready when the sale starts."),
         "sign_in_open": _("The sale is on. Sign in to take part."),
         "scheduled": _("The button becomes active when the sale starts."),
-        "open": _("The sale is on. Pressing once is enough."),
+        "open": _("It's live! Tap once."),
         "sending": _("Your request is on its way."),
         "busy": _("The shop is very busy right now. Keep this page open; it keeps trying."),
+        "offline": _(
+            "You are offline. Keep this page open; it sends your request once you are connected."
+        ),
+        "unreachable": _(
+            "The shop cannot be reached. Keep this page open; it keeps trying, and never orders "
+            "twice."
+        ),
         "queued": _("Your place is reserved. This page shows your order as soon as it is ready."),
         "entered": _("Your receipt shows the result once it is drawn."),
-        "yours": _("A unit is reserved for you. It is released if you do not pay in time."),
+        "yours": _("We're holding one for you. Pay before the timer ends to get your code."),
         "sold_out": _("Sold out. If one frees up, the waiting list gets it first."),
         "already_ordered": _("You have reached the limit for one buyer."),
         "barred": _("You already had an order in this sale, which allows only one."),
         "paused": _("The sale is paused. The button becomes active again when it resumes."),
+        "paused_sold_out": _(
+            "The sale is paused, and sold out for now. If one frees up, the waiting list gets it "
+            "first."
+        ),
         "ended": _("This sale has ended."),
-        "again": _("Your request did not get through. Press again; you will never order twice."),
         "not_eligible": _("A rule of this sale keeps you from buying. Press to check again."),
     },
     "order": {
@@ -144,8 +169,6 @@ PURCHASE: dict[str, Any] = {
         "rate_limited": _(
             "Too many orders came from your network or account. Try again in a few minutes."
         ),
-        "asking": _("No answer yet. Checking whether your request arrived."),
-        "unreachable": _("The shop cannot be reached. Press again; you will never order twice."),
         "overdue": _(
             "The time to pay has run out. The order will close unless a payment is on its way."
         ),
@@ -165,8 +188,8 @@ PURCHASE: dict[str, Any] = {
     },
     "pay_end": PAY_END,
     "clock": {"begin": _("Starts in"), "end": _("Ends in"), "days": DAYS},
-    "stock": STOCK,
-    "stock_unknown": STOCK_UNKNOWN,
+    **STOCK_TEXTS,
+    **CONNECTION,
     "queue": QUEUE,
     "why": WHY,
 }
@@ -190,7 +213,6 @@ PURCHASE_DRAW = {
         "already_ordered": _("You have entered already. One entry per account."),
         "paused": _("Entries are paused. The button becomes active again when they resume."),
         "ended": _("This draw takes no more entries."),
-        "again": _("Your entry did not get through. Press again; you will never enter twice."),
     },
     "order": {**PURCHASE["order"], "see": _("See your entry")},
     "begin": {
@@ -204,10 +226,37 @@ PURCHASE_DRAW = {
         "10": _("Entries close in 10 seconds."),
     },
     "clock": {"begin": _("Entries open in"), "end": _("Entries close in"), "days": DAYS},
-    "stock": _("{total} units to win"),
-    "stock_unknown": _("{total} units to win"),
+    **dict.fromkeys(STOCK_TEXTS, _("{total} vouchers to win")),
 }
 """The sentences of the purchase page of a draw."""
+
+WITHOUT_SCRIPT: dict[str, Any] = {
+    "status": {
+        "scheduled": _("Reload this page when the sale has started; then you can buy."),
+        "starts_soon": _("This page reloads by itself when the sale starts; then you can buy."),
+        "closed": _("You cannot buy right now. Reload this page in a moment."),
+        "challenge": _("Type the letters first; then you can buy."),
+        "queued": _("Your place is reserved. Your order's page shows it as soon as it is ready."),
+        "yours": _("We're holding one for you. Pay in time to get your code."),
+        "overdue": PURCHASE["note"]["overdue"],
+        "paused": _("The sale is paused. Reload this page to see whether it goes on."),
+        "waits": _("Sold out. You are on the waiting list."),
+    },
+    "rule": {
+        "contact": _(
+            "Confirm an e-mail address or a phone number of your account, then reload this page."
+        ),
+        "unpaid_orders": _(
+            "You have {number} unpaid orders or more. Pay or cancel some, then reload this page."
+        ),
+    },
+}
+"""What a page without JavaScript says instead: nothing on it changes by itself."""
+
+
+def _without_script(page: dict[str, Any]) -> dict[str, Any]:
+    return page | {key: page[key] | WITHOUT_SCRIPT[key] for key in WITHOUT_SCRIPT}
+
 
 DRAW = {
     "state": {"closed": _("The list is closed. It will be drawn in a moment.")},
@@ -260,6 +309,8 @@ DRAW = {
 LIST = {
     "badge": BADGES,
     "clock": {"begin": _("Starts in"), "end": _("Ends in"), "days": DAYS},
+    **STOCK_TEXTS,
+    **CONNECTION,
 }
 
 ORDER_STATUS = {
@@ -398,7 +449,11 @@ WAITING = {
             "available for you."
         ),
     },
-    "note": {"away": _("The shop cannot be reached right now. You keep your place.")},
+    "note": {
+        "offline": _("You are offline. You keep your place."),
+        "busy": _("The shop is very busy right now. You keep your place."),
+        "unreachable": _("The shop cannot be reached right now. You keep your place."),
+    },
 }
 
 ROOM = {
@@ -438,9 +493,13 @@ ROOM = {
     },
     "people": _("People in line: {count}"),
     "note": {
-        "away": _(
+        "offline": _("You are offline. You keep your place. This page goes on once you are back."),
+        "busy": _(
+            "The shop is very busy right now. You keep your place, and this page keeps trying."
+        ),
+        "unreachable": _(
             "The shop cannot be reached right now. You keep your place, and this page keeps trying."
-        )
+        ),
     },
 }
 
@@ -456,14 +515,41 @@ MAIL = {
 }
 """The text of a mail for each status of an order."""
 
+REDEEM = {
+    "scan": _("Scan with the camera"),
+    "stop": _("Stop the camera"),
+    "note": {
+        "asking": _("Allow the camera if your browser asks."),
+        "looking": _("Hold the voucher's QR code in front of the camera."),
+        "foreign": _("This QR code is not a voucher's. Hold the voucher's code in front of it."),
+        "found": _("Code read. Checking…"),
+        "nothing": _("No code was read. Scan again, or type the code."),
+        "no_camera": _("This device has no camera that the browser can use. Type the code."),
+        "denied": _(
+            "The browser does not allow the camera here. Allow it for this site in the browser's "
+            "settings, or type the code."
+        ),
+        "in_use": _(
+            "The camera does not respond. Another program may be using it. Close that one and "
+            "scan again, or type the code."
+        ),
+        "insecure": _("Browsers only open the camera over https. Type the code."),
+        "failed": _("The camera could not be started. Scan again, or type the code."),
+    },
+}
+"""The camera at the counter, for staff."""
+
 PAGES: dict[str, dict[str, Any]] = {
     "purchase": PURCHASE,
     "purchase_draw": PURCHASE_DRAW,
+    "purchase_form": _without_script(PURCHASE),
+    "purchase_form_draw": _without_script(PURCHASE_DRAW),
     "draw": DRAW,
     "list": LIST,
     "order_status": ORDER_STATUS,
     "receipt": RECEIPT,
     "waiting": WAITING,
     "room": ROOM,
+    "redeem": REDEEM,
     "mail": MAIL,
 }

@@ -29,6 +29,7 @@ from vouchers.templatetags.buyer_texts import (
     AUDIENCE,
     PAGES,
     STOCK,
+    STOCK_GONE,
     STOCK_UNKNOWN,
     TERMS,
     VISITOR_STATES,
@@ -36,6 +37,8 @@ from vouchers.templatetags.buyer_texts import (
 )
 
 register = template.Library()
+
+RELOADS_S = 3600
 
 SOON_DAYS = 7
 """The number of days within which a weekday identifies a date."""
@@ -230,7 +233,17 @@ def stock_words(remaining: int | None, total: int) -> str:
     """Return the stock in words; only the units offered if those left are unknown."""
     if remaining is None:
         return str(STOCK_UNKNOWN).format(total=total)
-    return str(STOCK).format(remaining=remaining, total=total)
+    sold = total - remaining
+    if sold <= 0:
+        return str(STOCK).format(remaining=remaining, total=total)
+    gone = max(1, 100 * sold // total)
+    return str(STOCK_GONE).format(gone=gone, remaining=remaining, total=total)
+
+
+@register.filter
+def sold_of(remaining: int | None, total: int) -> int:
+    """Return how many are gone, for the bar; none while those left are unknown."""
+    return 0 if remaining is None else total - remaining
 
 
 @register.simple_tag
@@ -243,6 +256,37 @@ def button_state(*, state: str, signed_in: bool, buyer: Mapping[str, Any] | None
         return VISITOR_STATES.get(state, state)
     own_state: str | None = buyer["own_state"] if buyer else None
     return own_state or state
+
+
+@register.filter
+def starts_soon(live: Mapping[str, int] | None) -> bool:
+    """Return whether the start is so near that a page without JavaScript reloads itself then."""
+    return live is not None and seconds_to_start(live) <= RELOADS_S
+
+
+@register.simple_tag
+def plain_status(
+    *,
+    shown: str,
+    buyer: Mapping[str, Any] | None,
+    live: Mapping[str, int] | None,
+    remaining: int | None,
+    token: str,
+    challenge: object,
+) -> str:
+    """Return the key of what a page without JavaScript says; ``shown`` is the button's state."""
+    match shown:
+        case "scheduled" if starts_soon(live):
+            return "starts_soon"
+        case "open" if not token:
+            return "challenge" if challenge else "closed"
+        case "yours" if not is_to_pay(buyer):
+            return "overdue"
+        case "sold_out" | "paused" if buyer and buyer["waits"]:
+            return "waits"
+        case "paused" if remaining == 0:
+            return "paused_sold_out"
+    return shown
 
 
 @register.filter

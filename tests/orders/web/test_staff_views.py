@@ -102,6 +102,19 @@ def test_visitor_signs_in_and_returns(method: str) -> None:
     assert (where.path, parse_qs(where.query)) == ("/accounts/login/", {"next": [PAGE]})
 
 
+def test_only_the_counter_may_use_the_camera(clerk: Client, voucher: VoucherOrder) -> None:
+    for response in (clerk.get(PAGE), look(clerk, code_of(voucher)), look(clerk, "0000")):
+        assert "camera=(self), display-capture=()" in response["Permissions-Policy"]
+    for path in ("/", "/orders/"):
+        assert "camera=(), display-capture=()" in clerk.get(path)["Permissions-Policy"]
+
+
+def test_wrong_code_is_shown_and_the_field_is_empty(clerk: Client) -> None:
+    page = look(clerk, "WRONG-CODE").text
+    assert re.search(r'id="typed"[^>]*>WRONG-CODE<', page)
+    assert re.search(r'<input id="code"\s+name="code"\s+value=""', page)
+
+
 def test_code_in_an_address_is_not_read(clerk: Client, voucher: VoucherOrder) -> None:
     """Servers log addresses."""
     response = clerk.get(f"{PAGE}?code={code_of(voucher)}")

@@ -160,12 +160,63 @@ def test_receipt_state_is_overdue_after_deadline(
     assert seckill.receipt_state(receipt) == shown
 
 
-def test_stock_words_show_left_or_total() -> None:
+@pytest.mark.parametrize(
+    ("remaining", "total", "words"),
+    [
+        (None, 100, "100 vouchers in total"),
+        (100, 100, "100 of 100 left"),  # nothing is gone
+        (999, 1_000, "1 % gone · 999 of 1000 left"),  # something is
+        (3, 100, "97 % gone · 3 of 100 left"),
+        (1, 1_000, "99 % gone · 1 of 1000 left"),  # not all
+        (0, 100, "100 % gone · 0 of 100 left"),
+        (0, 0, "0 of 0 left"),
+    ],
+)
+def test_stock_words_say_how_much_is_gone(remaining: int | None, total: int, words: str) -> None:
     with translation.override("en"):
-        assert seckill.stock_words(0, 100) == "0 of 100 left"
-        assert seckill.stock_words(None, 100) == "100 units in total"
+        assert seckill.stock_words(remaining, total) == words
+
+
+def test_stock_words_are_translated() -> None:
     with translation.override("zh-hans"):
-        assert seckill.stock_words(37, 100) == "剩余 37 / 100 份"
+        assert seckill.stock_words(3, 100) == "已抢 97% · 剩余 3 / 100 份"
+        assert seckill.stock_words(100, 100) == "剩余 100 / 100 份"
+
+
+@pytest.mark.parametrize(("remaining", "sold"), [(None, 0), (100, 0), (3, 97), (0, 100)])
+def test_bar_shows_what_is_gone(remaining: int | None, sold: int) -> None:
+    assert seckill.sold_of(remaining, 100) == sold
+
+
+FREE: dict[str, Any] = {"waits": False, "status": None}
+LIVE = {"begins_at_ms": 3_600_000, "server_time_ms": 1_000}
+
+
+@pytest.mark.parametrize(
+    ("shown", "told", "facts"),
+    [
+        ("open", "open", {"token": "x"}),
+        ("open", "closed", {}),
+        ("open", "challenge", {"challenge": object()}),
+        ("scheduled", "starts_soon", {"live": LIVE}),
+        ("scheduled", "scheduled", {"live": LIVE | {"begins_at_ms": 7_200_000}}),
+        ("scheduled", "scheduled", {}),
+        ("sold_out", "sold_out", {"token": "x"}),
+        ("sold_out", "waits", {"buyer": FREE | {"waits": True}}),
+        ("paused", "paused", {"remaining": 1}),
+        ("paused", "paused_sold_out", {"remaining": 0}),
+        ("paused", "waits", {"remaining": 0, "buyer": FREE | {"waits": True}}),
+        ("yours", "overdue", {"buyer": FREE}),
+        ("sign_in_open", "sign_in_open", {"buyer": None}),
+        ("ended", "ended", {}),
+    ],
+)
+def test_page_without_javascript_says_what_it_can_keep(
+    shown: str, told: str, facts: dict[str, Any]
+) -> None:
+    known = {"buyer": FREE, "live": None, "remaining": 5, "token": "", "challenge": None}
+    assert seckill.plain_status(shown=shown, **known | facts) == told
+    assert PAGES["purchase_form"]["status"][told]
 
 
 @pytest.mark.parametrize(
@@ -260,7 +311,7 @@ def test_every_button_state_has_label_and_sentence() -> None:
     states = set(re.findall(r"^  (\w+): \{ press:", table, re.MULTILINE)) - {"null"}
     assert {state.value for state in SaleState} <= states
     for page in ("purchase", "purchase_draw"):
-        assert states == set(PAGES[page]["status"])
+        assert states | {"paused_sold_out"} == set(PAGES[page]["status"])
         assert states | {"countdown"} == set(PAGES[page]["button"])
 
 
