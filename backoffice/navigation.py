@@ -89,7 +89,12 @@ ENTRIES = (
         "system",
         _("System"),
         "admin:system",
-        _has_any("locks.view_lock", "orders.view_orderjob", "vouchers.run_seckillvoucher"),
+        _has_any(
+            "locks.view_lock",
+            "orders.view_orderjob",
+            "vouchers.run_seckillvoucher",
+            "api.view_apitoken",
+        ),
         pages=("system", "app_list"),
     ),
 )

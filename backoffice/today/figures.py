@@ -14,6 +14,7 @@ from django.core.cache import cache
 from django.db.models import Count, Q, QuerySet, Sum
 from django.utils import timezone
 
+from api.webhooks.endpoints import needing_attention
 from backoffice.board.snapshot import Board, read_boards
 from backoffice.slow_counts import kept_counts
 from orders.models import (
@@ -27,6 +28,7 @@ from orders.models import (
     Rehearsal,
     VoucherOrder,
 )
+from orders.payments.settlement import open_differences
 from seckill_site.health import current_errors, current_parts
 from vouchers.models import SaleStage, SeckillVoucher
 
@@ -78,7 +80,9 @@ class Worries:
     set_aside: int = 0
     payments: int = 0
     refunds: int = 0
+    differences: int = 0
     mails: int = 0
+    webhooks: int = 0
     jobs: int = 0
     parts: list[str] = field(default_factory=list)
     checks: list[str] = field(default_factory=list)
@@ -246,6 +250,7 @@ def _payment_worries(now: dt.datetime) -> dict[str, int]:
     return {
         "payments": _count(unsettled.filter(wrong | silent)),
         "refunds": _count(unsettled.filter(slow)),
+        "differences": open_differences(),
     }
 
 
@@ -254,6 +259,7 @@ def _system_worries(now: dt.datetime) -> dict[str, Any]:
     parts = current_parts()
     return {
         "jobs": _count(running.filter(changed_at__lt=now - SLOW_AFTER)),
+        "webhooks": _count(needing_attention()),
         "parts": [name for name, answers in parts.items() if not answers],
         "checks": _checks(parts, now),
     }

@@ -283,6 +283,24 @@ def _counted(worries: Worries) -> list[Alert]:
             f"{payments}?status__exact=refunding",
         ),
         (
+            worries.differences,
+            ngettext(
+                "%(count)s payment differs from the provider's list",
+                "%(count)s payments differ from the providers' lists",
+                worries.differences,
+            ),
+            reverse("admin:orders_settlementdifference_changelist"),
+        ),
+        (
+            worries.webhooks,
+            ngettext(
+                "%(count)s webhook is switched off because it kept failing",
+                "%(count)s webhooks are switched off because they kept failing",
+                worries.webhooks,
+            ),
+            reverse("admin:api_webhookendpoint_changelist"),
+        ),
+        (
             worries.mails,
             ngettext(
                 "%(count)s mail could not be sent yet",
