@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from io import BytesIO
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
+from PIL import Image
 
 from api.models import Scope
 from orders.draws.drawing import close_list
@@ -35,8 +37,10 @@ pytestmark = pytest.mark.django_db
 PAGES = {
     *("purchase", "purchase-form", "sandbox", "redeem", "stop-notices", "my-notices"),
     *("account-delete", "captcha-image", "set-language-link"),
+    *("payment-return", "pay-code", "code", "code-picture", "terms"),
+    *("face-theme", "face-icon", "face-manifest"),
 }
-"""Routes for people alone: they answer pages."""
+"""Routes for people alone: they answer pages, or what pages show."""
 
 PAGES_BELOW = ("accounts/", "admin/", "lab/")
 """Parts of the site that are pages, but for what a route of its own names."""
@@ -64,6 +68,7 @@ EXAMPLES = {
     "<id:sale_id>": "7",
     "<id:order_id>": "8",
     "<slug:provider>": "sandbox",
+    r"^pictures/(?P<digest>[0-9a-f]{32})-small\.webp\Z": "pictures/" + "0" * 32 + "-small.webp",
     r"^pictures/(?P<digest>[0-9a-f]{32})\.webp\Z": "pictures/" + "0" * 32 + ".webp",
 }
 
@@ -205,12 +210,13 @@ def in_line(what: str) -> Ask:
     return Ask(f"/vouchers/{sale.pk}/{what}", by=make_buyer())
 
 
-def picture(**headers: str) -> Ask:
-    digest = "0" * 32
+def picture(size: str = "", **headers: str) -> Ask:
+    digest, content = "0" * 32, BytesIO()
+    Image.new("RGB", (4, 4)).save(content, "WEBP")
     Picture.objects.get_or_create(
-        digest=digest, defaults={"content": b"x", "width": 1, "height": 1}
+        digest=digest, defaults={"content": content.getvalue(), "width": 1, "height": 1}
     )
-    return Ask(f"/pictures/{digest}.webp", headers=headers)
+    return Ask(f"/pictures/{digest}{size}.webp", headers=headers)
 
 
 def entering(code: str) -> Ask:
@@ -279,6 +285,9 @@ GIVEN: dict[str, Callable[[], Ask]] = {
     "calendarFile 410": of_sale("calendar.ics", begins_in_s=-900, ends_in_s=-60),
     "picture 200": lambda: picture(),
     "picture 304": lambda: picture(HTTP_IF_NONE_MATCH=f'"{"0" * 32}"'),
+    "thumbnail 200": lambda: picture(size="-small"),
+    "thumbnail 304": lambda: picture(size="-small", HTTP_IF_NONE_MATCH=f'"{"0" * 32}-small"'),
+    "thumbnail 404": lambda: Ask("/pictures/" + "1" * 32 + "-small.webp"),
     "picture 404": lambda: Ask("/pictures/" + "1" * 32 + ".webp"),
     "draw 200": lambda: Ask(f"/vouchers/{make_draw().pk}/draw/"),
     "draw 404": of_sale("draw/"),

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.browser
 PAGE = "/staff/redeem/"
 PATIENT_MS = GENEROUS_S * 1000
 WIDTH, HEIGHT, MODULE = 640, 480, 8
-SIZES = {
+SIZES: dict[str, Any] = {
     "phone": {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True},
     "desk": {"viewport": {"width": 1280, "height": 800}},
 }
@@ -54,7 +54,8 @@ codes = itertools.count(1)
 def video_of(text: str, path: Path) -> Path:
     """Write a video (YUV4MPEG2) of one picture: a QR code in the middle of grey."""
     rows = [bytearray([200]) * WIDTH for _ in range(HEIGHT)]
-    matrix = list(segno.make(text, error="m", micro=False).matrix_iter(scale=MODULE, border=4))
+    code = segno.make(text, error="m", micro=False)
+    matrix = [bytes(it) for it in code.matrix_iter(scale=MODULE, border=4)]
     top, left = (HEIGHT - len(matrix)) // 2, (WIDTH - len(matrix)) // 2
     for row, modules in zip(rows[top:], matrix, strict=False):
         row[left : left + len(modules)] = bytes(16 if dark else 235 for dark in modules)
@@ -143,7 +144,7 @@ def test_camera_reads_a_voucher_and_stops(
     press_scan(page)
     expect(page.locator("[data-verdict=valid]")).to_be_visible(timeout=PATIENT_MS)
     expect(page.locator("#view")).to_be_hidden()
-    assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
+    assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size]["viewport"]["width"]
     page.get_by_role("button", name="Redeem now").click()
     expect(page.locator("[data-verdict=redeemed]")).to_be_visible()
     expect(page.locator("#code")).to_be_focused()
