@@ -9,9 +9,9 @@ def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "seckill_site.settings")
     # A migration may take its time: nobody waits for its page.
     os.environ.setdefault("SECKILL_DATABASE_TIMEOUT_S", "600")
-    from django.core.management import execute_from_command_line
+    from seckill_site.command_line import CommandLine
 
-    execute_from_command_line(sys.argv)
+    CommandLine(sys.argv).execute()
 
 
 if __name__ == "__main__":

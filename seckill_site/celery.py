@@ -3,8 +3,10 @@
 import os
 
 from celery import Celery
+from celery.signals import setup_logging
 
 from seckill_site.broker import transport
+from seckill_site.log_lines import log_as_the_site
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "seckill_site.settings")
 
@@ -12,3 +14,4 @@ transport.register()
 app = Celery("seckill_site")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
+setup_logging.connect(log_as_the_site)

@@ -7,6 +7,7 @@
 import argparse
 import errno
 import fcntl
+import json
 import os
 import secrets
 import shlex
@@ -15,7 +16,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
@@ -48,6 +49,7 @@ PYTHON_SETTINGS = {
 }
 SOMEWHERE_ELSE = "198.51.100.1"  # an address reserved for documentation
 EVERY_ADDRESS = ("0.0.0.0", "::")
+SHOP_TIME_ZONE = "Asia/Shanghai"
 SANDBOX = "orders.payments.sandbox.Sandbox"
 LAYOUT = "2"
 """The version of the data in ``.run``. Data without a version is version 1."""
@@ -127,6 +129,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     data = RUN / ("mysql" if arguments.mysql else "sqlite")
     data.mkdir(mode=0o700, exist_ok=True)
+    os.environ["TZ"] = os.environ.get("SECKILL_SHOP_TIME_ZONE") or SHOP_TIME_ZONE
+    time.tzset()  # one clock for the log lines of all parts
     supervisor = Supervisor()
     redis = Redis(data / "redis")
     mariadb = MariaDB(data) if arguments.mysql else None
@@ -144,13 +148,14 @@ def run(arguments: argparse.Namespace) -> int:
     PREPARED.unlink(missing_ok=True)
     python = [sys.executable, "-m"]
     # honcho stops everything when a part ends, so web prepares the shop before it serves.
-    web = [sys.executable, PREPARE_SHOP, str(PREPARED), *python]
+    accounts = data / "accounts"
+    web = [sys.executable, PREPARE_SHOP, str(PREPARED), str(accounts), *python]
     web += granian(arguments.host, arguments.port, "--respawn-failed-workers")
     supervisor.add_part("web", web, *USER_OF_SERVERS, env=environ, cwd=ROOT)
     for name, command in celery().items():
         options = [*USER_OF_SERVERS, "--once", str(PREPARED)]
         supervisor.add_part(name, [*python, *command], *options, env=environ, cwd=ROOT)
-    return supervisor.run(lambda: announce(arguments.host, arguments.port))
+    return supervisor.run(lambda: announce(arguments.host, arguments.port, accounts))
 
 
 def settings_of(
@@ -171,6 +176,7 @@ def settings_of(
         "STATIC_ROOT": str(RUN / "static"),
         "SECKILL_SITE_URL": os.environ.get("SECKILL_SITE_URL") or url,
         "SECKILL_PAYMENT_PROVIDERS": os.environ.get("SECKILL_PAYMENT_PROVIDERS") or SANDBOX,
+        "SECKILL_SHOP_TIME_ZONE": os.environ["TZ"],
         **{name: os.environ.get(name) or text for name, text in demo_face().items()},
     }
 
@@ -212,19 +218,37 @@ def own_address() -> str:
         return address
 
 
-def announce(host: str, port: int) -> None:
+def announce(host: str, port: int, accounts: Path) -> None:
     local = LOCAL_HOSTS[1] if host in EVERY_ADDRESS else host
     while not web_answers(port, local):
         time.sleep(0.1)
-    address = in_url(local)
-    banner = (
-        f"\n    The shop is open:  http://{address}:{port}/\n"
-        f"    Its back office:   http://{address}:{port}/admin/\n"
-        "    Commands:          script/manage help   (in another terminal)\n"
-        "    Stop:              Ctrl-C\n\n"
-    )
+    banner = banner_of(f"http://{in_url(local)}:{port}/", json.loads(accounts.read_text()))
     with suppress(OSError):
         os.write(sys.stdout.fileno(), banner.encode())
+        accounts.unlink()  # with the passwords: they are shown once
+
+
+def banner_of(url: str, passwords: Mapping[str, str | None]) -> str:
+    """Return the last lines of a start; a password that was shown before is unknown."""
+    lines = [
+        f"The shop is open:  {url}",
+        f"Its back office:   {url}admin/",
+        *account_lines(passwords),
+        "Commands:          script/manage help   (in another terminal)",
+        "Stop:              Ctrl-C",
+    ]
+    return "".join(["\n", *(f"    {line}\n" for line in lines), "\n"])
+
+
+def account_lines(passwords: Mapping[str, str | None]) -> Iterator[str]:
+    label = "Accounts:"
+    for name, password in passwords.items():
+        yield f"{label:<18} {name:<8} {password or '(password shown at the first start)'}"
+        label = ""
+    if any(passwords.values()):
+        yield f"{'':<18} These passwords are shown this once."
+    if passwords:
+        yield f"{'New password:':<18} script/manage changepassword {next(iter(passwords))}"
 
 
 if __name__ == "__main__":

@@ -3,10 +3,12 @@
 One process prepares tables, static files and demo, because loading Django takes most of the time.
 The static files are collected only if one has changed.
 
-Usage: prepare_shop.py FILE COMMAND...; creates FILE when everything is ready.
+Usage: prepare_shop.py FILE ACCOUNTS COMMAND...; creates FILE when everything is ready.
+ACCOUNTS gets the demo's accounts, and ``embedded.py`` removes it when it has shown the passwords.
 """
 
 import hashlib
+import json
 import os
 import shutil
 import sys
@@ -14,21 +16,36 @@ from pathlib import Path
 
 import django
 from django.core.management import CommandError, call_command
-from servers import CannotRun, wait_for
+from servers import CannotRun, wait_for, write_private
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 
-def main(done: Path, command: list[str]) -> None:
+def main(done: Path, accounts: Path, command: list[str]) -> None:
     wait_for(os.environ["REDIS_URL"], os.environ["DATABASE_URL"])
     django.setup()
     call_command("migrate", interactive=False, verbosity=0)
     call_command("make_roles", verbosity=0, skip_checks=False)
     collect_static_files(Path(os.environ["STATIC_ROOT"]))
-    call_command("demo", renew=True)
+    prepare_demo(accounts)
     done.touch()
     os.execv(command[0], command)
+
+
+def prepare_demo(accounts: Path) -> None:
+    """Make the demo or renew it, and write its accounts with the passwords nobody has seen yet."""
+    from django.utils import timezone
+
+    from backoffice.demo.service import demo_accounts, make_demo
+
+    made = make_demo(now=timezone.now().replace(microsecond=0))
+    if made is None:
+        call_command("demo", renew=True)
+    known = json.loads(accounts.read_text()) if accounts.exists() else {}
+    unseen = made.passwords if made else known
+    names = {name: unseen.get(name) for name in demo_accounts()}
+    write_private(accounts, json.dumps(names))
 
 
 def collect_static_files(target: Path) -> None:
@@ -52,6 +69,6 @@ def state_of_static_files() -> str:
 
 if __name__ == "__main__":
     try:
-        main(Path(sys.argv[1]), sys.argv[2:])
+        main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])
     except (CannotRun, CommandError) as reason:
         sys.exit(str(reason))

@@ -22,7 +22,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
-VENV = Path(__file__).resolve().parents[2] / ".venv"
+ROOT = Path(__file__).resolve().parents[2]
+VENV = ROOT / ".venv"
+GRANIAN_LOG = str(ROOT / "seckill_site" / "granian-log.json")
 PART = str(Path(__file__).with_name("part.py"))
 OLDEST_REDIS = (6, 2)
 LONGEST_SOCKET_PATH = 100  # bytes; the kernel takes 107
@@ -286,6 +288,7 @@ def _granian(host: str, port: int, workers: int) -> list[str]:
         *("granian", "--http", "1", "--no-ws", "--host", host, "--port", str(port)),
         *("--workers", str(workers), "--workers-kill-timeout", "5"),
         *("--backlog", "4096", "--backpressure", "4096"),  # it counts idle connections too
+        *("--log-config", GRANIAN_LOG),
     ]
 
 

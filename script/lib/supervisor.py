@@ -17,6 +17,7 @@ from threading import Thread
 from typing import Any
 
 import honcho.manager
+from honcho.manager import SYSTEM_PRINTER_NAME
 from honcho.printer import Message, Printer
 from honcho.process import Process
 from part import die_with_parent, status_of
@@ -45,6 +46,20 @@ class Terminal:
 
     def isatty(self) -> bool:
         return sys.stdout.isatty()
+
+
+class Lines(Printer):  # type: ignore[misc]
+    """Lines that name their part. Each part writes the time itself, so honcho does not add it."""
+
+    def __init__(self) -> None:
+        super().__init__(Terminal(), time_format="")
+
+    def write(self, message: Message) -> None:
+        if message.name == SYSTEM_PRINTER_NAME:
+            at = message.time.astimezone()
+            stamp = f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03}{at:%z}"
+            message = message._replace(data=f"{stamp} INFO honcho: {message.data}")
+        super().write(message)
 
 
 class Events:
@@ -86,7 +101,7 @@ class Supervisor(honcho.manager.Manager):  # type: ignore[misc]
 
     def __init__(self) -> None:
         multiprocessing.set_start_method("fork", force=True)  # relays are to be our own children
-        super().__init__(Printer(Terminal()))
+        super().__init__(Lines())
         self.events = Events()
         self._process_ctor = Relay
         self._is_asked = False

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
-import secrets
 from typing import Any
 
-from django.contrib.auth.models import User
-from django.core.management.base import BaseCommand, CommandParser
-from django.db import transaction
+from django.core.management.base import BaseCommand, CommandParser, no_translations
 from django.utils import timezone
 
-from backoffice.demo.sales import make_sales, renew_next_sale
+from backoffice.demo.sales import renew_next_sale
+from backoffice.demo.service import make_demo
 from vouchers.catalogue.staff_texts import SALE_REFUSALS
-
-ADMIN = "admin"
-BUYERS = ("alice", "bob")
 
 UNCHANGED = "The demo is there already; nothing was changed."
 
@@ -34,21 +29,17 @@ class Command(BaseCommand):
             "five minutes",
         )
 
+    @no_translations
     def handle(self, *args: Any, **options: Any) -> None:
         now = timezone.now().replace(microsecond=0)
-        if User.objects.filter(username=ADMIN).exists():
+        demo = make_demo(now=now)
+        if demo is None:
             self.stdout.write(_renewed(now) if options["renew"] else UNCHANGED)
             return
-        passwords = {name: secrets.token_urlsafe(9) for name in (ADMIN, *BUYERS)}
-        with transaction.atomic():
-            User.objects.create_superuser(ADMIN, password=passwords[ADMIN])
-            for name in BUYERS:
-                User.objects.create_user(name, password=passwords[name])
-            sale_ids = make_sales(now=now)
         self.stdout.write("Demo accounts, shown this once:")
-        for name, password in passwords.items():
+        for name, password in demo.passwords.items():
             self.stdout.write(f"  {name:<8} {password}")
-        for title, sale_id in sale_ids.items():
+        for title, sale_id in demo.sale_ids.items():
             self.stdout.write(f"  /vouchers/{sale_id}/  {title}")
 
 

@@ -1,0 +1,71 @@
+"""The command line of the site: the shop's commands first, and all in one language."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.core.management import ManagementUtility, get_commands
+from django.core.management.base import BaseCommand
+from django.core.management.color import color_style
+from django.utils import translation
+
+GROUPS = {
+    "Sales": {
+        "create_sale": "put a voucher on sale",
+        "rehearse": "sell a copy of a sale to a simulated crowd",
+        "plan": "how many machines an evening needs",
+        "create_buyers": "buyers for load tests, with a purchase token each",
+        "verify_draw": "compute a published draw again",
+    },
+    "Orders and money": {
+        "export_orders": "orders as CSV, for a spreadsheet",
+        "settle_payments": "compare a day of payments with the provider's list",
+        "retry_orders": "orders that were set aside: list them, try them again",
+        "unwritten_orders": "accepted orders that no row can hold: list them, decide",
+    },
+    "Accounts": {
+        "changepassword": "set a new password",
+        "createsuperuser": "make another administrator",
+        "make_roles": "make the groups of staff, with their permissions",
+        "demo": "make the demo's sales and accounts",
+    },
+    "System": {
+        "reconcile": "compare ledger and database, and repair",
+        "locks": "locks that are held: list them, release one by force",
+        "adopt_ledger": "take over the ledgers of another installation, after a restore",
+        "error_pages": "write nginx's error pages with the shop's face",
+    },
+    "The classic course": {
+        "race": "the same crowd for each of the six steps",
+        "interleave": "play a race with one of the steps, side by side",
+    },
+}
+
+
+class CommandLine(ManagementUtility):
+    """Django's command line. Whatever the site's language, commands speak English, as logs do."""
+
+    def fetch_command(self, subcommand: str) -> BaseCommand:
+        command = super().fetch_command(subcommand)
+        translation.deactivate_all()
+        return command
+
+    def main_help_text(self, commands_only: bool = False) -> str:
+        installed = set(get_commands())
+        if commands_only or self.settings_exception is not None:
+            return super().main_help_text(commands_only)
+        title = color_style().NOTICE
+        lines = ["", f"Type '{self.prog_name} help COMMAND' for the options of a command."]
+        for group, commands in GROUPS.items():
+            shown = {name: text for name, text in commands.items() if name in installed}
+            if shown:
+                lines += ["", title(group)]
+                lines += [f"    {name:<18}{text}" for name, text in shown.items()]
+        others = sorted(installed.difference(*GROUPS.values()))
+        lines += ["", title("Of Django and its packages"), *_columns(others)]
+        return "\n".join(lines)
+
+
+def _columns(names: Sequence[str]) -> list[str]:
+    rows = [names[start : start + 3] for start in range(0, len(names), 3)]
+    return ["    " + "".join(f"{name:<25} " for name in row).rstrip() for row in rows]

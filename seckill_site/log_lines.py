@@ -1,0 +1,33 @@
+"""The format of log lines, in every process: ``2026-11-26 20:00:00.123+0800 INFO name: text``.
+
+Times are local: Django makes ``SECKILL_SHOP_TIME_ZONE`` the time zone of its process.
+``granian-log.json`` is the same for granian, which logs before it loads the site, without
+milliseconds.
+"""
+
+import logging
+import time
+from typing import Any
+
+from django.conf import settings
+from django.utils.log import configure_logging
+
+LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+SECOND, OFFSET = "%Y-%m-%d %H:%M:%S", "%z"
+
+
+class LogLine(logging.Formatter):
+    """A line that starts with the time, to the millisecond, and the offset of its zone."""
+
+    def __init__(self) -> None:
+        super().__init__(LINE)
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        at = time.localtime(record.created)
+        second, offset = time.strftime(SECOND, at), time.strftime(OFFSET, at)
+        return f"{second}.{int(record.msecs):03}{offset}"
+
+
+def log_as_the_site(**_: Any) -> None:
+    """Keep Celery from replacing the site's format and levels by its own."""
+    configure_logging(settings.LOGGING_CONFIG, settings.LOGGING)

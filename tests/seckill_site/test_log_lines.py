@@ -1,0 +1,74 @@
+"""One clock and one format of log lines, in every process."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import json
+import logging
+import logging.config
+import re
+import time
+import zoneinfo
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from celery.signals import setup_logging
+from django.conf import settings
+
+from seckill_site.log_lines import LogLine
+
+pytestmark = pytest.mark.quick
+
+GRANIAN = Path(__file__).resolve().parents[2] / "seckill_site" / "granian-log.json"
+AT = dt.datetime(2026, 12, 1, 12, 0, 0, 45_000, tzinfo=dt.UTC)
+
+
+@pytest.fixture(params=["Asia/Shanghai", "America/St_Johns"])
+def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", request.param)
+        time.tzset()
+        yield request.param
+    time.tzset()
+
+
+def record() -> logging.LogRecord:
+    found = logging.LogRecord("orders.tasks", logging.INFO, "", 0, "sold %s", ("7",), None)
+    found.created, found.msecs = AT.timestamp(), 45.0
+    return found
+
+
+def test_line_starts_with_the_time_of_its_zone(zone: str) -> None:
+    line = LogLine().format(record())
+    stamp, text = line[:28], line[28:]
+    assert text == " INFO orders.tasks: sold 7"
+    assert dt.datetime.strptime(stamp, "%Y-%m-%d %H:%M:%S.%f%z") == AT
+    assert stamp[-5:] == {"Asia/Shanghai": "+0800", "America/St_Johns": "-0330"}[zone]
+
+
+def test_granian_writes_the_same_time(zone: str) -> None:
+    config = json.loads(GRANIAN.read_text())["formatters"]["line"]
+    line = logging.Formatter(config["format"], config["datefmt"]).format(record())
+    ours = LogLine().format(record())
+    assert line == re.sub(r"\.\d+|orders\.tasks", "", ours).replace(" :", " granian:")
+
+
+def test_process_has_the_time_zone_of_the_shop() -> None:
+    now = dt.datetime.now(tz=dt.UTC)
+    shop = zoneinfo.ZoneInfo(settings.SECKILL_SHOP_TIME_ZONE)
+    assert now.astimezone().utcoffset() == now.astimezone(shop).utcoffset()
+
+
+def test_celery_keeps_the_format_of_the_site(monkeypatch: pytest.MonkeyPatch) -> None:
+    root, log = logging.getLogger(), io.StringIO()
+    monkeypatch.setattr(root, "handlers", [])
+    monkeypatch.setattr("sys.stderr", log)
+
+    assert setup_logging.send(sender=None)
+    logging.getLogger("celery.worker").warning("ready")
+
+    assert re.fullmatch(
+        r"[\d-]{10} [\d:.]{12}[+-]\d{4} WARNING celery.worker: ready\n", log.getvalue()
+    )
