@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from django.core.management import ManagementUtility, get_commands
 from django.core.management.base import BaseCommand
 from django.core.management.color import color_style
+from django.db import InterfaceError, OperationalError
 from django.utils import translation
 
 GROUPS = {
@@ -49,6 +51,15 @@ class CommandLine(ManagementUtility):
         command = super().fetch_command(subcommand)
         translation.deactivate_all()
         return command
+
+    def execute(self) -> None:
+        """Report a database that does not respond, or a full disk, in one line."""
+        try:
+            super().execute()
+        except (OperationalError, InterfaceError) as error:
+            if "--traceback" in self.argv:
+                raise
+            sys.exit(f"{self.prog_name}: the database did not do it: {error}")
 
     def main_help_text(self, commands_only: bool = False) -> str:
         installed = set(get_commands())

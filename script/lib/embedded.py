@@ -73,6 +73,11 @@ def main() -> int:
     except CannotRun as reason:
         sys.stderr.write(f"server: {reason}\n")
         return 1
+    except OSError as error:  # a full disk, or one that cannot be written to
+        if error.filename is None:
+            raise
+        sys.stderr.write(f"server: cannot write {error.filename}: {error.strerror}\n")
+        return 1
 
 
 # --- Before anything is installed or started ------------------------------------------------------

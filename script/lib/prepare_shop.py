@@ -16,6 +16,7 @@ from pathlib import Path
 
 import django
 from django.core.management import CommandError, call_command
+from django.db import OperationalError
 from servers import CannotRun, wait_for, write_private
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,5 +71,5 @@ def state_of_static_files() -> str:
 if __name__ == "__main__":
     try:
         main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])
-    except (CannotRun, CommandError) as reason:
+    except (CannotRun, CommandError, OperationalError, OSError) as reason:
         sys.exit(str(reason))

@@ -64,7 +64,11 @@ def scratch_directory(name: str, *, status: int = 1) -> Iterator[Path]:
     """
     for signum in ENDING_SIGNALS:
         signal.signal(signum, end)
-    scratch = Path(tempfile.mkdtemp(prefix=f"seckill-{name}-"))
+    try:
+        scratch = Path(tempfile.mkdtemp(prefix=f"seckill-{name}-"))
+    except OSError as error:  # no directory of TMPDIR, /tmp and others can be written to
+        sys.stderr.write(f"{name}: no temporary directory: {error.strerror}\n")
+        raise SystemExit(status) from None
     try:
         yield scratch
     except CannotRun as reason:

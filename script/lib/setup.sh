@@ -5,6 +5,7 @@
 readonly OLDEST_PYTHON=3.11
 readonly VENV=$ROOT/.venv
 readonly RUN=$ROOT/.run
+readonly RUN_MB=100 INSTALL_MB=400 INSTALL_DEV_MB=800 # of free disk, roughly
 RETRY_AFTER_S=5
 
 say() { printf '%s\n' "$*"; }
@@ -26,6 +27,27 @@ retried() {
   say "That failed; trying once more ..." >&2
   sleep "$RETRY_AFTER_S"
   "$@"
+}
+
+# make_run MB: make .run, or say in one line why this folder cannot take it and as many megabytes.
+make_run() {
+  local why free
+  why=$( (export LC_ALL=C && umask 077 && mkdir -p "$RUN" && : >"$RUN/probe" && rm "$RUN/probe") 2>&1) ||
+    die "cannot write to $RUN (${why##*: }): use a clone of your own, on a disk that can be written to"
+  free=$(df --output=avail --block-size=1M "$RUN" | tail -n 1)
+  ((free >= $1)) ||
+    die "the disk of $RUN has $((free)) MB left, and this needs about $1 MB: make room, or use a clone on another disk"
+}
+
+# The megabytes that a run needs, with the packages of a lock where they are not installed.
+room_for() {
+  if [[ -f $VENV/.$1.lock ]]; then
+    printf '%s' "$RUN_MB"
+  elif [[ $1 == requirements ]]; then
+    printf '%s' "$INSTALL_MB"
+  else
+    printf '%s' "$INSTALL_DEV_MB"
+  fi
 }
 
 # A script's help is the comment below its first line.
@@ -105,6 +127,9 @@ pip_install() {
 }
 
 install_failed() {
+  if grep -qi 'no space left on device' "$RUN/install.log"; then
+    die "the disk is full: make room for the Python packages, then start again"
+  fi
   if grep -qiE 'name resolution|NewConnectionError|ConnectTimeout|ProxyError|from versions: none|Network is unreachable' \
     "$RUN/install.log"; then
     die "could not fetch the Python packages: check the network and how pip reaches its index, then start again (.run/install.log has pip's words)"
@@ -150,7 +175,7 @@ install_mysqlclient() {
 # prepare requirements|requirements-dev optional|required: set up the environment from the locks.
 prepare() {
   local list=$1 mysql=$2
-  (umask 077 && mkdir -p "$RUN")
+  make_run "$(room_for "$list")"
   exec 8>"$RUN/install.lock"
   if ! flock --nonblock 8; then
     say "Another script is installing into .venv; waiting for it ..."

@@ -141,6 +141,27 @@ def test_old_or_missing_python_is_one_clear_line(clone: Path, tmp_path: Path) ->
     assert "no python3 on PATH" in said.stderr
 
 
+@pytest.mark.parametrize("script", ["server", "test", "lint", "race", "lock"])
+def test_folder_without_write_access_is_one_clear_line(clone: Path, script: str) -> None:
+    (clone / ".run").write_text("no folder, as on a disk that cannot be written to\n")
+    said = run(clone, f"script/{script}")
+    assert (said.returncode, said.stderr.count("\n")) == (1, 1)
+    assert said.stderr.startswith(f"{script}: cannot write to {clone}/.run (")
+    assert not (clone / ".venv").exists()
+
+
+@pytest.mark.parametrize("script", ["server", "test"])
+def test_full_disk_is_one_clear_line(clone: Path, tmp_path: Path, script: str) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "df").write_text("#!/bin/sh\necho Avail; echo 17\n")
+    (programs / "df").chmod(0o755)
+    said = run(clone, f"script/{script}", PATH=f"{programs}:{os.environ['PATH']}")
+    assert (said.returncode, said.stderr.count("\n")) == (1, 1)
+    assert f"{script}: the disk of {clone}/.run has 17 MB left, and this needs about" in said.stderr
+    assert not (clone / ".venv").exists()
+
+
 def test_manage_before_first_start_says_what_to_do(clone: Path) -> None:
     said = run(clone, "script/manage", "reconcile")
     assert said.returncode == 1

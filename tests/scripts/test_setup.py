@@ -39,11 +39,21 @@ def test_installation_that_fails_once_is_tried_again(tmp_path: Path) -> None:
 
 def test_failed_installation_shows_the_end_of_its_log(tmp_path: Path) -> None:
     (tmp_path / ".run").mkdir()
-    (tmp_path / ".run" / "install.log").write_text("no space left on device\n")
+    (tmp_path / ".run" / "install.log").write_text("error: could not build wheels\n")
     said = run_with_setup("install_failed", tmp_path)
     assert said.returncode == 1
-    assert said.stderr.startswith("no space left on device\n")
+    assert said.stderr.startswith("error: could not build wheels\n")
     assert "pip could not install the Python packages" in said.stderr
+
+
+def test_installation_on_a_full_disk_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / ".run").mkdir()
+    text = "Collecting django\nERROR: [Errno 28] No space left on device\n"
+    (tmp_path / ".run" / "install.log").write_text(text)
+    said = run_with_setup("install_failed", tmp_path)
+    assert said.returncode == 1
+    assert said.stderr.startswith("bash: the disk is full: make room")
+    assert said.stderr.count("\n") == 1
 
 
 def test_mysqlclient_is_installed_apart_from_all_others(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from django.apps import apps
-from django.core.management import get_commands
+from django.core.management import ManagementUtility, get_commands
+from django.db import InterfaceError, OperationalError
 from django.utils import translation
 from django.utils.translation import gettext
 
@@ -72,3 +73,17 @@ def test_help_of_a_command_has_no_chinese(command: str, capsys: pytest.CaptureFi
     with translation.override("zh-hans"), pytest.raises(SystemExit):
         CommandLine(["manage.py", command, "--help"]).execute()
     assert not CHINESE.search(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("error", [OperationalError, InterfaceError])
+def test_database_that_does_not_respond_is_one_line(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: CommandLine) -> None:
+        raise error("database or disk is full")
+
+    monkeypatch.setattr(ManagementUtility, "execute", fail)
+    with pytest.raises(SystemExit, match=r"^manage\.py: .*: database or disk is full$"):
+        CommandLine(["manage.py", "reconcile"]).execute()
+    with pytest.raises(error):
+        CommandLine(["manage.py", "reconcile", "--traceback"]).execute()
