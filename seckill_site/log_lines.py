@@ -28,6 +28,8 @@ class LogLine(logging.Formatter):
         return f"{second}.{int(record.msecs):03}{offset}"
 
 
-def log_as_the_site(**_: Any) -> None:
-    """Keep Celery from replacing the site's format and levels by its own."""
+def log_as_the_site(*, loglevel: int | None = None, **_: Any) -> None:
+    """Let Celery write lines of this format, not its own, at the level of its ``--loglevel``."""
     configure_logging(settings.LOGGING_CONFIG, settings.LOGGING)
+    if loglevel is not None:
+        logging.getLogger().setLevel(loglevel)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import io
 import json
 import logging
 import logging.config
@@ -61,14 +60,26 @@ def test_process_has_the_time_zone_of_the_shop() -> None:
     assert now.astimezone().utcoffset() == now.astimezone(shop).utcoffset()
 
 
-def test_celery_keeps_the_format_of_the_site(monkeypatch: pytest.MonkeyPatch) -> None:
-    root, log = logging.getLogger(), io.StringIO()
+@pytest.fixture
+def _fresh_root(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The root logger before it is configured; afterwards it is as it was."""
+    root = logging.getLogger()
+    level = root.level
     monkeypatch.setattr(root, "handlers", [])
-    monkeypatch.setattr("sys.stderr", log)
+    yield
+    root.setLevel(level)
 
-    assert setup_logging.send(sender=None)
+
+@pytest.mark.usefixtures("_fresh_root")
+def test_celery_writes_lines_of_the_same_format(capsys: pytest.CaptureFixture[str]) -> None:
+    assert setup_logging.send(sender=None, loglevel=logging.INFO)
+    logging.getLogger("celery.worker").info("ready")
+    stamp = r"[\d-]{10} [\d:.]{12}[+-]\d{4}"
+    assert re.fullmatch(f"{stamp} INFO celery.worker: ready\n", capsys.readouterr().err)
+
+
+@pytest.mark.usefixtures("_fresh_root")
+def test_level_of_celery_is_that_of_its_option(capsys: pytest.CaptureFixture[str]) -> None:
+    setup_logging.send(sender=None, loglevel=logging.ERROR)
     logging.getLogger("celery.worker").warning("ready")
-
-    assert re.fullmatch(
-        r"[\d-]{10} [\d:.]{12}[+-]\d{4} WARNING celery.worker: ready\n", log.getvalue()
-    )
+    assert capsys.readouterr().err == ""
