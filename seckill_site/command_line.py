@@ -59,7 +59,7 @@ class CommandLine(ManagementUtility):
         except (OperationalError, InterfaceError) as error:
             if "--traceback" in self.argv:
                 raise
-            sys.exit(f"{self.prog_name}: the database did not do it: {error}")
+            sys.exit(f"{self.prog_name}: the database refused or did not respond: {error}")
 
     def main_help_text(self, commands_only: bool = False) -> str:
         installed = set(get_commands())
