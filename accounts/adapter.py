@@ -168,7 +168,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
 
         While it cannot be sent, the answer is the same: it must not show who has an account.
         """
-        text = gettext("%(code)s is your code. Do not tell it to anybody.") % {"code": code}
+        text = gettext("%(code)s is your code. Do not share it with anyone.") % {"code": code}
         try:
             send_text(phone, text)
         except OSError as error:

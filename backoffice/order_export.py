@@ -116,7 +116,7 @@ def _headings(now: dt.datetime) -> list[str]:
     at = [gettext("accepted at"), gettext("written at"), gettext("paid at"), gettext("used at")]
     return [
         gettext("order id"), gettext("sale id"), gettext("voucher"), gettext("buyer"),
-        gettext("unit"), gettext("status"), gettext("reason"), gettext("price in yuan"),
+        gettext("voucher number"), gettext("status"), gettext("reason"), gettext("price in yuan"),
         *(f"{heading} ({zone})" for heading in at),
         gettext("voucher code"), gettext("payment reference"),
         gettext("merchant"),

@@ -4,4 +4,4 @@ from django.utils.translation import gettext_lazy as _
 
 class VouchersConfig(AppConfig):
     name = "vouchers"
-    verbose_name = _("Vouchers on sale")
+    verbose_name = _("Sales and vouchers")

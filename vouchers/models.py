@@ -149,7 +149,7 @@ class Merchant(models.Model):
         _("contact"),
         max_length=120,
         blank=True,
-        help_text=_("A phone number or an e-mail address that buyers may use."),
+        help_text=_("A phone number or an email address that buyers may use."),
     )
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
 
@@ -272,7 +272,9 @@ class SeckillVoucher(models.Model):
     voucher = models.ForeignKey(
         Voucher, on_delete=models.PROTECT, related_name="sales", verbose_name=_("voucher")
     )
-    stock = models.PositiveIntegerField(_("stock"), help_text=_("Units offered in this sale."))
+    stock = models.PositiveIntegerField(
+        _("stock"), help_text=_("How many vouchers this sale offers.")
+    )
     sold = models.PositiveIntegerField(_("sold"), default=0, editable=False)
     begins_at = models.DateTimeField(_("starts at"))
     ends_at = models.DateTimeField(_("ends at"), db_index=True)
@@ -332,8 +334,9 @@ class SeckillVoucher(models.Model):
         default=False,
         db_default=False,
         help_text=_(
-            "Whoever waits for the start gets a place by lot when the sale starts, "
-            "instead of in the order of arrival. Applies only if everybody waits for the start."
+            "Buyers who wait for the start get a random place when the sale starts, instead "
+            "of a place in the order of arrival. Applies only if everybody waits for the "
+            "start."
         ),
     )
     work = models.PositiveSmallIntegerField(
@@ -350,7 +353,7 @@ class SeckillVoucher(models.Model):
         _("confirmed contact"),
         default=False,
         db_default=False,
-        help_text=_("Only buyers who have confirmed an e-mail address or a phone number."),
+        help_text=_("Only buyers who have confirmed an email address or a phone number."),
     )
     account_age_h = models.PositiveIntegerField(
         _("age of the account in hours"),
@@ -372,7 +375,7 @@ class SeckillVoucher(models.Model):
         _("invitation code"),
         default=False,
         db_default=False,
-        help_text=_("Each unit takes a code that no other has used."),
+        help_text=_("Each voucher takes a code that has not been used yet."),
     )
     first_order_only = models.BooleanField(
         _("first order only"),
@@ -414,8 +417,8 @@ class SeckillVoucher(models.Model):
         default=SaleMode.FIRST_COME,
         db_default=SaleMode.FIRST_COME,
         help_text=_(
-            "In a draw, buyers enter until the end, one entry each. Then chance decides. "
-            "The mode is settled once the sale has started."
+            "In a draw, buyers enter until the end, one entry each. Winners are then drawn at "
+            "random. The mode is fixed once the sale has started."
         ),
     )
     draw_wait_s = models.PositiveIntegerField(
@@ -424,8 +427,9 @@ class SeckillVoucher(models.Model):
         db_default=0,
         validators=[MaxValueValidator(MAX_DRAW_WAIT_S)],
         help_text=_(
-            "How long after the end of a draw returned units go to those who did not win, in drawn "
-            "order, such as 3600. 0: nobody waits. It should be longer than the time to pay."
+            "How long after the end of a draw returned vouchers go to those who did not win, "
+            "in drawn order, such as 3600. 0: nobody waits. It should be longer than the time "
+            "to pay."
         ),
     )
     epoch = models.PositiveIntegerField(
@@ -454,8 +458,8 @@ class SeckillVoucher(models.Model):
     """The database's time when ``lock_seckill_voucher`` read this row; no field."""
 
     class Meta:
-        verbose_name = _("seckill voucher")
-        verbose_name_plural = _("seckill vouchers")
+        verbose_name = _("sale")
+        verbose_name_plural = _("sales")
         ordering = ("-begins_at", "-id")
         constraints = [
             models.CheckConstraint(

@@ -106,7 +106,7 @@ def _wait(error: RateLimited | TooManyGuesses | GuessesUnknown) -> HttpResponse:
         message = _("Codes cannot be checked at the moment. Try again in a few seconds.")
         headers = {"Retry-After": str(CACHE_AWAY_S)}
         return refusal(503, "unavailable", message, headers=headers)
-    message = _("Too many wrong codes. Wait a little and try again.")
+    message = _("Too many wrong codes. Wait a moment and try again.")
     if isinstance(error, RateLimited):
         count_limited(error.limit)
         message = _(RATE_LIMITED_TEXT)

@@ -71,7 +71,7 @@ class StaffForm(ModelForm):  # type: ignore[type-arg]
         labels = {
             "username": _("Sign-in name"),
             "first_name": pgettext_lazy("person", "Name"),
-            "email": _("E-mail"),
+            "email": _("Email"),
         }
         help_texts = {
             "username": "",

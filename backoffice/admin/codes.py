@@ -54,7 +54,7 @@ class CodesForm(forms.Form):
         required=False,
         widget=forms.Textarea(attrs={"rows": 6, "class": "vLargeTextField"}),
         help_text=_(
-            "One per line: 6 to 32 letters and digits. Blanks, dashes and case do not matter."
+            "One per line: 6 to 32 letters and digits. Spaces, dashes and case do not matter."
         ),
     )
     file = forms.FileField(
@@ -77,7 +77,7 @@ class CodesForm(forms.Form):
         if not self.errors and sum(bool(data.get(it)) for it in ("count", "lines", "file")) != 1:
             raise forms.ValidationError(gettext("Fill in one of the three fields."))
         if not self.errors and len(self.imported) > MOST_CODES:
-            text = gettext("These are more than %(most)s lines.")
+            text = gettext("This is more than %(most)s lines.")
             raise forms.ValidationError(text % {"most": grouped(MOST_CODES)})
         return data
 
@@ -98,7 +98,7 @@ def codes_page(
         try:
             change = _add(sale, form)
         except UnusableCode as error:
-            text = gettext("Line %(line)s is no code. Nothing was imported.")
+            text = gettext("Line %(line)s is not a code. Nothing was imported.")
             form.add_error(None, text % {"line": error.line})
         else:
             model_admin.log_change(request, sale, change)

@@ -142,7 +142,7 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
     def number(self, order: VoucherOrder) -> str:
         return str(order.pk)
 
-    @admin.display(description=_("seckill voucher"), ordering="seckill_voucher")
+    @admin.display(description=_("sale"), ordering="seckill_voucher")
     def voucher(self, order: VoucherOrder) -> str:
         return str(order.seckill_voucher)
 
@@ -174,9 +174,9 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
         fieldsets = super().get_fieldsets(request, obj)
         if obj is not None and is_set_aside(obj):
             fieldsets[0][1]["description"] = _(
-                "This order could not be written and was set aside. It was never "
-                "payable, so there is nothing to refund, and its unit went back on sale "
-                "at once. You can retry it from the list of orders."
+                "This order could not be written. It could never be paid, so there is nothing "
+                "to refund, and its voucher went back on sale at once. You can retry it from "
+                "the list of orders."
             )
         return fieldsets
 
@@ -234,7 +234,7 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
             (part.text for part in parts), content_type="text/csv; charset=utf-8", headers=headers
         )
 
-    @admin.action(description=_("Retry orders that were set aside"), permissions=["retry"])
+    @admin.action(description=_("Retry orders that could not be written"), permissions=["retry"])
     def try_again(self, request: HttpRequest, queryset: QuerySet[VoucherOrder]) -> None:
         orders = {order.pk: order for order in queryset.order_by("pk")}
         try:

@@ -53,7 +53,10 @@ class RehearseForm(forms.Form):
         help_text=_("Created for the rehearsal and removed afterwards. At most 5,000."),
     )
     stock = forms.IntegerField(
-        label=_("Units offered"), min_value=1, max_value=MAX_STOCK, widget=AdminIntegerFieldWidget
+        label=_("Vouchers offered"),
+        min_value=1,
+        max_value=MAX_STOCK,
+        widget=AdminIntegerFieldWidget,
     )
     duplicates = forms.IntegerField(
         label=_("Percentage of double clicks"),
@@ -163,7 +166,7 @@ class RehearsalAdmin(ReadOnlyAdmin):
             *super().get_urls(),
         ]
 
-    @admin.display(description=_("seckill voucher"), ordering="seckill_voucher")
+    @admin.display(description=_("sale"), ordering="seckill_voucher")
     def sale(self, rehearsal: Rehearsal) -> str:
         return str(rehearsal.seckill_voucher)
 

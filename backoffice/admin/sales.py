@@ -69,7 +69,7 @@ class SaleAdmin(SeckillVoucherAdmin):
         if obj is not None:
             now = fieldsets[0][1]
             now["fields"] = (*now["fields"], "sum")
-            now["description"] = _("The balance is: total = left + pending + orders.")
+            now["description"] = _("The balance is: total = left + queued + orders.")
         return fieldsets
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:

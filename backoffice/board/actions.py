@@ -159,10 +159,10 @@ class Resume(Action):
 
     def effects(self, board: Board) -> list[str]:
         text = (
-            gettext("Buyers can buy again at once: %(left)s of %(total)s units are left.")
+            gettext("Buyers can buy again at once: %(left)s of %(total)s vouchers are left.")
             if board.now >= board.sale.begins_at
             else gettext(
-                "Buyers can buy once the sale starts: %(left)s of %(total)s units are left."
+                "Buyers can buy once the sale starts: %(left)s of %(total)s vouchers are left."
             )
         )
         return [text % _stock(board), *_draft(board)]
@@ -193,7 +193,7 @@ class Extend(_ActionOnEnd):
 
     def effects(self, board: Board) -> list[str]:
         text = gettext("The sale currently ends at %(end)s. Buyers can buy until the new end.")
-        left = gettext("%(left)s of %(total)s units are left.")
+        left = gettext("%(left)s of %(total)s vouchers are left.")
         return [text % {"end": timestamp(board.sale.ends_at)}, left % _stock(board)]
 
     def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
@@ -210,13 +210,13 @@ class ChangeStock(Action):
         return {"seen": board.sale.stock, "stock": board.sale.stock}
 
     def effects(self, board: Board) -> list[str]:
-        text = gettext("%(total)s units are now offered, and %(left)s of them are left.")
+        text = gettext("%(total)s vouchers are now offered, and %(left)s of them are left.")
         bounds = gettext("The stock cannot go below the %(taken)s already taken or above %(most)s.")
         taken = board.snapshot.taken if board.snapshot else board.sale.sold
         return [
             text % _stock(board),
             bounds % {"taken": grouped(taken), "most": grouped(MAX_STOCK)},
-            gettext("Added units go to the waiting list first, then on sale."),
+            gettext("Added vouchers go to the waiting list first, then on sale."),
         ]
 
     def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
@@ -242,7 +242,7 @@ class End(_ActionOnEnd):
         left, waiting = (
             (board.snapshot.remaining, board.snapshot.waiting) if board.snapshot else (0, 0)
         )
-        unsold = ngettext("%(count)s unit is unsold.", "%(count)s units are unsold.", left)
+        unsold = ngettext("%(count)s voucher is unsold.", "%(count)s vouchers are unsold.", left)
         in_line = ngettext(
             "%(count)s buyer on the waiting list gets nothing.",
             "%(count)s buyers on the waiting list get nothing.",

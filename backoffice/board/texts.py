@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.utils.text import capfirst
-from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext, ngettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from backoffice.board.snapshot import WINDOW_S, Board, Pace, SaleSum
@@ -46,7 +46,7 @@ SENTENCES = {
     "left": _("Left"),
     "time": _("Time"),
     "per_second": _("per second"),
-    "units": _("units"),
+    "units": pgettext_lazy("count", "vouchers"),
     "left_over_time": _("From {first} left at {since} to {last} left now."),
 }
 
@@ -153,9 +153,10 @@ def _main_figures(board: Board) -> dict[str, str]:
     return {
         "left": left,
         "of_total": gettext("of %(total)s") % {"total": total},
-        "left_label": gettext("Left: %(left)s of %(total)s units") % {"left": left, "total": total},
+        "left_label": gettext("Left: %(left)s of %(total)s vouchers")
+        % {"left": left, "total": total},
         "pending": pending,
-        "pending_label": gettext("Pending: %(count)s") % {"count": pending},
+        "pending_label": gettext("Queued: %(count)s") % {"count": pending},
         "accepted": accepted,
         "accepted_label": gettext("Orders accepted per second: %(count)s") % {"count": accepted},
         "requests": requests,
@@ -216,9 +217,11 @@ def _draw(board: Board) -> str:
     count = draw.entries if draw.closed_at else found.entries if found else None
     words = {"entries": grouped(count), "units": grouped(draw.units)}
     if draw.finished_at:
-        return gettext("drawn, %(entries)s entries for %(units)s units") % words
+        return gettext("drawn, %(entries)s entries for %(units)s vouchers") % words
     if draw.drawn_at:
-        text = gettext("drawn, %(entries)s entries for %(units)s units; orders are being written")
+        text = gettext(
+            "drawn, %(entries)s entries for %(units)s vouchers; orders are being written"
+        )
         return text % words
     if draw.closed_at:
         return gettext("closed with %(entries)s entries, about to be drawn") % words
@@ -238,7 +241,7 @@ def _notices(board: Board) -> str:
         return NO_VALUE
     texts = {
         Notice.Kind.START: gettext("start: %(asked)s asked, %(told)s told"),
-        Notice.Kind.BACK: gettext("a free unit: %(asked)s asked, %(told)s told"),
+        Notice.Kind.BACK: gettext("available again: %(asked)s asked, %(told)s told"),
     }
     found = {kind: board.counts.notices.get(kind, [0, 0]) for kind in texts}
     return " · ".join(

@@ -60,8 +60,8 @@ class RefuseUnwritten(_Decide):
     def effects(self, board: Board) -> list[str]:
         return [
             _unwritten(board),
-            gettext("Their buyers get nothing, and the units go back on sale."),
-            gettext("They were never payable, so there is nothing to refund."),
+            gettext("Their buyers get nothing, and the vouchers go back on sale."),
+            gettext("They could never be paid, so there is nothing to refund."),
         ]
 
 

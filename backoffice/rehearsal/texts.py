@@ -31,8 +31,8 @@ _ERRORS = {
         gettext_noop("%(count)s unsold although someone wanted them"),
     ),
     "difference": (
-        gettext_noop("Difference between ledger and database"),
-        gettext_noop("ledger and database differ by %(count)s"),
+        gettext_noop("Difference between Redis and database"),
+        gettext_noop("Redis and database differ by %(count)s"),
     ),
 }
 """Values that must be zero in a verdict: the name for the table, and the count in a sentence."""
@@ -49,7 +49,7 @@ _FAST = {
 
 _MANY = {
     "buyers": gettext_noop("Buyers"),
-    "stock": gettext_noop("Units offered"),
+    "stock": gettext_noop("Vouchers offered"),
     "requests": gettext_noop("Requests sent"),
     "accepted": gettext_noop("Buyers' orders accepted"),
     "orders": gettext_noop("Orders in the database"),
@@ -125,7 +125,7 @@ def headline(rehearsal: Rehearsal) -> tuple[str, str]:
     verdict = Verdict.of(rehearsal.verdict)
     if verdict.is_right:
         words = {"live": _number(verdict.orders - verdict.refused)}
-        return gettext("Passed: %(live)s units sold, none twice, nothing lost") % words, "right"
+        return gettext("Passed: %(live)s vouchers sold, none twice, nothing lost") % words, "right"
     return gettext("Failed: %(wrongs)s") % {"wrongs": _wrongs(verdict)}, "wrong"
 
 

@@ -56,18 +56,21 @@ COLUMNS = (
     _count("sold_out", _("Sold out"), _("How many of these sold out.")),
     Column(
         _("Fastest sell-out"),
-        _("The shortest time from a start to the last unit. More stock later does not change it."),
+        _(
+            "The shortest time from a start to the last voucher. "
+            "More stock later does not change it."
+        ),
         shown=lambda it: exact_duration(it.fastest),
         plain=lambda it: "" if it.fastest is None else round(it.fastest.total_seconds(), 3),
         unit="s",
     ),
-    _count("requests", _("Requests"), _("Order requests with a valid token, by time of request.")),
+    _count("requests", _("Requests"), _("Valid order requests, by time of request.")),
     _count(
         "orders",
         _("Orders"),
         _("Accepted requests that became an order, by the time they were accepted."),
     ),
-    _count("sold", _("Sold"), _("Of these orders, those that hold a unit now.")),
+    _count("sold", _("Sold"), _("Of these orders, those that hold a voucher now.")),
     _count("unused", _("Unused"), _("Of these orders, those that are paid and not used yet.")),
     _yuan("received_cents", _("Received"), _("Prices of orders, by the time they were paid.")),
     _yuan(

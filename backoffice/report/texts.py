@@ -68,15 +68,15 @@ def _sale(report: SaleReport) -> Iterator[Figure]:
     sale, found = report.sale, report.snapshot
     yield _moment(gettext("Start"), sale.begins_at)
     yield _moment(gettext("End"), sale.ends_at)
-    yield _count(gettext("Units offered"), sale.stock)
-    yield _count(gettext("Sold"), sale.sold, gettext("Orders that hold a unit now."))
+    yield _count(gettext("Vouchers offered"), sale.stock)
+    yield _count(gettext("Sold"), sale.sold, gettext("Orders that hold a voucher now."))
     if not report.is_over:
         yield _count(gettext("Left"), found.remaining if found else None)
     if not report.is_over or (found and found.pending):
         note = gettext(
             "Accepted but not written yet; not included in any other figure of this report."
         )
-        yield _count(gettext("Pending"), found.pending if found else None, note)
+        yield _count(gettext("Queued"), found.pending if found else None, note)
     note = gettext(
         "When the number of accepted orders reached the current stock. Orders "
         "that were refused later do not count; those that ended later do."
@@ -88,8 +88,7 @@ def _sale(report: SaleReport) -> Iterator[Figure]:
 def _requests(report: SaleReport) -> Iterator[Figure]:
     answers = report.answers
     note = gettext(
-        "Order requests with a valid token. A buyer may send several; each "
-        "counts under its own answer."
+        "Valid order requests. A buyer may send several; each counts under its own answer."
     )
     yield _count(gettext("Requests"), answers.total(), note)
     yield _count(pgettext("order requests", "Accepted"), answers[ACCEPTED], is_part=True)
@@ -112,13 +111,18 @@ def _audience(report: SaleReport) -> list[Section]:
     counts = report.refused_by_rules
     if not counts:
         return []
-    note = gettext("Different buyers who got no purchase token at some time; some may have later.")
+    note = gettext(
+        "Different buyers whom a rule refused at some time; "
+        "some may have been allowed to buy later."
+    )
     figures = [_count(capfirst(str(it.label)), counts[it], note) for it in Rule if it in counts]
     return [Section(gettext("Buyers refused by a rule"), figures)]
 
 
 def _orders(report: SaleReport) -> Iterator[Figure]:
-    note = gettext("Every accepted request becomes one order; a refused order gave its unit back.")
+    note = gettext(
+        "Every accepted request becomes one order; a refused order gave its voucher back."
+    )
     yield _count(gettext("Orders"), report.accepted, note)
     for it in report.orders:
         yield _count(capfirst(str(it.status.label)), it.count, is_part=True)
@@ -159,7 +163,7 @@ def _sample(durations: Durations) -> str:
 def _line(report: SaleReport) -> Iterator[Figure]:
     line = report.waiting_list
     yield _count(gettext("Joined"), line.joined)
-    yield _count(gettext("Got a unit"), line.offered, is_part=True)
+    yield _count(gettext("Got a voucher"), line.offered, is_part=True)
     yield _count(pgettext("waiting list", "Left it"), line.left, is_part=True)
     yield _count(gettext("Waited until the end"), line.over, is_part=True)
     yield _count(gettext("Still waiting"), line.waiting, is_part=True)
@@ -168,7 +172,7 @@ def _line(report: SaleReport) -> Iterator[Figure]:
 def _draw(draw: DrawFigures) -> Iterator[Figure]:
     yield _count(gettext("Entries"), draw.entries)
     yield _count(gettext("Withdrawn"), draw.withdrawn)
-    yield _count(gettext("Units to win"), draw.units)
+    yield _count(gettext("Vouchers to win"), draw.units)
     yield _count(gettext("Winners"), draw.winners)
     yield _moment(gettext("List closed at"), draw.closed_at)
     yield _moment(gettext("Drawn at"), draw.drawn_at)

@@ -258,8 +258,8 @@ def _counted(worries: Worries) -> list[Alert]:
         (
             worries.set_aside,
             ngettext(
-                "%(count)s order could not be written and was set aside",
-                "%(count)s orders could not be written and were set aside",
+                "%(count)s order could not be written",
+                "%(count)s orders could not be written",
                 worries.set_aside,
             ),
             f"{orders}?status__exact=refused&reason__exact=failed",

@@ -103,7 +103,7 @@ def reconcile_many(*, sale_ids: Sequence[int], repair: bool) -> Iterator[Compari
     known = list(SeckillVoucher.objects.order_by("pk").values_list("pk", flat=True))
     unknown = sorted(set(sale_ids) - set(known))
     if unknown:
-        raise SeckillVoucher.DoesNotExist(f"there is no seckill voucher {unknown[0]}")
+        raise SeckillVoucher.DoesNotExist(f"there is no sale {unknown[0]}")
     for sale_id in sale_ids or known:
         yield reconcile(sale_id=sale_id, repair=repair)
 

@@ -50,12 +50,12 @@ class BuyerClosed(Exception):
 
 RETRY_REFUSALS: dict[type[Exception], str] = {
     VoucherOrder.DoesNotExist: gettext_noop("the order does not exist"),
-    NotSetAside: gettext_noop("the order was not set aside"),
+    NotSetAside: gettext_noop("the order is not waiting for a retry"),
     BuyerClosed: gettext_noop("the buyer's account is closed"),
-    AlreadyOrdered: gettext_noop("the buyer already has order %(order_id)s for that unit"),
-    SoldOut: gettext_noop("no units are left"),
+    AlreadyOrdered: gettext_noop("the buyer already has order %(order_id)s for the same voucher"),
+    SoldOut: gettext_noop("no vouchers are left"),
     RuleForbids: "%(reason)s",
-    StillPending: gettext_noop("it is still pending; try again in a few seconds"),
+    StillPending: gettext_noop("it is still being processed; try again in a few seconds"),
 }
 """The expected refusals of a retry, as texts for staff. None of them changes anything."""
 

@@ -279,7 +279,7 @@ def _message(notice: Notice, to: Contact) -> Message:
         if notice.kind == Kind.START:
             subject = gettext("%(voucher)s: the sale starts %(time)s")
         else:
-            subject = gettext("%(voucher)s: a unit is available again. First come, first served.")
+            subject = gettext("%(voucher)s: available again. First come, first served.")
         subject %= {"voucher": sale.voucher.local_title, "time": date_and_time(sale.begins_at)}
         url = absolute_url(reverse("purchase", args=[sale.pk]))
         stop_url = stop_link(notice.user_id)

@@ -34,7 +34,7 @@ class InvitationCode(models.Model):
         SeckillVoucher,
         on_delete=models.CASCADE,
         related_name="invitation_codes",
-        verbose_name=_("seckill voucher"),
+        verbose_name=_("sale"),
     )
     code = models.CharField(_("invitation code"), max_length=INVITATION_LENGTH[1])
     user = models.ForeignKey(

@@ -28,7 +28,7 @@ class DrawEntry(models.Model):
         on_delete=models.CASCADE,
         related_name="draw_entries",
         db_index=False,  # an index below begins with it
-        verbose_name=_("seckill voucher"),
+        verbose_name=_("sale"),
     )
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL,

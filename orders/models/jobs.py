@@ -102,7 +102,7 @@ class Rehearsal(BackgroundJob):
         SeckillVoucher,
         on_delete=models.CASCADE,
         related_name="rehearsals",
-        verbose_name=_("seckill voucher"),
+        verbose_name=_("sale"),
     )
     shadow_id = models.BigIntegerField(null=True, editable=False)
     buyers = models.PositiveIntegerField(_("buyers"))

@@ -19,7 +19,7 @@ class Notice(models.Model):
         """What the reader is told of."""
 
         START = "start", _("the start")
-        BACK = "back", _("a unit that is free again")
+        BACK = "back", _("a voucher that is available again")
 
     seckill_voucher = models.ForeignKey(
         SeckillVoucher, on_delete=models.CASCADE, related_name="notices"

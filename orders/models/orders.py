@@ -85,11 +85,11 @@ class RefusalReason(models.TextChoices):
     """The reason why an accepted order id was refused."""
 
     ALREADY_ORDERED = "already_ordered", _("the buyer already has an order in this sale")
-    SOLD_OUT = "sold_out", _("no units were left")
+    SOLD_OUT = "sold_out", _("no vouchers were left")
     INACTIVE_BUYER = "inactive_buyer", _("the buyer's account is closed")
     CODE_USED = "code_used", _("the buyer's invitation code was used for another order")
     NOT_FIRST_ORDER = "not_first_order", _("the buyer has another order")
-    FAILED = "failed", _("the order could not be written and was set aside")
+    FAILED = "failed", _("the order could not be written")
     LOST = "lost", _("the order was lost before it was written")
 
 
@@ -114,9 +114,9 @@ class VoucherOrder(models.Model):
         SeckillVoucher,
         on_delete=models.PROTECT,
         related_name="orders",
-        verbose_name=_("seckill voucher"),
+        verbose_name=_("sale"),
     )
-    unit = models.PositiveSmallIntegerField(_("unit"))
+    unit = models.PositiveSmallIntegerField(_("voucher number"))
     status = models.CharField(_("status"), max_length=16, choices=OrderStatus)
     live = models.BooleanField(_("live"), null=True, default=True, editable=False)
     reason = models.CharField(_("reason"), max_length=32, blank=True, choices=RefusalReason)
@@ -266,7 +266,7 @@ class WaitingEntry(models.Model):
         SeckillVoucher,
         on_delete=models.CASCADE,
         related_name="waiting_entries",
-        verbose_name=_("seckill voucher"),
+        verbose_name=_("sale"),
     )
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL,

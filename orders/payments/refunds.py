@@ -30,7 +30,7 @@ FIRST_PAUSE_S = 5
 
 REFUNDS_AT_ONCE = 50
 
-REFUSED = gettext_noop("The provider refuses the refund. Its own pages say what to do.")
+REFUSED = gettext_noop("The provider refused the refund. See the provider's own dashboard.")
 
 
 class NotRefundable(Exception):

@@ -38,7 +38,7 @@ def delete(request: HttpRequest) -> HttpResponseBase:
     try:
         delete_account(request.user)
     except IsStaff:
-        text = _("Staff accounts are closed by an administrator.")
+        text = _("Ask an administrator to close a staff account.")
         return problem(request, status=409, code="wrong_state", message=text)
     except LedgerUnavailable:
         return unavailable(request)

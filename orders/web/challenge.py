@@ -23,7 +23,7 @@ class ChallengeForm(forms.Form):
         label=_("Letters in the picture"),
         error_messages={
             "required": _("This field is required."),
-            "invalid": _("These are not the letters. Here is another picture."),
+            "invalid": _("Those letters are not right. Try this new picture."),
         },
     )
 

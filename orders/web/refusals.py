@@ -92,7 +92,7 @@ def sold_out_refusal(arrived_at_ms: int | None, sold_out_at_ms: int | None) -> R
         # It cannot be later than the arrival, unless a clock was set back.
         if sold_out_at_ms is not None and sold_out_at_ms <= arrived_at_ms:
             details["sold_out_at_ms"] = sold_out_at_ms
-    text = gettext_noop("Sold out: no units are left.")
+    text = gettext_noop("Sold out: no vouchers are left.")
     return Refusal(409, "sold_out", text, details=details)
 
 
@@ -140,7 +140,7 @@ def _not_eligible(error: NotEligible) -> Refusal:
 
 
 def _too_many_guesses(error: TooManyGuesses) -> Refusal:
-    text = gettext_noop("Too many codes were wrong. Try again later.")
+    text = gettext_noop("Too many wrong codes. Try again later.")
     return Refusal(429, "rate_limited", text, retry_after_s=error.retry_after_s)
 
 
@@ -158,13 +158,13 @@ RULE_TEXTS = {
     "account_age": gettext_noop(
         "This sale is only for accounts that are at least %(number)s hours old."
     ),
-    "first_order": gettext_noop("This sale is only for a first order, and you have an order."),
+    "first_order": gettext_noop("This sale is only for a first order, and you already have one."),
     "contact": gettext_noop(
-        "This sale is only for accounts with a confirmed e-mail address or phone number."
+        "This sale is only for accounts with a confirmed email address or phone number."
     ),
     "code": gettext_noop("This sale takes an invitation code. Enter yours first."),
     "unpaid_orders": gettext_noop(
-        "You have %(number)s unpaid orders or more. Pay or cancel some before you buy another."
+        "You have %(number)s or more unpaid orders. Pay or cancel some before you buy another."
     ),
     "cancellations": gettext_noop(
         "You have cancelled %(number)s orders within an hour. This one ends by itself if you do "
@@ -173,7 +173,7 @@ RULE_TEXTS = {
 }
 """The message of each rule; pages word them by ``buyer_texts.py``."""
 
-_NO_SUCH_ORDER = Refusal(404, "not_found", gettext_noop("Order not found."))
+_NO_SUCH_ORDER = Refusal(404, "not_found", gettext_noop("We couldn't find that order."))
 _UNAVAILABLE = Refusal(
     503, "unavailable", UNAVAILABLE_TEXT, retry_after_s=UNAVAILABLE_RETRY_AFTER_S
 )
@@ -198,7 +198,7 @@ _REFUSALS: dict[type[Exception], Refusal | Callable[[Any], Refusal]] = {
         403,
         "work_missing",
         gettext_noop(
-            "Your browser has not done the work that this sale asks for. Reload the page."
+            "Your browser has not finished the check that this sale asks for. Reload the page."
         ),
     ),
     BadToken: _BAD_TOKEN,
@@ -206,27 +206,27 @@ _REFUSALS: dict[type[Exception], Refusal | Callable[[Any], Refusal]] = {
     NoEntry: _NO_SUCH_ORDER,
     NoReceipt: _NO_SUCH_ORDER,
     VoucherOrder.DoesNotExist: _NO_SUCH_ORDER,
-    NoDraw: Refusal(404, "not_found", gettext_noop("This sale is no draw.")),
+    NoDraw: Refusal(404, "not_found", gettext_noop("This sale is not a draw.")),
     ListOpen: Refusal(404, "not_found", gettext_noop("The list of entries is not closed yet.")),
-    SeckillVoucher.DoesNotExist: Refusal(404, "not_found", gettext_noop("Sale not found.")),
+    SeckillVoucher.DoesNotExist: Refusal(
+        404, "not_found", gettext_noop("We couldn't find that sale.")
+    ),
     NotWaiting: Refusal(
         404, "not_found", gettext_noop("You are not on the waiting list for this sale.")
     ),
     NotStarted: Refusal(409, "not_started", gettext_noop("The sale has not started yet.")),
     SaleEnded: Refusal(409, "ended", gettext_noop("The sale has ended.")),
-    SalePaused: Refusal(
-        409, "paused", gettext_noop("The sale is paused. Please stay on this page.")
-    ),
+    SalePaused: Refusal(409, "paused", gettext_noop("The sale is paused. Keep this page open.")),
     SoldOut: _sold_out,
     AlreadyOrdered: _already_ordered,
     WrongState: _wrong_state,
     NotRefundable: Refusal(
         409,
         "not_refundable",
-        gettext_noop("Vouchers from this sale cannot be returned once they are paid."),
+        gettext_noop("Vouchers from this sale are not refundable once paid."),
     ),
     UnitAvailable: Refusal(
-        409, "available", gettext_noop("There is a unit left. You can buy it now.")
+        409, "available", gettext_noop("There is a voucher left. You can buy it now.")
     ),
     NoContact: Refusal(
         409, "no_contact", gettext_noop("Confirm an email address or a phone number first.")
@@ -234,7 +234,7 @@ _REFUSALS: dict[type[Exception], Refusal | Callable[[Any], Refusal]] = {
     TooLate: Refusal(
         409,
         "too_late",
-        gettext_noop("The sale starts so soon that no reminder is sent any more."),
+        gettext_noop("The sale is about to start, so it is too late for a reminder."),
     ),
     NotAdmitted: Refusal(
         429,

@@ -38,7 +38,7 @@ from seckill_site.web.responses import problem, seems_signed_in
 
 logger = logging.getLogger(__name__)
 
-RATE_LIMITED_TEXT = gettext_noop("Too many requests. Wait a little and try again.")
+RATE_LIMITED_TEXT = gettext_noop("Too many requests. Wait a moment and try again.")
 
 SHARE_S = 1.0
 """How often a process shares what it has counted."""

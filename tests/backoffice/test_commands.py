@@ -287,11 +287,11 @@ def test_refused_retry_prints_reason_and_exits_1() -> None:
     first, second = set_aside(sale), set_aside(sale)
     assert retry_orders(str(first.pk), str(second.pk), "404", str(first.pk), status=1) == [
         f"{first.pk}  live, to be paid",
-        f"{second.pk}  not retried: no units are left",
+        f"{second.pk}  not retried: no vouchers are left",
         "404  not retried: the order does not exist",
-        f"{first.pk}  not retried: the order was not set aside",
+        f"{first.pk}  not retried: the order is not waiting for a retry",
     ]
-    assert retry_orders("--all", status=1) == [f"{second.pk}  not retried: no units are left"]
+    assert retry_orders("--all", status=1) == [f"{second.pk}  not retried: no vouchers are left"]
 
 
 @pytest.mark.parametrize("arguments", [[], ["--all", "--list"], ["--all", "7"], ["--list", "7"]])

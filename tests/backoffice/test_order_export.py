@@ -124,7 +124,7 @@ def test_code_is_masked_without_redeem_permission() -> None:
 def test_refused_order_without_buyer_has_its_reason() -> None:
     make_order(make_sale(loaded=False), None, status=OrderStatus.REFUSED, reason="sold_out")
     row = only()
-    assert (row["buyer"], row["status"], row["reason"]) == ("", "refused", "no units were left")
+    assert (row["buyer"], row["status"], row["reason"]) == ("", "refused", "no vouchers were left")
     assert (row["paid at"], row["voucher code"], row["payment reference"]) == ("", "", "")
 
 

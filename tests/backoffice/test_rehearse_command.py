@@ -136,7 +136,7 @@ def test_command_reports_nothing_bought(monkeypatch: pytest.MonkeyPatch) -> None
     ("arguments", "words"),
     [
         ((), "which sale"),
-        ((404_404,), "there is no seckill voucher 404404"),
+        ((404_404,), "there is no sale 404404"),
         ((1, "--buyers", 0), "--buyers must be from 1 to 100000"),
         ((1, "--buyers", 100_001), "--buyers must be from 1 to 100000"),
         ((1, "--stock", 0), "--stock must be from 1 to 1000000"),

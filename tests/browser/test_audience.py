@@ -91,6 +91,6 @@ def test_buyer_without_a_contact_is_led_to_confirm_one(
     sale = put_on_sale(needs_contact=True)
     page = person(make_person(f"eve{with_script}"), locale="en", java_script_enabled=with_script)
     page.goto(f"{web.url}/vouchers/{sale.pk}/{'' if with_script else 'form/'}")
-    expect(page.get_by_role("button", name="Confirm a contact first")).to_be_visible()
-    page.get_by_role("link", name="Confirm a contact", exact=True).click()
+    expect(page.get_by_role("button", name="Confirm email or phone first")).to_be_visible()
+    page.get_by_role("link", name="Confirm email or phone", exact=True).click()
     page.wait_for_url("**/accounts/profile/")

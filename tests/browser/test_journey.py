@@ -56,7 +56,7 @@ def test_admin_creates_a_sale_and_three_buyers_want_two_units(
     admin.click("[type=submit]")
     begins_at = timezone.now() + dt.timedelta(seconds=12)
     make_sale_in_the_admin(admin, title="Hotpot", stock=2, begins_at=begins_at)
-    expect(admin.locator(".messagelist")).to_contain_text("2 of 2 units are left")
+    expect(admin.locator(".messagelist")).to_contain_text("2 of 2 vouchers are left")
     sale = SeckillVoucher.objects.latest("pk")
     assert (sale.stock, sale.voucher.price_cents) == (2, 7_990)
 

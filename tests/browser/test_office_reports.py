@@ -59,7 +59,7 @@ def test_customer_is_found_by_an_order_and_shows_it(
     page.goto("/admin/customers/")
     assert_fits(page)
     order = str(window.orders["paid"])
-    page.get_by_label("Name, e-mail address, phone number or order id").fill(order)
+    page.get_by_label("Name, email address, phone number or order id").fill(order)
     page.get_by_role("button", name="Search").click()
     page.get_by_role("link", name="ann").click()
     assert_fits(page)

@@ -64,7 +64,7 @@ def test_printed_report_has_no_admin_around_it(report: Report) -> None:
     page.emulate_media(media="print")
     for selector in ("#header", ".breadcrumbs", ".report__tools", ".report details"):
         expect(page.locator(selector).first).to_be_hidden()
-    expect(page.get_by_text("Units offered")).to_be_visible()
+    expect(page.get_by_text("Vouchers offered")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 680
 
 

@@ -104,8 +104,8 @@ class SeckillVoucherAdmin(SaleColumns, CodedHistory):
             {
                 "fields": list(AUDIENCE_TERMS),
                 "description": _(
-                    "A buyer has to pass all of these rules to get a purchase token. A change "
-                    "reaches new tokens within a second; tokens issued before count."
+                    "Buyers have to meet all of these rules. A change applies within a "
+                    "second, but not to buyers who are already allowed to buy."
                 ),
             },
         )
@@ -279,7 +279,7 @@ class SeckillVoucherAdmin(SaleColumns, CodedHistory):
             )
             self.message_user(request, text, messages.WARNING)
             return
-        text = gettext("Loaded into Redis: %(remaining)s of %(total)s units are left.")
+        text = gettext("Loaded into Redis: %(remaining)s of %(total)s vouchers are left.")
         figures = {"remaining": found.remaining, "total": found.terms.total}
         self.message_user(request, text % figures, messages.SUCCESS)
 

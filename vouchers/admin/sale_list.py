@@ -140,7 +140,7 @@ class SaleColumns:
         remaining = card_of(sale).remaining
         return NO_VALUE if remaining is None else remaining
 
-    @admin.display(description=_("pending"))
+    @admin.display(description=_("queued"))
     def pending(self, sale: SeckillVoucher) -> int | str:
         pending = card_of(sale).pending
         return NO_VALUE if pending is None else pending

@@ -64,7 +64,9 @@ def _event(sale: SeckillVoucher, page_url: str, now: dt.datetime) -> Event:
 def _description(sale: SeckillVoucher, page_url: str) -> str:
     voucher = sale.voucher
     prices = {"price": money(voucher.price_cents), "face_value": money(voucher.face_value_cents)}
-    limit = ngettext("%(count)s unit per buyer.", "Up to %(count)s units per buyer.", sale.limit)
+    limit = ngettext(
+        "%(count)s voucher per buyer.", "Up to %(count)s vouchers per buyer.", sale.limit
+    )
     return "\n".join(
         [
             _("%(price)s instead of %(face_value)s.") % prices,

@@ -45,7 +45,7 @@ SENTENCES: dict[str, Any] = {
     ),
     "codes_imported": _("Imported %(new)s invitation codes; %(known)s were there already."),
     "codes_downloaded": _("Downloaded the invitation codes."),
-    "rehearsed": _("Rehearsed with %(buyers)s buyers and %(stock)s units."),
+    "rehearsed": _("Rehearsed with %(buyers)s buyers and %(stock)s vouchers."),
     "rehearsal_cancelled": _("Cancelled."),
     "order_retried": _("Retried."),
     "order_cancelled": _("Cancelled"),

@@ -67,8 +67,8 @@ class ListIsClosed(StaffRefusal):
     """The list of a draw is closed: its window and the units to win are settled."""
 
     message = _(
-        "Nothing was changed: the list of entries is closed, so the draw keeps its "
-        "window and at least as many units."
+        "Nothing was changed: the list of entries is closed, so the draw keeps its window and "
+        "at least as many vouchers."
     )
 
 

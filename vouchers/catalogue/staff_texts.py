@@ -30,7 +30,7 @@ def refusal_text(error: Exception) -> str:
     if isinstance(error, StaffRefusal):
         return str(error)
     if isinstance(error, BelowTaken):
-        text = gettext("Nothing was changed: %(taken)s units are already taken.")
+        text = gettext("Nothing was changed: %(taken)s vouchers are already taken.")
         return text % {"taken": error.taken}
     if isinstance(error, LedgerUnavailable | NotLoaded):
         return gettext("The change was not saved: Redis did not respond. Try again.")

@@ -293,7 +293,7 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
                 )
             if stock < taken:
                 raise ValidationError(
-                    gettext("%(taken)s units are already taken; the stock cannot be lower."),
+                    gettext("%(taken)s vouchers are already taken; the stock cannot be lower."),
                     params={"taken": taken},
                 )
         return stock
@@ -313,7 +313,7 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
     def _refuse_what_no_draw_has(self, data: dict[str, Any]) -> None:
         is_draw = data.get("mode") == SaleMode.DRAW
         if is_draw and data.get("limit", 1) != 1:
-            self.add_error("limit", gettext("A draw gives each buyer one unit at most."))
+            self.add_error("limit", gettext("A draw gives each buyer one voucher at most."))
         if is_draw and data.get("room", RoomKind.OFF) != RoomKind.OFF:
             self.add_error("room", gettext("A draw needs no waiting room: nobody has to be fast."))
 

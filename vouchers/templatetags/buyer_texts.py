@@ -34,11 +34,11 @@ QUEUE = {
 """The queue position, and the remaining wait once the speed of the queue is known."""
 
 WHY = {
-    "arrived": _("Your request arrived at {arrived}. No units were left by then."),
+    "arrived": _("Your request arrived at {arrived}. No vouchers were left by then."),
     "earlier": _(
-        "Your request arrived at {arrived}. The last unit went at {gone}, {earlier} earlier."
+        "Your request arrived at {arrived}. The last voucher went at {gone}, {earlier} earlier."
     ),
-    "same": _("Your request arrived at {arrived}. The last unit went in the same millisecond."),
+    "same": _("Your request arrived at {arrived}. The last voucher went in the same millisecond."),
     "ms": _("{count} ms"),
     "s": _("{count} s"),
     "min": _("{count} min"),
@@ -51,10 +51,10 @@ STOCK_TEXTS = {"stock": STOCK, "stock_gone": STOCK_GONE, "stock_unknown": STOCK_
 
 CONNECTION = {
     "connection": {
-        "offline": _("You are offline. This page goes on as soon as you are connected again."),
+        "offline": _("You are offline. This page continues as soon as you are connected again."),
         "busy": _("The shop is very busy and did not answer. This page keeps asking."),
         "unreachable": _("The shop cannot be reached right now. This page keeps trying."),
-        "age": _("What you see is {age} old."),
+        "age": _("Last updated {age} ago."),
     },
     "age": {"s": WHY["s"], "min": WHY["min"], "h": WHY["h"]},
 }
@@ -80,8 +80,8 @@ VISITOR_STATES = {"scheduled": "sign_in", "open": "sign_in_open"}
 AUDIENCE = {
     "group": _("Only for a group of accounts"),
     "account_age": _("Only for accounts that are at least {number} hours old"),
-    "first_order": _("Only for a first order: you hold no other, unpaid, paid or used"),
-    "contact": _("Only with a confirmed e-mail address or phone number"),
+    "first_order": _("Only for a first order: you have no other unpaid, paid or used order"),
+    "contact": _("Only with a confirmed email address or phone number"),
     "code": _("Only with an invitation code"),
 }
 """The rules of a sale, for everybody who looks at it."""
@@ -112,20 +112,20 @@ PURCHASE: dict[str, Any] = {
         "group": _("Only for a group"),
         "account_age": _("Your account is too new"),
         "first_order": _("Only for first orders"),
-        "contact": _("Confirm a contact first"),
+        "contact": _("Confirm email or phone first"),
         "code": _("Enter your code first"),
         "unpaid_orders": _("Pay your other orders first"),
     },
     "rule": {
         "group": _("This sale is only for a group of accounts that yours is not in."),
         "account_age": _("This sale is only for accounts that are at least {number} hours old."),
-        "first_order": _("This sale is only for a first order, and you have an order."),
+        "first_order": _("This sale is only for a first order, and you already have one."),
         "contact": _(
-            "Confirm an e-mail address or a phone number of your account, then press the button."
+            "Confirm an email address or a phone number of your account, then tap the button."
         ),
         "code": _("This sale takes an invitation code. Enter yours below."),
         "unpaid_orders": _(
-            "You have {number} unpaid orders or more. Pay or cancel some, then press the button."
+            "You have {number} or more unpaid orders. Pay or cancel some, then tap the button."
         ),
     },
     "status": {
@@ -154,7 +154,7 @@ PURCHASE: dict[str, Any] = {
             "first."
         ),
         "ended": _("This sale has ended."),
-        "not_eligible": _("A rule of this sale keeps you from buying. Press to check again."),
+        "not_eligible": _("A rule of this sale keeps you from buying. Tap to check again."),
     },
     "order": {
         "pay": _("It's yours! Pay within"),
@@ -162,10 +162,10 @@ PURCHASE: dict[str, Any] = {
         "pay_too": _("Pay for yours within"),
         "see": _("See your order"),
     },
-    "holds": _("You have {holds} of the {limit} units allowed per buyer."),
+    "holds": _("You have {holds} of the {limit} vouchers allowed per buyer."),
     "note": {
         "not_started": _("A moment too early: the sale has not started yet."),
-        "bad_token": _("This page is out of date. Please reload it."),
+        "bad_token": _("This page is out of date. Reload it and try again."),
         "rate_limited": _(
             "Too many orders came from your network or account. Try again in a few minutes."
         ),
@@ -174,7 +174,7 @@ PURCHASE: dict[str, Any] = {
         ),
         "over": _("Your order is closed. Its page says why."),
         "signed_out": _("You have been signed out. Sign in to see your order or to buy."),
-        "failed": _("That did not work. Please reload the page and try again."),
+        "failed": _("That did not work. Reload the page and try again."),
     },
     "begin": {
         "300": _("The sale starts in 5 minutes."),
@@ -209,7 +209,9 @@ PURCHASE_DRAW = {
         "sign_in": _("Sign in now to be ready when entries open."),
         "sign_in_open": _("The draw is open. Sign in to enter."),
         "scheduled": _("The button becomes active when entries open."),
-        "open": _("One entry per account. It does not matter when you enter; chance decides."),
+        "open": _(
+            "One entry per account. It does not matter when you enter: winners are drawn at random."
+        ),
         "already_ordered": _("You have entered already. One entry per account."),
         "paused": _("Entries are paused. The button becomes active again when they resume."),
         "ended": _("This draw takes no more entries."),
@@ -239,15 +241,15 @@ WITHOUT_SCRIPT: dict[str, Any] = {
         "queued": _("Your place is reserved. Your order's page shows it as soon as it is ready."),
         "yours": _("We're holding one for you. Pay in time to get your code."),
         "overdue": PURCHASE["note"]["overdue"],
-        "paused": _("The sale is paused. Reload this page to see whether it goes on."),
+        "paused": _("The sale is paused. Reload this page to see if it has resumed."),
         "waits": _("Sold out. You are on the waiting list."),
     },
     "rule": {
         "contact": _(
-            "Confirm an e-mail address or a phone number of your account, then reload this page."
+            "Confirm an email address or a phone number of your account, then reload this page."
         ),
         "unpaid_orders": _(
-            "You have {number} unpaid orders or more. Pay or cancel some, then reload this page."
+            "You have {number} or more unpaid orders. Pay or cancel some, then reload this page."
         ),
     },
 }
@@ -262,7 +264,7 @@ DRAW = {
     "state": {"closed": _("The list is closed. It will be drawn in a moment.")},
     "checking": _("Checking: {count} of {total}"),
     "result": {
-        "right": _("All right: the seed is the promised one, and the order follows from it."),
+        "right": _("Correct: the seed is the promised one, and the order follows from it."),
         "no_seed": _("The list has this digest. The seed is not published yet."),
         "list": _("Wrong: the list does not have this digest."),
         "seed": _("Wrong: the seed is not the promised one."),
@@ -270,7 +272,7 @@ DRAW = {
         "other": _("The record does not belong to this page. Reload the page and try again."),
         "failed": _("The record could not be loaded or read. Try again."),
         "no_crypto": _(
-            "This browser computes no SHA-256 here. Download the record to check it yourself."
+            "This browser cannot compute SHA-256 here. Download the record to check it yourself."
         ),
     },
     "found": {
@@ -349,7 +351,8 @@ RECEIPT = {
             "Your entry counts. This page shows the result when entries have closed and are drawn."
         ),
         "waiting": _(
-            "Your entry did not win. Returned units go to those who wait, in the order drawn."
+            "Your entry did not win. Vouchers that come back go to those who wait, "
+            "in the order drawn."
         ),
         "queued": _("Your place is reserved. We are creating your order, which takes a moment."),
         "unpaid": _("We're holding one for you. Pay before the timer ends to get your code."),
@@ -369,11 +372,11 @@ RECEIPT = {
         "paid": _("The voucher is yours. Show this code when you use it."),
         "used": _("The voucher has been used. It cannot be used again."),
         "cancelled": _(
-            "This order was cancelled. There is nothing to pay, and the unit was released."
+            "This order was cancelled. There is nothing to pay, and the voucher was released."
         ),
-        "expired": _("The time to pay ran out, and the unit was released."),
+        "expired": _("The time to pay ran out, and the voucher was released."),
         "refunding": _("Your refund is on its way. The voucher code is no longer valid."),
-        "refunded": _("You have been refunded, and the unit was released."),
+        "refunded": _("You have been refunded, and the voucher was released."),
         "refused": _("The order could not be placed. You were not charged."),
     },
     "reason": {
@@ -381,7 +384,7 @@ RECEIPT = {
             "You already had an order in this sale, so this one was not placed. You "
             "were not charged for it."
         ),
-        "sold_out": _("The last unit went to someone ahead of you. You were not charged."),
+        "sold_out": _("The last voucher went to someone ahead of you. You were not charged."),
         "inactive_buyer": _(
             "Your account is closed, so the order could not be placed. You were not charged."
         ),
@@ -405,7 +408,7 @@ RECEIPT = {
         ),
         "busy": _("The shop is busy. Your place is reserved, and this page keeps checking."),
         "again": _("Sending your order again…"),
-        "missing": _("We couldn't find that order. Please start again from the sale page."),
+        "missing": _("We couldn't find that order. Start again from the sale page."),
         "away": _("The shop cannot be reached right now. This page keeps trying."),
     },
     "late": {
@@ -413,7 +416,7 @@ RECEIPT = {
         "refunded": _("Your payment arrived too late for this order. It has been refunded."),
     },
     "ended_payment": {
-        "open": _("Do not pay for it any more. If you do, the money goes back to you."),
+        "open": _("Do not pay for this order any more. If you do, your money is refunded."),
         "confirming": _("We are asking the payment provider. If you paid, you get a refund."),
         "silent": _(
             "The payment provider is not answering. We keep asking. If you paid, you get a refund."
@@ -445,7 +448,7 @@ WAITING = {
         "first": _("Sold out. If one frees up, it is yours."),
         "place": _("Sold out. If one frees up, the first in line gets it."),
         "over": _(
-            "You are no longer on the waiting list for this sale, and no unit became "
+            "You are no longer on the waiting list for this sale, and no voucher became "
             "available for you."
         ),
     },
@@ -468,8 +471,8 @@ ROOM = {
     "text": {
         "waiting": _("This page takes you to the sale when it is your turn."),
         "drawn_later": _(
-            "When the sale starts, everybody here gets a place by lot. "
-            "Coming early is no advantage."
+            "When the sale starts, everyone here gets a place at random. Coming early is no "
+            "advantage."
         ),
         "in": _("You can buy now, at any time until the sale ends."),
         "expired": _(
@@ -493,7 +496,9 @@ ROOM = {
     },
     "people": _("People in line: {count}"),
     "note": {
-        "offline": _("You are offline. You keep your place. This page goes on once you are back."),
+        "offline": _(
+            "You are offline. You keep your place. This page continues once you are back."
+        ),
         "busy": _(
             "The shop is very busy right now. You keep your place, and this page keeps trying."
         ),
@@ -504,11 +509,11 @@ ROOM = {
 }
 
 MAIL = {
-    "unpaid": _("A unit is reserved for you. Pay for it on your order page."),
+    "unpaid": _("We're holding one for you. Pay for it on your order page."),
     "paid": _("We have received your payment. Show the code when you use the voucher."),
     "used": _("Your voucher has just been used. It cannot be used again."),
     "cancelled": _("Your order was cancelled. There is nothing to pay."),
-    "expired": _("Your order was not paid in time, so its unit was released."),
+    "expired": _("Your order was not paid in time, so the voucher was released."),
     "refunding": _("Your refund is on its way. The voucher code is no longer valid."),
     "refunded": _("Your order has been refunded."),
     "refused": _("Your order could not be placed. You were not charged."),

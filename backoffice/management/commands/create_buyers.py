@@ -16,7 +16,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--count", type=int, required=True, help="how many buyers")
         parser.add_argument(
-            "--tokens-for", type=int, required=True, metavar="ID", help="the seckill voucher's id"
+            "--tokens-for", type=int, required=True, metavar="ID", help="the sale's id"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -28,6 +28,6 @@ class Command(BaseCommand):
                     self.stdout.write("\n".join(token.sign() for token in tokens))
                     bar.update(len(tokens))
         except SeckillVoucher.DoesNotExist as error:
-            raise CommandError(f"there is no seckill voucher {options['tokens_for']}") from error
+            raise CommandError(f"there is no sale {options['tokens_for']}") from error
         except LedgerUnavailable as error:
             raise CommandError(f"Redis did not respond: {error}") from error

@@ -26,9 +26,7 @@ class Command(BaseCommand):
     help = "Print orders as CSV for a spreadsheet, oldest first: export_orders > orders.csv"
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument(
-            "--sale", type=int, metavar="ID", help="only orders of this seckill voucher"
-        )
+        parser.add_argument("--sale", type=int, metavar="ID", help="only orders of this sale")
         parser.add_argument(
             "--since",
             type=moment,

@@ -79,7 +79,7 @@ class Command(BaseCommand):
         try:
             return start_rehearsal(sale_id=options["sale_id"], url=url, **sizes)
         except SeckillVoucher.DoesNotExist as error:
-            text = f"there is no seckill voucher {options['sale_id']}"
+            text = f"there is no sale {options['sale_id']}"
             raise CommandError(text, returncode=COULD_NOT) from error
         except BadAddress as error:
             text = f"{url} is not the address of a web server"

@@ -21,8 +21,12 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("order_ids", nargs="*", type=int, metavar="ORDER_ID")
-        parser.add_argument("--list", action="store_true", help="only print those set aside")
-        parser.add_argument("--all", action="store_true", help="every order that is set aside")
+        parser.add_argument(
+            "--list", action="store_true", help="only print those that could not be written"
+        )
+        parser.add_argument(
+            "--all", action="store_true", help="every order that could not be written"
+        )
 
     @no_translations
     def handle(self, *args: Any, **options: Any) -> None:

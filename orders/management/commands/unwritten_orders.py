@@ -30,7 +30,7 @@ class Command(BaseCommand):
         known = set(SeckillVoucher.objects.values_list("pk", flat=True))
         sale_ids = options["sale_ids"] or sorted(known)
         if unknown := [sale_id for sale_id in sale_ids if sale_id not in known]:
-            raise CommandError(f"there is no seckill voucher {unknown[0]}", returncode=2)
+            raise CommandError(f"there is no sale {unknown[0]}", returncode=2)
         if (options["retry"] or options["refuse"]) and not options["sale_ids"]:
             raise CommandError("name the sales to decide about", returncode=2)
         decision = Decision.RETRY if options["retry"] else Decision.REFUSE

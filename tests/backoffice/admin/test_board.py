@@ -294,7 +294,7 @@ def test_each_confirmation_says_what_will_happen(operator: Client) -> None:
     ]
     assert will(operator, sale, "extend") == [
         f"The sale currently ends at {end}. Buyers can buy until the new end.",
-        "1,499 of 1,500 units are left.",
+        "1,499 of 1,500 vouchers are left.",
     ]
     assert will(operator, sale, "stock")[:2] == [
         "1,500 units are now offered, and 1,499 of them are left.",
@@ -306,11 +306,11 @@ def test_resuming_a_future_sale_promises_no_immediate_buying(
     operator: Client,
 ) -> None:
     assert will(operator, make_sale(paused=True, stock=7), "resume") == [
-        "Buyers can buy again at once: 7 of 7 units are left."
+        "Buyers can buy again at once: 7 of 7 vouchers are left."
     ]
     coming = make_sale(paused=True, stock=7, begins_in_s=60)
     assert will(operator, coming, "resume") == [
-        "Buyers can buy once the sale starts: 7 of 7 units are left."
+        "Buyers can buy once the sale starts: 7 of 7 vouchers are left."
     ]
 
 

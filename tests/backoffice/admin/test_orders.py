@@ -243,7 +243,7 @@ def test_each_retried_order_is_reported(boss: Client) -> None:
     assert said(try_again(boss, live, second, first)) == [
         f"success: Order {first.pk} is now live and waiting for payment.",
         f"success: Order {second.pk} is now live and waiting for payment.",
-        f"warning: Order {live.pk} was not retried: the order was not set aside.",
+        f"warning: Order {live.pk} was not retried: the order is not waiting for a retry.",
     ]
     assert live_ids(sale) == [first.pk, second.pk]
     assert_conserved(sale)
@@ -253,8 +253,8 @@ def test_each_retried_order_is_reported(boss: Client) -> None:
     ("reason", "words"),
     [
         ("closed", "the buyer's account is closed"),
-        ("sold out", "no units are left"),
-        ("pending", "it is still pending; try again in a few seconds"),
+        ("sold out", "no vouchers are left"),
+        ("pending", "it is still being processed; try again in a few seconds"),
         ("ordered", "the buyer already has order {other} for that unit"),
     ],
 )
@@ -325,7 +325,7 @@ def test_set_aside_orders_have_a_filter(boss: Client) -> None:
     make_order(sale, make_buyer(), status=OrderStatus.REFUSED, reason="sold_out")
     make_order(sale, make_buyer())
     page = boss.get(LIST).text
-    words = "the order could not be written and was set aside"
+    words = "the order could not be written"
     (link,) = re.findall(rf'<a href="([^"]+)">\s*{words}', page)
     assert sorted(row.pk for row in boss.get(LIST + unescape(link)).context["cl"].result_list) == [
         order.pk
@@ -994,7 +994,7 @@ def test_sale_pages_work_without_redis_and_sum(
 
 
 def test_sale_page_explains_its_sum(boss: Client) -> None:
-    assert "total = left + pending + orders" in boss.get(page_of(make_sale())).text
+    assert "total = left + queued + orders" in boss.get(page_of(make_sale())).text
     assert "field-sum" not in boss.get(f"{SALES}add/").text
 
 

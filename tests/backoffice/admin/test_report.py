@@ -138,7 +138,7 @@ def test_report_page_of_ended_sale_is_complete(reader: Client) -> None:
     assert f"Report: {sale}" in page
     assert "so far" not in page
     expected = {
-        "Units offered": "2", "Sold": "2", "Requests": "12", "Accepted": "4", "Sold out": "8",
+        "Vouchers offered": "2", "Sold": "2", "Requests": "12", "Accepted": "4", "Sold out": "8",
         "Most requests per second": "3", "Orders": "3", "Paid": "1", "Cancelled": "1",
         "Buyers": "3", "Revenue": "¥80.00", "Share of orders paid": "33.3 %", "Joined": "0",
     }  # fmt: skip
@@ -151,13 +151,13 @@ def test_report_on_running_sale_is_titled_so_far(reader: Client) -> None:
     page = reader.get(page_url(sale)).text
     assert f"Report so far: {sale}" in page
     assert "The sale has not ended" in page
-    assert (shown(page, "Left"), shown(page, "Pending")) == ("5", "0")
+    assert (shown(page, "Left"), shown(page, "Queued")) == ("5", "0")
     assert "No order requests were recorded." in page
 
 
 def test_report_page_of_unloaded_sale_uses_rows(reader: Client) -> None:
     page = reader.get(page_url(make_sale(loaded=False))).text
-    assert (shown(page, "Left"), shown(page, "Units offered")) == ("–", "10")
+    assert (shown(page, "Left"), shown(page, "Vouchers offered")) == ("–", "10")
     assert "Redis is not responding" not in page
 
 

@@ -115,7 +115,7 @@ CASES: list[Case] = [
         "first_order",
         one_with_an_order,
         lambda sale, buyer: leave_orders(buyer),
-        "This sale is only for a first order, and you have an order.",
+        "This sale is only for a first order, and you already have one.",
     ),
     (
         "code",

@@ -79,7 +79,7 @@ def test_command_lists_and_decides() -> None:
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        (["404"], "there is no seckill voucher 404"),
+        (["404"], "there is no sale 404"),
         (["--retry"], "name the sales to decide about"),
         (["--refuse"], "name the sales to decide about"),
     ],

@@ -57,7 +57,7 @@ def test_address_is_limited_and_told_when_to_return(ask: Any) -> None:
 
     assert refused.json == {
         "code": "rate_limited",
-        "message": "Too many requests. Wait a little and try again.",
+        "message": "Too many requests. Wait a moment and try again.",
     }
     assert 0 < int(refused.headers["retry-after"]) <= 60
     assert refused.headers["cache-control"] == "no-store"

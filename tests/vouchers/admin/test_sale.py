@@ -134,7 +134,7 @@ def test_form_creates_and_loads_voucher_and_sale(shop):
     assert (sale.stock, sale.limit, sale.sold, sale.paused) == (5, 1, 0, False)
     assert (sale.pay_within_s, sale.rebuy, sale.refundable) == (900, True, True)
     assert snapshot(sale_id=sale.pk).remaining == 5
-    assert "Loaded into Redis: 5 of 5 units are left." in said(response)
+    assert "Loaded into Redis: 5 of 5 vouchers are left." in said(response)
 
 
 @committing
@@ -250,7 +250,7 @@ def test_stock_of_running_sale_is_raised(shop):
 
     response = shop.post(change_url(sale), entries_of(sale, stock="3"))
 
-    assert "Loaded into Redis: 2 of 3 units are left." in said(response)
+    assert "Loaded into Redis: 2 of 3 vouchers are left." in said(response)
     reserve(sale_id=sale.pk, order_id=502, user_id=2)
     assert stored(sale).stock == 3
 
@@ -262,7 +262,7 @@ def test_stock_of_running_sale_is_lowered(shop):
 
     response = shop.post(change_url(sale), entries_of(sale, stock="1"))
 
-    assert "Loaded into Redis: 0 of 1 units are left." in said(response)
+    assert "Loaded into Redis: 0 of 1 vouchers are left." in said(response)
     with pytest.raises(SoldOut):
         reserve(sale_id=sale.pk, order_id=502, user_id=2)
 
