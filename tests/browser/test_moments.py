@@ -213,7 +213,7 @@ def test_busy_shop_is_told_apart(opened: Callable[..., Page]) -> None:
     page = opened(make_sale(stock=5), make_buyer(), script=IN_A_HURRY)
     page.route(LIVE, busy)
     expect(page.locator("#connection")).to_contain_text("The shop is very busy")
-    expect(page.locator("#connection")).to_contain_text(re.compile(r"What you see is \d+ s old\."))
+    expect(page.locator("#connection")).to_contain_text(re.compile(r"Last updated \d+ s ago\."))
     page.route(ORDERS, busy)
     page.click("#buy")
     expect_state(page, "busy")
@@ -303,7 +303,7 @@ def test_reason_of_a_refusal_survives_reload_and_return(
     page.route(LIVE, cut)  # the page has not heard of it when the button is pressed
     reserved(sale, [make_buyer()])
     page.click("#buy")
-    why = re.compile(r"^Your request arrived at .* The last unit went at .* earlier\.$")
+    why = re.compile(r"^Your request arrived at .* The last voucher went at .* earlier\.$")
     told = page.locator("#status")
     expect(told).to_have_text(why)
     text = told.text_content() or ""

@@ -42,7 +42,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("sale_id", nargs="?", type=int, metavar="SALE_ID")
         parser.add_argument("--buyers", type=int, default=1_000, help="default 1000")
-        parser.add_argument("--stock", type=int, help="units offered (default: as in the sale)")
+        parser.add_argument("--stock", type=int, help="vouchers offered (default: as in the sale)")
         parser.add_argument(
             "--duplicates", type=int, default=10, help="percent who click twice (default 10)"
         )
@@ -158,5 +158,5 @@ def _in_words(rehearsal: Rehearsal) -> str:
     if rehearsal.problem:
         return f"Failed at {rehearsal.url}: {rehearsal.problem}. Nothing is left of it."
     if rehearsal.verdict["is_right"]:
-        return "Right: every unit was sold once, and nothing is left of it."
+        return "Right: every voucher was sold once, and nothing is left of it."
     return "WRONG: see what is not 0 above. Nothing is left of it."
