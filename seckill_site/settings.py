@@ -351,10 +351,9 @@ _PAGES_OF = {
     "orders.payments.alipay.Alipay": ["https://*.alipay.com", "https://*.alipaydev.com"],
     "orders.payments.wechat_pay.WeChatPay": ["https://wx.tenpay.com"],
 }
-SECKILL_PAYMENT_ORIGINS = env.list(
-    "SECKILL_PAYMENT_ORIGINS",
-    default=[page for path in SECKILL_PAYMENT_PROVIDERS for page in _PAGES_OF.get(path, [])],
-)
+SECKILL_PAYMENT_ORIGINS = env.list("SECKILL_PAYMENT_ORIGINS", default=[]) or [
+    page for path in SECKILL_PAYMENT_PROVIDERS for page in _PAGES_OF.get(path, [])
+]
 SECKILL_STRIPE_SECRET_KEY = env.str("SECKILL_STRIPE_SECRET_KEY", default="")
 SECKILL_STRIPE_WEBHOOK_SECRETS = env.list("SECKILL_STRIPE_WEBHOOK_SECRETS", default=[])
 SECKILL_STRIPE_URL = env.str("SECKILL_STRIPE_URL", default="https://api.stripe.com")

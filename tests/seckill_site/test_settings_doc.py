@@ -17,7 +17,7 @@ APPS = ("seckill_site", "vouchers", "orders", "api", "backoffice", "locks", "lab
 
 SET_BY_DJANGO = {"DJANGO_SETTINGS_MODULE"}
 
-ROW = re.compile(r"^\| `([A-Z_]+)` \| (.+?) \| (.+) \|$", re.MULTILINE)
+ROW = re.compile(r"^\| `([A-Z0-9_]+)` \| (.+?) \| (.+) \|$", re.MULTILINE)
 
 
 def documented() -> dict[str, str]:
@@ -57,7 +57,7 @@ def _written(default: ast.expr) -> str:
             return f"`{str(value).lower()}`"
         case ast.Constant(value=int(value)):
             return str(value)
-        case ast.Constant(value="") | ast.List(elts=[]):
+        case ast.Constant(value="") | ast.List(elts=[]) | ast.Dict(keys=[]):
             return "none"
         case ast.Constant(value=str(value)):
             return f"`{value}`"
