@@ -6,7 +6,9 @@ check    every sentence of the sources is in every catalogue, translated, with i
 update   add the sentences that a catalogue lacks, still to be translated; write their places
 compile  write the .mo files from the .po files
 
-The sentences in the sources are English. DIRECTORY is the repository, unless another is given.
+The sentences in the sources are English. The English catalogue and those of the admin's
+scripts only say sentences of Django and its packages in other words. DIRECTORY is the
+repository, unless another is given.
 """
 
 import argparse
@@ -106,7 +108,7 @@ def update_all(catalogues: list[Path], sentences: dict[Sentence, str]) -> None:
     places = {(sentence.text, sentence.context): path for sentence, path in sentences.items()}
     for path in catalogues:
         catalogue = polib.pofile(str(path))
-        for sentence in missing_in(catalogue, sentences):
+        for sentence in missing_in(path, catalogue, sentences):
             entry = polib.POEntry(msgid=sentence.text, msgctxt=sentence.context)
             if sentence.plural:
                 entry.msgid_plural = sentence.plural
@@ -129,7 +131,7 @@ def check_all(catalogues: list[Path], sentences: dict[Sentence, str]) -> Iterato
         yield "there is no catalogue: locale/*/LC_MESSAGES/*.po"
     for path in catalogues:
         catalogue = polib.pofile(str(path))
-        for sentence in missing_in(catalogue, sentences):
+        for sentence in missing_in(path, catalogue, sentences):
             yield f"{path}: lacks {sentence.text!r} of {sentences[sentence]}"
         for entry in catalogue:
             if not entry.obsolete:
@@ -139,7 +141,12 @@ def check_all(catalogues: list[Path], sentences: dict[Sentence, str]) -> Iterato
             yield f"{compiled}: is not what the .po says: compile it"
 
 
-def missing_in(catalogue: polib.POFile, sentences: dict[Sentence, str]) -> list[Sentence]:
+def missing_in(
+    path: Path, catalogue: polib.POFile, sentences: dict[Sentence, str]
+) -> list[Sentence]:
+    """Return the sentences to translate that the catalogue lacks."""
+    if path.stem != "django" or path.parent.parent.name == "en":
+        return []  # only overrides
     known = {(entry.msgid, entry.msgctxt) for entry in catalogue if not entry.obsolete}
     return [sentence for sentence in sentences if (sentence.text, sentence.context) not in known]
 

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.django_db
 
 NOW = dt.datetime(2026, 12, 1, 4, 0, 0, tzinfo=dt.UTC)
 HEADINGS = [
-    "order id", "sale id", "voucher", "buyer", "unit", "status", "reason", "price in yuan",
+    "order id", "sale id", "voucher", "buyer", "voucher number", "status", "reason", "price in yuan",
     "accepted at (Asia/Shanghai, UTC+8)", "written at (Asia/Shanghai, UTC+8)",
     "paid at (Asia/Shanghai, UTC+8)", "used at (Asia/Shanghai, UTC+8)",
     "voucher code", "payment reference", "merchant",
@@ -101,7 +101,7 @@ def test_exported_order_includes_its_outcome() -> None:
         "sale id": str(sale.pk),
         "voucher": sale.voucher.title,
         "buyer": order.user.username,
-        "unit": "1",
+        "voucher number": "1",
         "status": "used",
         "reason": "",
         "price in yuan": "80.00",

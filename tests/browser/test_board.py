@@ -56,7 +56,7 @@ def test_figures_follow_orders(operator: Person, web: Web, violations: list[str]
     fire(order_requests(sale, crowd_of(sale, count=40)), url=web.url, connections=8)
 
     expect_figure(page, "left", "260")
-    expect(page.get_by_role("img", name="Left: 260 of 300 units")).to_be_visible()
+    expect(page.get_by_role("img", name="Left: 260 of 300 vouchers")).to_be_visible()
     wait_until_quiet(sale)
     expect_figure(page, "sum", "300 = 260 + 0 + 40")
     expect(page.locator("[data-verdict]")).to_have_text("adds up")

@@ -189,7 +189,7 @@ def test_late_buyer_learns_by_how_much_and_may_wait(opened: Callable[..., Page])
     time = r"\d\d:\d\d:\d\d\.\d\d\d"
     expect(page.locator("#status")).to_have_text(
         re.compile(
-            rf"^Your request arrived at {time}\. The last unit went at {time}, .* earlier\.$"
+            rf"^Your request arrived at {time}\. The last voucher went at {time}, .* earlier\.$"
         )
     )
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
@@ -381,7 +381,7 @@ def test_buyer_below_the_limit_buys_again_with_a_new_token(
     expect_receipt(page)
     fulfill_sale(sale_id=sale.pk)
     expect_state(other, "open", "Buy now")
-    expect(other.locator("#holds")).to_have_text("You have 1 of the 2 units allowed per buyer.")
+    expect(other.locator("#holds")).to_have_text("You have 1 of the 2 vouchers allowed per buyer.")
     expect(other.locator("#order-label")).to_have_text("Pay for yours within")
 
     other.click("#buy")
@@ -435,7 +435,7 @@ def test_queue_order_and_refusal_work_without_javascript(
     expect_receipt(ann)
     expect(ann.locator("#queue")).to_have_text("In the queue: number 2")
     ben.get_by_role("button", name="Buy now").click()
-    expect(ben.locator("main")).to_contain_text("The last unit went at")
+    expect(ben.locator("main")).to_contain_text("The last voucher went at")
     ben.get_by_role("link", name="Back to the sale").click()
     ben.get_by_role("link", name="Continue without JavaScript").click()
     expect(ben.get_by_role("button", name="Join the waiting list")).to_be_visible()
@@ -512,11 +512,11 @@ def test_queue_and_lateness_texts_follow_the_answers(
     for before_ms, words in GONE_MS:
         assert words in late(page, arrived, before_ms)
     assert late(page, arrived, 422) == (
-        "Your request arrived at 20:00:00.007. The last unit went at 19:59:59.585, 0.4 s earlier."
+        "Your request arrived at 20:00:00.007. The last voucher went at 19:59:59.585, 0.4 s earlier."
     )
     assert "went at 18 Nov, 20:00:00.007, 3 d earlier" in late(page, arrived, 259_200_000)
     assert late(page, arrived, None) == (
-        "Your request arrived at 20:00:00.007. No units were left by then."
+        "Your request arrived at 20:00:00.007. No vouchers were left by then."
     )
 
 

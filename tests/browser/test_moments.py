@@ -303,7 +303,7 @@ def test_reason_of_a_refusal_survives_reload_and_return(
     page.route(LIVE, cut)  # the page has not heard of it when the button is pressed
     reserved(sale, [make_buyer()])
     page.click("#buy")
-    why = re.compile(r"^Your request arrived at .* The last unit went at .* earlier\.$")
+    why = re.compile(r"^Your request arrived at .* The last voucher went at .* earlier\.$")
     told = page.locator("#status")
     expect(told).to_have_text(why)
     text = told.text_content() or ""

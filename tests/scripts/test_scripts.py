@@ -352,6 +352,16 @@ def test_missing_sentence_is_found_for_every_function(site: Path, function: str)
     assert "lacks 'Too late' of vouchers/views.py" in faults(site)[0]
 
 
+@pytest.mark.parametrize("name", ["en/LC_MESSAGES/django.po", "zh_Hans/LC_MESSAGES/djangojs.po"])
+def test_catalogue_of_overrides_needs_no_sentences(site: Path, name: str) -> None:
+    path = site / "locale" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    (site / PO).rename(path)
+    translations.compile_all([path])
+    (site / "vouchers" / "views.py").write_text('_("Too late")\n')
+    assert list(translations.check_all([path], translations.sentences_of(site))) == []
+
+
 def test_update_adds_missing_sentences(site: Path) -> None:
     write_catalogue(site, {"Sold out": "已抢光"})
     translations.update_all([site / PO], translations.sentences_of(site))

@@ -150,7 +150,7 @@ def test_board_shows_figures_without_script(operator: Client) -> None:
     assert "Left 16 of 20" in text
     assert "20 = 16 + 1 + 3 adds up" in text
     assert "expired 1" in text
-    assert 'aria-label="Left: 16 of 20 units"' in page.text
+    assert 'aria-label="Left: 16 of 20 vouchers"' in page.text
     assert re.search(r'<noscript>\s*<meta http-equiv="refresh"', page.text)
 
 
@@ -277,7 +277,7 @@ def test_end_confirmation_shows_live_figures(operator: Client) -> None:
         join_waiting(sale_id=sale.pk, order_id=700 + place, user_id=other.pk, joined_at_ms=place)
     assert will(operator, sale, "end") == [
         "Ends the sale now for everyone.",
-        "0 units are unsold.",
+        "0 vouchers are unsold.",
         "3 orders in the queue will still be processed.",
         "2 buyers on the waiting list get nothing.",
         "Existing orders are kept and can be paid.",
@@ -298,7 +298,7 @@ def test_each_confirmation_says_what_will_happen(operator: Client) -> None:
         "1,499 of 1,500 vouchers are left.",
     ]
     assert will(operator, sale, "stock")[:2] == [
-        "1,500 units are now offered, and 1,499 of them are left.",
+        "1,500 vouchers are now offered, and 1,499 of them are left.",
         "The stock cannot go below the 1 already taken or above 1,000,000.",
     ]
 
@@ -500,7 +500,7 @@ def test_stock_cannot_go_below_taken_units(operator: Client) -> None:
 
     response = act(operator, sale, "stock", stock=2, reason="fewer came")
 
-    assert "3 units are already taken" in response.text
+    assert "3 vouchers are already taken" in response.text
     assert 'value="fewer came"' in response.text
     assert everything(sale) == before
 

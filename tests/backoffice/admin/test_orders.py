@@ -255,7 +255,7 @@ def test_each_retried_order_is_reported(boss: Client) -> None:
         ("closed", "the buyer's account is closed"),
         ("sold out", "no vouchers are left"),
         ("pending", "it is still being processed; try again in a few seconds"),
-        ("ordered", "the buyer already has order {other} for that unit"),
+        ("ordered", "the buyer already has order {other} for the same voucher"),
     ],
 )
 def test_refused_retry_is_reported_with_its_reason(boss: Client, reason: str, words: str) -> None:

@@ -117,7 +117,7 @@ def test_started_rehearsal_is_published_and_logged(operator: Client) -> None:
     assert broker_length() == 1
     entry = LogEntry.objects.get()
     assert (entry.object_id, entry.user.username) == (str(sale.pk), "operator")
-    assert history_text(entry) == "Rehearsed with 12 buyers and 5 units."
+    assert history_text(entry) == "Rehearsed with 12 buyers and 5 vouchers."
 
 
 def test_default_crowd_is_twice_the_stock(operator: Client) -> None:
@@ -244,7 +244,7 @@ def test_finished_rehearsal_page_shows_the_verdict(operator: Client, looker: Cli
     assert operator.get(page_of(rehearsal, "progress")).json()["over"]
     for client in (operator, looker):
         text = said(client, page_of(rehearsal))
-        assert "Passed: 5 units sold, none twice, nothing lost" in text
+        assert "Passed: 5 vouchers sold, none twice, nothing lost" in text
         assert "Response time, 99th percentile" in text
         assert "The copy, its buyers and its orders have been removed." in text
         assert "Cancel" not in text

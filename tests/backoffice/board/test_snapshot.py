@@ -126,7 +126,7 @@ def test_requests_to_be_told_are_counted(sale: SeckillVoucher) -> None:
     make_notice(sale, make_buyer(), Notice.Kind.BACK)
     make_notice(make_sale(), make_buyer())
 
-    assert texts(sale)["notices"] == "start: 3 asked, 1 told · a free unit: 1 asked, 0 told"
+    assert texts(sale)["notices"] == "start: 3 asked, 1 told · available again: 1 asked, 0 told"
 
 
 def test_waiting_buyers_are_counted() -> None:
@@ -290,7 +290,7 @@ def test_board_without_redis_shows_the_row(
     assert found["alert"]["code"] == "away"
     assert found["state"]["code"] == "open"
     assert (found["left"], found["chart"]) == (None, None)
-    assert found["texts"]["left_label"] == "Left: – of 100 units"
+    assert found["texts"]["left_label"] == "Left: – of 100 vouchers"
     assert found["texts"]["sum"] == "100 = – + – + 2"
     assert found["verdict"]["code"] == "unknown"
     assert {it["lately"] for it in found["refusals"]} == {"–"}

@@ -38,9 +38,9 @@ def test_board_follows_a_draw() -> None:
     close_list(sale_id=sale.pk)
     assert shown(sale) == "closed with 3 entries, about to be drawn"
     take_due_steps(sale_id=sale.pk)
-    assert shown(sale) == "drawn, 3 entries for 1 units; orders are being written"
+    assert shown(sale) == "drawn, 3 entries for 1 vouchers; orders are being written"
     draw_to_the_end(sale)
-    assert shown(sale) == "drawn, 3 entries for 1 units"
+    assert shown(sale) == "drawn, 3 entries for 1 vouchers"
 
 
 def test_board_of_another_sale_has_no_draw(admin_client: Client) -> None:

@@ -201,7 +201,7 @@ def test_refused_mail_has_the_reason(settings: Any) -> None:
     order = make_order(make_sale(), user, status=OrderStatus.REFUSED, reason="sold_out")
     an_event(order, OrderStatus.REFUSED)
     tell()
-    assert "The last unit went to someone ahead of you." in mail.outbox[0].body
+    assert "The last voucher went to someone ahead of you." in mail.outbox[0].body
 
 
 def test_staff_reason_is_in_the_mail() -> None:

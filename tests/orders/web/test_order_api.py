@@ -218,7 +218,7 @@ def test_impossible_sold_out_time_is_left_out(
     assert_refused(response, 409, "sold_out", arrived_at_ms=arrived_at_ms)
     client.cookies["django_language"] = "en"
     page = place(client, sale, token_for(sale, buyer).sign(), HTML)
-    assert "No units were left by then." in page.text
+    assert "No vouchers were left by then." in page.text
 
 
 def written_time(moment_ms: int) -> str:

@@ -244,7 +244,7 @@ def test_503_page_has_countdown_and_button(faulty):
 
     text, links = main_of(response)
     assert response["Retry-After"] == "1"
-    assert "Please wait 1 second" in text
+    assert "Wait 1 second" in text
     assert links == ["/faults/database/?page=2", "/"]
 
 

@@ -342,7 +342,7 @@ def test_order_after_form_check_refuses_lower_stock(shop, monkeypatch):
 
     response = shop.post(change_url(sale), entries_of(sale, stock="1", title="Rice"))
 
-    assert refused(response) == ["Nothing was changed: 2 units are already taken."]
+    assert refused(response) == ["Nothing was changed: 2 vouchers are already taken."]
     assert typed(response, "title") == "Rice"
     assert (stored(sale).stock, stored(sale).voucher.title) == (5, "Noodles")
     assert snapshot(sale_id=sale.pk).terms.total == 5

@@ -63,7 +63,7 @@ def test_file_is_uploaded_previewed_and_imported(shop: Client) -> None:
     assert shown.status_code == 200
     assert "What spring.csv would do. Nothing is written yet." in shown.text
     assert re.search(r"<del>¥80.00</del>\s*<span[^>]*>→</span>\s*<ins>¥79.00</ins>", shown.text)
-    assert "500 units, 2 per buyer" in shown.text
+    assert "500 vouchers, 2 per buyer" in shown.text
     assert "2030-01-01 10:00:00" in shown.text
     assert Voucher.objects.count() == 1
 

@@ -103,11 +103,11 @@ def test_description_has_price_limit_and_address():
 
     assert text.splitlines() == [
         "¥80.00 instead of ¥100.00.",
-        "Up to 2 units per buyer.",
+        "Up to 2 vouchers per buyer.",
         "Sign in a few minutes before the start to be ready.",
         URL,
     ]
-    assert "1 unit per buyer." in str(event(coming())["description"])
+    assert "1 voucher per buyer." in str(event(coming())["description"])
 
 
 def test_event_id_belongs_to_the_sale():

@@ -264,20 +264,20 @@ def noon_and(**later: int) -> int:
         ({"minutes": -3}, "at 11:57:00.000, 3 min earlier."),
         ({"hours": -2}, "at 10:00:00.000, 2 h earlier."),
         ({"days": -3}, "at 18 Nov, 12:00:00.000, 3 d earlier."),
-        ({}, "The last unit went in the same millisecond."),
+        ({}, "The last voucher went in the same millisecond."),
     ],
 )
 def test_late_buyer_learns_by_how_much(gone: dict[str, int], words: str) -> None:
     with translation.override("en"), time_machine.travel(NOON, tick=False):
         why = seckill.why_sold_out(noon_and(), noon_and(**gone))
-    assert why.startswith("Your request arrived at 12:00:00.000. The last unit ")
+    assert why.startswith("Your request arrived at 12:00:00.000. The last voucher ")
     assert why.endswith(words)
 
 
 def test_unknown_sell_out_time_shows_arrival_only() -> None:
     with translation.override("en"):
         why = seckill.why_sold_out(noon_and(milliseconds=7), None)
-    assert why == "Your request arrived at 12:00:00.007. No units were left by then."
+    assert why == "Your request arrived at 12:00:00.007. No vouchers were left by then."
 
 
 def test_exact_date_has_milliseconds() -> None:
