@@ -28,8 +28,8 @@ pytestmark = pytest.mark.django_db
 
 NOW = dt.datetime(2026, 12, 1, 4, 0, 0, tzinfo=dt.UTC)
 HEADINGS = [
-    "order id", "sale id", "voucher", "buyer", "voucher number", "status", "reason", "price in yuan",
-    "accepted at (Asia/Shanghai, UTC+8)", "written at (Asia/Shanghai, UTC+8)",
+    "order id", "sale id", "voucher", "buyer", "voucher number", "status", "reason",
+    "price in yuan", "accepted at (Asia/Shanghai, UTC+8)", "written at (Asia/Shanghai, UTC+8)",
     "paid at (Asia/Shanghai, UTC+8)", "used at (Asia/Shanghai, UTC+8)",
     "voucher code", "payment reference", "merchant",
 ]  # fmt: skip

@@ -512,7 +512,8 @@ def test_queue_and_lateness_texts_follow_the_answers(
     for before_ms, words in GONE_MS:
         assert words in late(page, arrived, before_ms)
     assert late(page, arrived, 422) == (
-        "Your request arrived at 20:00:00.007. The last voucher went at 19:59:59.585, 0.4 s earlier."
+        "Your request arrived at 20:00:00.007. "
+        "The last voucher went at 19:59:59.585, 0.4 s earlier."
     )
     assert "went at 18 Nov, 20:00:00.007, 3 d earlier" in late(page, arrived, 259_200_000)
     assert late(page, arrived, None) == (
