@@ -76,7 +76,7 @@ class Verdict:
 
     @property
     def is_right(self) -> bool:
-        """Whether every unit was sold once, to one buyer each, and every promise was kept."""
+        """Whether every voucher was sold once, to one buyer each, and every promise was kept."""
         return self.is_quiet and not self.findings
 
 

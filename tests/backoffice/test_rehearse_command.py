@@ -84,7 +84,7 @@ def test_command_prints_verdict_and_exits_0() -> None:
     status, out = rehearse(sale.pk, "--buyers", 12, "--duplicates", 50, "--connections", 4)
     assert status == 0
     assert "  Orders above the stock                                     0\n" in out
-    assert out.endswith("Right: every unit was sold once, and nothing is left of it.\n")
+    assert out.endswith("Right: every voucher was sold once, and nothing is left of it.\n")
     assert Rehearsal.objects.get().stock == 5
     assert everything_there() == before
 

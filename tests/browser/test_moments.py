@@ -213,7 +213,7 @@ def test_busy_shop_is_told_apart(opened: Callable[..., Page]) -> None:
     page = opened(make_sale(stock=5), make_buyer(), script=IN_A_HURRY)
     page.route(LIVE, busy)
     expect(page.locator("#connection")).to_contain_text("The shop is very busy")
-    expect(page.locator("#connection")).to_contain_text(re.compile(r"What you see is \d+ s old\."))
+    expect(page.locator("#connection")).to_contain_text(re.compile(r"Last updated \d+ s ago\."))
     page.route(ORDERS, busy)
     page.click("#buy")
     expect_state(page, "busy")

@@ -158,5 +158,5 @@ def _in_words(rehearsal: Rehearsal) -> str:
     if rehearsal.problem:
         return f"Failed at {rehearsal.url}: {rehearsal.problem}. Nothing is left of it."
     if rehearsal.verdict["is_right"]:
-        return "Right: every unit was sold once, and nothing is left of it."
+        return "Right: every voucher was sold once, and nothing is left of it."
     return "WRONG: see what is not 0 above. Nothing is left of it."

@@ -79,7 +79,7 @@ def test_codes_are_imported_from_text_or_file(clerk: Client, sale: SeckillVouche
         ({"count": "0"}, "greater than or equal to 1"),
         ({"count": str(MOST_CODES + 1)}, "less than or equal to"),
         ({"count": "x"}, "Enter a whole number."),
-        ({"lines": "WELCOME1\nno"}, "Line 2 is no code. Nothing was imported."),
+        ({"lines": "WELCOME1\nno"}, "Line 2 is not a code. Nothing was imported."),
         ({"file": b"\xff\xfe\x00"}, "The file is not text in UTF-8."),
     ],
 )
