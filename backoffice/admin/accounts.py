@@ -248,7 +248,7 @@ class InvitationAdmin(CheckedList):
 
         def say_failure() -> None:
             mailed.append(False)
-            text = gettext("The mail could not be sent. Delete the invitation and try again.")
+            text = gettext("The email could not be sent. Delete the invitation and try again.")
             self.message_user(request, text, messages.ERROR)
 
         def say_success() -> None:

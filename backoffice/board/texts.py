@@ -124,7 +124,7 @@ def alert_of(board: Board) -> dict[str, str]:
     if board.wrong_clocks:
         clocks = ", ".join(f"{name} {s:+,.1f} s" for name, s in board.wrong_clocks.items())
         text = gettext(
-            "Wrong clocks: %(clocks)s. Orders are not affected, but times in logs and mails are."
+            "Wrong clocks: %(clocks)s. Orders are not affected, but times in logs and emails are."
         )
         return {"code": "late", "text": text % {"clocks": clocks}}
     return {"code": "", "text": ""}

@@ -303,8 +303,8 @@ def _counted(worries: Worries) -> list[Alert]:
         (
             worries.mails,
             ngettext(
-                "%(count)s mail could not be sent yet",
-                "%(count)s mails could not be sent yet",
+                "%(count)s email could not be sent yet",
+                "%(count)s emails could not be sent yet",
                 worries.mails,
             ),
             f"{system}#mails",

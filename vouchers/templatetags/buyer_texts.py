@@ -295,7 +295,7 @@ DRAW = {
             "joined by colons. The smallest tickets win."
         ),
         "check": _(
-            "So anybody can compute the result: in this browser, or from the record with sha256sum "
+            "So anyone can compute the result: in this browser, or from the record with sha256sum "
             "or any other tool."
         ),
     },

@@ -42,7 +42,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("sale_id", nargs="?", type=int, metavar="SALE_ID")
         parser.add_argument("--buyers", type=int, default=1_000, help="default 1000")
-        parser.add_argument("--stock", type=int, help="units offered (default: as in the sale)")
+        parser.add_argument("--stock", type=int, help="vouchers offered (default: as in the sale)")
         parser.add_argument(
             "--duplicates", type=int, default=10, help="percent who click twice (default 10)"
         )

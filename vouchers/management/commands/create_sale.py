@@ -19,14 +19,14 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--title", required=True)
-        parser.add_argument("--stock", type=int, required=True, help="units offered")
+        parser.add_argument("--stock", type=int, required=True, help="vouchers offered")
         parser.add_argument(
             "--begins-in", type=int, required=True, help="seconds from now, may be negative"
         )
         parser.add_argument(
             "--ends-in", type=int, required=True, help="seconds from now, after the start"
         )
-        parser.add_argument("--limit", type=int, default=1, help="units a buyer may have, 1 to 20")
+        parser.add_argument("--limit", type=int, default=1, help="vouchers per buyer, 1 to 20")
         parser.add_argument(
             "--room",
             choices=RoomKind.values,
@@ -66,7 +66,7 @@ class Command(BaseCommand):
         )
         parser.add_argument("--group", help="only accounts in the group of this name")
         parser.add_argument(
-            "--needs-code", action="store_true", help="each unit takes an invitation code"
+            "--needs-code", action="store_true", help="each voucher takes an invitation code"
         )
         parser.add_argument(
             "--first-order-only", action="store_true", help="only buyers who hold no other order"
