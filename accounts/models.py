@@ -3,6 +3,7 @@
 from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from seckill_site.clocks.database import database_now
 
@@ -54,7 +55,7 @@ class Invitation(models.Model):
     """An invitation of staff: whoever holds the mailed link gets the role, once, within days."""
 
     name = models.CharField(
-        _("name"),
+        pgettext_lazy("person", "name"),
         max_length=150,
         blank=True,
         default="",

@@ -15,6 +15,7 @@ import argparse
 import ast
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -133,6 +134,8 @@ def check_all(catalogues: list[Path], sentences: dict[Sentence, str]) -> Iterato
         catalogue = polib.pofile(str(path))
         for sentence in missing_in(path, catalogue, sentences):
             yield f"{path}: lacks {sentence.text!r} of {sentences[sentence]}"
+        keys = Counter((entry.msgid, entry.msgctxt) for entry in catalogue if not entry.obsolete)
+        yield from (f"{path}: has {key[0]!r} more than once" for key in keys if keys[key] > 1)
         for entry in catalogue:
             if not entry.obsolete:
                 yield from (f"{path}:{entry.linenum}: {fault}" for fault in faults_of(entry))

@@ -77,7 +77,7 @@ def test_draw_is_checked_in_the_browser(person: Callable[..., Page]) -> None:
     page.goto(f"/vouchers/{sale.pk}/draw/", wait_until="networkidle")
     assert sum(sizes) <= LARGEST_PAGE_BYTES
     page.click("#check")
-    expect(page.locator("#result")).to_contain_text("All right")
+    expect(page.locator("#result")).to_contain_text("Correct")
     for order_id in listed(sale):
         page.fill("#entry", str(order_id))
         page.click("#find button")

@@ -194,7 +194,7 @@ def test_early_visitors_are_drawn_at_the_start(person: Person) -> None:
         page.goto(room_url(sale))
         expect_turn(page, "drawn_later")
         expect(page.locator("#heading")).to_have_text("You are in the waiting room")
-        expect(page.locator("#text")).to_contain_text("by lot")
+        expect(page.locator("#text")).to_contain_text("at random")
         expect(page.locator("#wait")).to_be_hidden()
 
     for page in pages:

@@ -94,7 +94,7 @@ def test_buyer_without_javascript_answers_a_picture(person: Person, web: Web) ->
     expect(picture).to_be_visible()
     page.get_by_label("Letters in the picture").fill("wrong")
     page.get_by_role("button", name="Continue").click()
-    expect(page.get_by_text("These are not the letters.")).to_be_visible()
+    expect(page.get_by_text("Those letters are not right.")).to_be_visible()
     key = page.locator("input[name=answer_0]").input_value()
     right = CaptchaStore.objects.get(hashkey=key).response
     page.get_by_label("Letters in the picture").fill(right)

@@ -190,7 +190,7 @@ def test_wrong_letters_bring_another_picture(
     answer = answer_picture(shopper, sale, page, letters)
     again = answer.content.decode()
     assert answer.status_code == 200
-    assert ("This field is required." if not letters else "These are not the letters.") in again
+    assert ("This field is required." if not letters else "Those letters are not right.") in again
     assert 'name="token"' not in form_page(shopper, sale)
 
 

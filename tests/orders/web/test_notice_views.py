@@ -112,7 +112,7 @@ def test_nothing_to_tell_has_a_reason(
 
 def test_too_late_to_ask_is_said_on_the_page(reader: User) -> None:
     sale, client = make_sale(begins_in_s=300), browser_of(reader)
-    assert "no reminder is sent any more" in client.get(url_of(sale), headers=HTML).text
+    assert "it is too late for a reminder" in client.get(url_of(sale), headers=HTML).text
 
     make_notice(sale, reader)
     assert "We will remind" in client.get(url_of(sale), headers=HTML).text

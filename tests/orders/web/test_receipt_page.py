@@ -195,7 +195,7 @@ def test_cancelled_order_says_that_money_would_go_back(client: Client, buyer: Us
     order = make_unpaid_order(make_sale(), [buyer])
     payment = make_payment(order)
     cancel_order(order_id=order.pk, by=SYSTEM, now=timezone.now())
-    assert "money goes back" in words_of(page_of(client, order), "late")
+    assert "your money is refunded" in words_of(page_of(client, order), "late")
     Payment.objects.filter(pk=payment.pk).update(returned_at=timezone.now())
     assert "you get a refund" in words_of(page_of(client, order), "late")
 

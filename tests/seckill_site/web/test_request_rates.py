@@ -71,7 +71,7 @@ def test_limited_page_is_a_page_in_the_language(ask: Any) -> None:
 
     assert page.status == 429
     assert page.headers["content-type"].startswith("text/html")
-    assert "请求太多" in page.body.decode()
+    assert "请求过于频繁" in page.body.decode()
 
 
 @DOORS
