@@ -69,7 +69,7 @@ def test_customer_is_found_by_an_order_and_shows_it(
 
 @pytest.mark.parametrize("size", SIZES, ids=["desk", "phone"])
 def test_waiting_list_names_who_waits(person: Person, window: Window, size: dict[str, int]) -> None:
-    page = person(window.people["operator"], viewport=size, java_script_enabled=False)
+    page = person(window.people["operator"], viewport=size)
     page.goto(f"/admin/vouchers/seckillvoucher/{window.sales['sold_out'].pk}/report/")
     page.get_by_role("link", name="Waiting list by name").click()
     expect(page.get_by_role("link", name="cora")).to_be_visible()

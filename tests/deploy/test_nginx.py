@@ -241,7 +241,7 @@ def test_too_large_a_body_over_http2_gets_our_answer(nginx: int) -> None:
     assert body == (ROOT / "deploy/errors/too-large.json").read_bytes()
 
 
-@pytest.mark.parametrize("unit", ["web@", "worker", "payments", "beat"])
+@pytest.mark.parametrize("unit", ["web@", "worker", "outside@", "beat"])
 def test_units_may_do_little(unit: str) -> None:
     text = (ROOT / f"deploy/seckill-{unit}.service").read_text()
     settings = set(text.splitlines())

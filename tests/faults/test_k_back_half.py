@@ -57,7 +57,7 @@ QUICK: dict[str, Any] = {
 }
 """Shorter waits than by default: a quarter of the sweep's age, a sixth of the lease."""
 
-RESTART_SECONDS = 2.0
+RESTART_SECONDS = 4.0
 """The time in which a shop that was killed and has started again writes what was pending.
 
 A lease of six seconds, as it was once, exceeds it: the dead worker's locks hold the sale back.

@@ -31,6 +31,7 @@ pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 BUYERS = 30
 RECOVERY_SECONDS = 15.0
 HOUR_S, STEP_S = 3_600, 10
+QUEUES = [it.name for it in settings.CELERY_TASK_QUEUES]
 
 Report = Callable[[Outcome], None]
 
@@ -107,7 +108,7 @@ def test_k9_after_an_hour_without_workers_one_message_of_each_waits(
 
 def messages() -> list[Any]:
     """Return what waits in all queues."""
-    return [raw for queue in ("celery", "payments") for raw in broker_client().lrange(queue, 0, -1)]
+    return [raw for queue in QUEUES for raw in broker_client().lrange(queue, 0, -1)]
 
 
 def described(raw: bytes | str) -> str:

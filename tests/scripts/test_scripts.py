@@ -352,8 +352,6 @@ def test_missing_sentence_is_found_for_every_function(site: Path, function: str)
     assert "lacks 'Too late' of vouchers/views.py" in faults(site)[0]
 
 
-<<<<<<< HEAD
-=======
 def test_sentence_translated_twice_is_named(site: Path) -> None:
     catalogue = polib.pofile(str(site / PO))
     catalogue.append(polib.POEntry(msgid="Sold out", msgstr="售罄"))
@@ -362,7 +360,6 @@ def test_sentence_translated_twice_is_named(site: Path) -> None:
     assert faults(site) == [f"{site / PO}: has 'Sold out' more than once"]
 
 
->>>>>>> 8a5907f08392251414367a81ba6cca1b5faffd1d
 @pytest.mark.parametrize("name", ["en/LC_MESSAGES/django.po", "zh_Hans/LC_MESSAGES/djangojs.po"])
 def test_catalogue_of_overrides_needs_no_sentences(site: Path, name: str) -> None:
     path = site / "locale" / name

@@ -626,7 +626,7 @@ def test_lock_timeout_is_a_message(operator: Client, monkeypatch: pytest.MonkeyP
 def test_change_and_history_are_one_transaction(
     operator: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def cut(*args: Any) -> None:
+    def cut(*args: Any, **kwargs: Any) -> None:
         raise OperationalError(2013, "Lost connection to server during query")
 
     sale = make_sale(stock=10)

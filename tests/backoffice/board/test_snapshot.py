@@ -250,7 +250,7 @@ def test_total_includes_answers_after_the_last_count(
 ) -> None:
     """Counts that read every row are kept for up to a minute; the sum of answers is not."""
     tallied(ledger, sale, (1, "sold_out", 40), (900, "sold_out", 5_000))
-    monkeypatch.setattr(module, "CACHE_S", (60.0, 60.0))
+    monkeypatch.setattr(slow_counts, "CACHE_S", (60.0, 60.0))
     shown(sale, NOW)
     tallied(ledger, sale, (-later_s, "sold_out", 9_000))
 
@@ -403,7 +403,7 @@ def test_one_viewer_counts_and_others_see_the_last_counts(
     now = timezone.now()
     assert look(sale, now).counts
     make_order(sale, make_buyer())
-    cache.add(f"board:{sale.pk}:counting", 1, timeout=30)
+    cache.add(f"board:{sale.pk}:settled:counting", 1, timeout=30)
 
     later = look(sale, now + dt.timedelta(seconds=100))
 
@@ -412,7 +412,7 @@ def test_one_viewer_counts_and_others_see_the_last_counts(
 
 
 def test_first_viewers_see_no_counts_while_one_counts(sale: SeckillVoucher) -> None:
-    cache.add(f"board:{sale.pk}:counting", 1, timeout=30)
+    cache.add(f"board:{sale.pk}:settled:counting", 1, timeout=30)
     found = shown(sale)
     assert {it["count"] for it in found["statuses"]} == {"–"}
     assert found["texts"]["counted"] == "being counted"

@@ -325,8 +325,8 @@ def test_viewer_without_rights_reads_nothing() -> None:
     assert len(queries) == 0
 
 
-QUERIES = 9
-"""The running sales, the next one, its rehearsal, the trade, and five counts of problems."""
+QUERIES = 11
+"""The running sales, the next one, its rehearsal, the trade, and seven counts of problems."""
 
 
 @pytest.mark.parametrize("orders", [1, 20])

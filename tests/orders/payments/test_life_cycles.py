@@ -23,6 +23,7 @@ from orders.lifecycle.cancellation import cancel_order
 from orders.lifecycle.notifications import tell_buyers
 from orders.lifecycle.transitions import Actor
 from orders.models import (
+    EventCode,
     HandledNotification,
     OrderEvent,
     Payment,
@@ -317,7 +318,7 @@ def test_wrong_payment_is_refunded_as_received(at: StandIn, wrong: str, by: str)
         received.amount_cents, received.currency,
     )  # fmt: skip
     assert payment.problem == WRONG_AMOUNT
-    assert OrderEvent.objects.filter(order=order, reason=WRONG_AMOUNT).count() == 1
+    assert OrderEvent.objects.filter(order=order, code=EventCode.WRONG_AMOUNT).count() == 1
     assert finish_refunds(now=timezone.now() + 2 * AN_HOUR) == 1
     assert refunded_everywhere(at, payment)
 

@@ -22,6 +22,7 @@ from tests.support.sales import (
     make_voucher,
 )
 from vouchers.catalogue.audience import AUDIENCE_TERMS, EVERYBODY, Audience, audience_of
+from vouchers.catalogue.history import text_of
 from vouchers.catalogue.sales import SaleTerms, VoucherDetails
 from vouchers.inventory.reservations import reserve
 from vouchers.models import (
@@ -345,7 +346,7 @@ def test_change_of_the_room_is_in_the_history():
 
     with translation.override("en"):
         assert form.is_valid(), form.errors
-        text = form.change_text()
+        text = text_of(form.history_entry())
 
     assert "only while more people come than it lets in → no waiting room" in text
     assert "70 → 80" in text
@@ -452,7 +453,7 @@ def test_change_of_the_rules_is_in_the_history():
 
     with translation.override("en"):
         assert form.is_valid(), form.errors
-        text = form.change_text()
+        text = text_of(form.history_entry())
 
     assert "members → friends" in text
     assert "0 → 24" in text
@@ -495,8 +496,8 @@ def test_stored_merchant_and_last_day_are_shown_and_a_change_is_named():
     form = filled(sale, merchant=str(soup.pk), valid_until="2030-12-31")
     assert form.is_valid(), form.errors
     with translation.override("en"):
-        assert "Merchant: Tea → Soup" in form.change_text()
-        assert "Valid until: 2030-01-01 → 2030-12-31" in form.change_text()
+        assert "Merchant: Tea → Soup" in text_of(form.history_entry())
+        assert "Valid until: 2030-01-01 → 2030-12-31" in text_of(form.history_entry())
 
 
 def test_existing_voucher_and_a_merchant_exclude_each_other():

@@ -156,7 +156,9 @@ def test_qr_code_is_black_on_white_without_style() -> None:
 def test_receipt_state_is_overdue_after_deadline(
     status: str, pay_by_ms: int | None, shown: str
 ) -> None:
-    receipt = {"status": status, "pay_by_ms": pay_by_ms, "server_time_ms": 1_000}
+    receipt = {
+        "status": status, "pay_by_ms": pay_by_ms, "server_time_ms": 1_000, "payment": "",
+    }  # fmt: skip
     assert seckill.receipt_state(receipt) == shown
 
 
@@ -317,7 +319,8 @@ def test_every_button_state_has_label_and_sentence() -> None:
 
 def test_every_status_and_reason_has_a_sentence() -> None:
     statuses = {status.value for status in OrderStatus} | {QUEUED, ENTERED, WAITING}
-    assert statuses | {"overdue"} == set(RECEIPT["heading"]) == set(RECEIPT["text"])
+    back = {"confirming", "silent", "unconfirmed", "not_paid"}
+    assert statuses | back | {"overdue"} == set(RECEIPT["heading"]) == set(RECEIPT["text"])
     assert {status.value for status in OrderStatus} == set(MAIL)
     assert {reason.value for reason in RefusalReason} <= set(RECEIPT["reason"])
 
