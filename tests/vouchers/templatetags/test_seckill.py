@@ -157,7 +157,8 @@ def test_receipt_state_is_overdue_after_deadline(
     status: str, pay_by_ms: int | None, shown: str
 ) -> None:
     receipt = {
-        "status": status, "pay_by_ms": pay_by_ms, "server_time_ms": 1_000, "payment": "",
+        "status": status, "pay_by_ms": pay_by_ms, "server_time_ms": 1_000,
+        "payment": "", "late_payment": "",
     }  # fmt: skip
     assert seckill.receipt_state(receipt) == shown
 
