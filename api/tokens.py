@@ -70,7 +70,7 @@ def create_token(
 def find_token(*, text: str, now: dt.datetime) -> ApiToken:
     """Return the valid token of this text, with its owner.
 
-    :raises BadToken: there is none.
+    :raises BadToken: no valid token has this text.
     """
     tokens = ApiToken.objects.select_related("owner")
     token = tokens.filter(digest=_digest(text), revoked_at=None, expires_at__gt=now).first()

@@ -148,7 +148,7 @@ SECKILL_SHOP_CONTACT = env.str("SECKILL_SHOP_CONTACT", default="")
 
 SECKILL_SHOP_IMPRINT = env.str("SECKILL_SHOP_IMPRINT", default="")
 SECKILL_SHOP_IMPRINT_EN = env.str("SECKILL_SHOP_IMPRINT_EN", default=SECKILL_SHOP_IMPRINT)
-"""Who runs the shop, such as its ICP licence, as one line; or the address of a page."""
+"""The company behind the shop, such as its ICP licence, in one line; or the address of a page."""
 
 SECKILL_SHOP_TERMS = env.str("SECKILL_SHOP_TERMS", default="")
 SECKILL_SHOP_TERMS_EN = env.str("SECKILL_SHOP_TERMS_EN", default=SECKILL_SHOP_TERMS)

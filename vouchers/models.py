@@ -129,7 +129,7 @@ class Picture(models.Model):
 
 
 class Merchant(models.Model):
-    """Who redeems a voucher. The oldest merchant is the default one."""
+    """A business that redeems vouchers. The oldest one is the default."""
 
     name = models.CharField(_("name"), max_length=80, unique=True)
     name_en = models.CharField(

@@ -38,7 +38,7 @@ class Query(NamedTuple):
     def number(self, name: str, *, most: int = LARGEST_ID, least: int = 1) -> int | None:
         """Return a whole number, if there is one.
 
-        :raises InvalidRequest: it is none, or out of range.
+        :raises InvalidRequest: it is not a whole number, or out of range.
         """
         text = self.values.get(name)
         if text is None:
@@ -50,7 +50,7 @@ class Query(NamedTuple):
     def moment(self, name: str) -> dt.datetime | None:
         """Return a time given in milliseconds since 1970, if there is one.
 
-        :raises InvalidRequest: it is no such time.
+        :raises InvalidRequest: it is not such a time.
         """
         number = self.number(name, most=_LATEST_MS, least=0)
         return None if number is None else from_epoch_ms(number)

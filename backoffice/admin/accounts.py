@@ -15,7 +15,6 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.forms import ModelChoiceField, ModelForm, ModelMultipleChoiceField
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
@@ -23,8 +22,7 @@ from django.utils.translation import gettext_lazy as _
 from accounts.invitations import VALID_FOR, open_invitations, send_invitation
 from accounts.models import Invitation
 from accounts.sessions import end_all_sessions
-from backoffice.admin.pages import timestamp_column
-from backoffice.site import BackOffice
+from backoffice.admin.pages import office, office_page, timestamp_column
 from orders.roles import Role
 from seckill_site.formatting import NO_VALUE
 from seckill_site.web.admin_lists import CheckedList, pill
@@ -280,8 +278,7 @@ def staff_page(request: HttpRequest) -> HttpResponse:
         raise PermissionDenied
     staff = User.objects.filter(is_staff=True).prefetch_related("groups").order_by("username")
     is_owner = _is_superuser(request)
-    context = {
-        **admin.site.each_context(request),
+    context: dict[str, Any] = {
         "title": gettext("Staff"),
         "staff": [(user, role_names(user)) for user in staff],
         "invitations": [(it, gettext(it.role.name)) for it in open_invitations()]
@@ -290,10 +287,9 @@ def staff_page(request: HttpRequest) -> HttpResponse:
         "is_owner": is_owner,
         "days": VALID_FOR.days,
     }
-    return TemplateResponse(request, "admin/staff.html", context)
+    return office_page(request, "staff.html", **context)
 
 
-office: BackOffice = admin.site  # type: ignore[assignment]
 office.add_page("staff/", staff_page, name="staff")
 
 

@@ -11,7 +11,7 @@ from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.translation import gettext
 
-from backoffice.admin.pages import add_page, admin_page, office_page, read_sale
+from backoffice.admin.pages import admin_page, office, office_page, read_sale
 from backoffice.customers import (
     MOST_ROWS,
     PER_PAGE,
@@ -115,5 +115,5 @@ def _id(text: str) -> int | None:
     return min(int(text), LARGEST_ID)
 
 
-add_page("customers/", customers_page, name="customers")
-add_page("customers/<id:user_id>/", customer_page, name="customer")
+office.add_page("customers/", customers_page, name="customers")
+office.add_page("customers/<id:user_id>/", customer_page, name="customer")

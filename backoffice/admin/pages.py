@@ -15,12 +15,16 @@ from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from backoffice.site import BackOffice
 from seckill_site.clocks.database import database_now
 from seckill_site.web.admin_lists import moment, pill
 from vouchers.admin.history import CodedHistory
 from vouchers.models import SeckillVoucher
 
 T = TypeVar("T")
+
+office: BackOffice = admin.site  # type: ignore[assignment]
+"""The admin site, to which modules add their pages."""
 
 
 class ReadOnlyAdmin(CodedHistory):
@@ -73,21 +77,11 @@ def sale_url(
     return path(f"<id:sale_id>/{route}", wrapped, extra, name=name)
 
 
-def add_page(route: str, view: Callable[..., HttpResponseBase], *, name: str) -> None:
-    """Add a page of staff at a route below ``/admin/``, as ``admin:<name>``."""
-    urls_before = admin.site.get_urls
-
-    def get_urls() -> list[Any]:
-        return [path(route, admin.site.admin_view(view), name=name), *urls_before()]
-
-    admin.site.get_urls = get_urls  # type: ignore[method-assign]
-
-
 def office_page(
     request: HttpRequest, template: str, *, status: int = 200, **context: Any
 ) -> TemplateResponse:
     """Return a page that belongs to no model, with the header of the admin."""
-    shared = admin.site.each_context(request)
+    shared = office.each_context(request)
     return TemplateResponse(request, f"admin/{template}", {**shared, **context}, status=status)
 
 

@@ -15,7 +15,7 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from backoffice.admin.pages import add_page, office_page
+from backoffice.admin.pages import office, office_page
 from backoffice.report.across_sales import Grouping, Report, Scope, report_across
 from backoffice.report.across_texts import COLUMNS, across_csv, chart_of, name_of, total_name
 from backoffice.report.period import MAX_DAYS, Period
@@ -164,5 +164,5 @@ def _narrower(form: ScopeForm, report: Report, key: int) -> str:
     return _query(form, by=Grouping.DAY.value, **{by.value: str(key)}) if key else ""
 
 
-add_page("reports/", reports_page, name="reports")
-add_page("reports/csv/", reports_file, name="reports-csv")
+office.add_page("reports/", reports_page, name="reports")
+office.add_page("reports/csv/", reports_file, name="reports-csv")

@@ -2,20 +2,19 @@
 
 from typing import Any
 
-from django.contrib import admin, messages
+from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
-from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.translation import gettext
 
+from backoffice.admin.pages import office, office_page
 from backoffice.admin.sales import reconcile_and_tell
 from backoffice.board.snapshot import read_boards
 from backoffice.board.texts import sum_verdict
 from backoffice.job_engine import UNAVAILABLE
 from backoffice.navigation import SYSTEM
-from backoffice.site import BackOffice
 from backoffice.today.figures import unsent_mails, watched_sales
 from backoffice.today.texts import PARTS
 from seckill_site.clocks.database import database_now
@@ -35,7 +34,6 @@ def system_page(request: HttpRequest) -> HttpResponse:
     boards = read_boards(sales=watched_sales(now), now=now)
     mails = unsent_mails().select_related("order__user").order_by("pk") if may_see_orders else None
     context: dict[str, Any] = {
-        **admin.site.each_context(request),
         "title": gettext("System"),
         "parts": [(PARTS[name], answers) for name, answers in parts.items()],
         "checks": current_errors(parts),
@@ -43,15 +41,11 @@ def system_page(request: HttpRequest) -> HttpResponse:
         "may_run": request.user.has_perm(RUN_PERMISSION),
         "mails": mails[:SHOWN_MAILS] if mails is not None else [],
         "tables": next(
-            (
-                it["models"]
-                for it in admin.site.get_app_list(request)
-                if it["app_label"] == "system"
-            ),
+            (it["models"] for it in office.get_app_list(request) if it["app_label"] == "system"),
             [],
         ),
     }
-    return TemplateResponse(request, "admin/system.html", context)
+    return office_page(request, "system.html", **context)
 
 
 def reconcile_page(request: HttpRequest, sale_id: int) -> HttpResponse:
@@ -67,6 +61,5 @@ def reconcile_page(request: HttpRequest, sale_id: int) -> HttpResponse:
     return HttpResponseRedirect(reverse("admin:system"))
 
 
-office: BackOffice = admin.site  # type: ignore[assignment]
 office.add_page("system/", system_page, name="system")
 office.add_page("system/reconcile/<id:sale_id>/", reconcile_page, name="system-reconcile")

@@ -2,14 +2,12 @@
 
 from typing import Any
 
-from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.translation import gettext
 
+from backoffice.admin.pages import office, office_page
 from backoffice.navigation import REDEEM
-from backoffice.site import BackOffice
 from backoffice.today.figures import Rights, Today, read_today
 from backoffice.today.texts import SENTENCES, alerts, figures, next_card, sale_cards
 from seckill_site.clocks.database import database_now
@@ -24,7 +22,6 @@ def today_page(request: HttpRequest) -> HttpResponse:
     may_rehearse = user.has_perm("orders.add_rehearsal")
     today = read_today(now=database_now(), rights=rights)
     context: dict[str, Any] = {
-        **admin.site.each_context(request),
         "title": gettext("Today"),
         "today": today,
         "now_ms": epoch_ms(today.now),
@@ -39,7 +36,7 @@ def today_page(request: HttpRequest) -> HttpResponse:
         "alerts": alerts(today),
         "unknown": _unknown(today, rights),
     }
-    return for_owner(TemplateResponse(request, "admin/today.html", context).render())
+    return for_owner(office_page(request, "today.html", **context).render())
 
 
 def _rights(request: HttpRequest) -> Rights:
@@ -79,5 +76,4 @@ def _unknown(today: Today, rights: Rights) -> str:
     return ""
 
 
-office: BackOffice = admin.site  # type: ignore[assignment]
 office.add_home(today_page)

@@ -1,4 +1,4 @@
-"""Who may buy in a sale: its codes, what orders have used up of its rules, and whom they refused.
+"""The rules of a sale in rows: its codes, what orders have used up, and the buyers it refused.
 
 What two tokens of a buyer could both pass is decided again where their orders are written, by the
 unique keys of :class:`CodeUse` and :class:`FirstOrder`. Neither has a foreign key to the order:

@@ -243,7 +243,7 @@ class OrderEvent(models.Model):
 
     @property
     def text(self) -> str:
-        """The reason in the reader's language; empty if there is none."""
+        """The reason in the reader's language, or an empty string."""
         if self.code in EventCode.values:
             return str(EventCode(self.code).label) % (self.values or {})
         return gettext(self.reason) or self.code

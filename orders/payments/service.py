@@ -146,7 +146,7 @@ def start_payment(
 
 
 def code_to_scan(*, order_id: int) -> str:
-    """Return the address that an open payment shows as a QR code; empty if there is none."""
+    """Return the address that an open payment shows as a QR code, or an empty string."""
     codes = Payment.objects.filter(
         order=order_id, status=PaymentStatus.OPEN, pay_url__startswith=CODE_SCHEME
     )

@@ -40,7 +40,7 @@ def check_names(**_: Any) -> Iterator[CheckMessage]:
 
 @register(SETTINGS)
 def check_colour(**_: Any) -> Iterator[CheckMessage]:
-    """Find a colour that is none."""
+    """Find a colour that cannot be read."""
     try:
         read_colour(settings.SECKILL_SHOP_COLOUR)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Who may buy in a sale: the rules that its row has for the accounts of buyers."""
+"""The rules of a sale about the accounts that may buy."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Who gets a purchase token: each rule, from both doors and without JavaScript."""
+"""Tests of each rule about purchase tokens, at both doors and without JavaScript."""
 
 from __future__ import annotations
 
