@@ -58,7 +58,7 @@ def _go_last() -> None:
 
 
 _starting = threading.Lock()
-"""Two first callers must not each get threads of their own."""
+"""Guards the creation of the threads, so that two first callers share one set."""
 
 
 def hashing_threads() -> HashingThreads:

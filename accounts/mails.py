@@ -23,7 +23,7 @@ SIGN_UP_CODE = "account/email/login_code"
 
 
 class MailNotSent(Exception):
-    """The mail server does not accept this mail, or none at the moment."""
+    """The mail server rejects this mail, or accepts no mail at the moment."""
 
 
 PAUSE_S = 10

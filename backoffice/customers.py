@@ -109,7 +109,7 @@ def _real(orders: QuerySet[VoucherOrder]) -> QuerySet[VoucherOrder]:
 
 
 def mask(contact: Contact) -> str:
-    """Return a contact of which a reader learns no more than is needed to tell two apart."""
+    """Return a masked contact that shows just enough to tell two apart."""
     parts = []
     if contact.email:
         name, _, host = contact.email.rpartition("@")

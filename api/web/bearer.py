@@ -1,4 +1,4 @@
-"""What every address under ``/api/v1/`` shares: the bearer token, its scope, JSON in any case."""
+"""Shared by every endpoint under ``/api/v1/``: the bearer token, its scope, JSON in any case."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ NOT_PUBLIC = (
     IPv4Network("192.0.0.0/24"),  # another's, and what IPv4 keeps for itself
     IPv6Network("64:ff9b:1::/48"),  # NAT64 inside a network
 )
-"""What Python takes for public, in some of its releases."""
+"""Networks that some releases of Python wrongly treat as public."""
 
 _NAT64 = IPv6Network("64:ff9b::/96")
 _RESOLVERS = ThreadPoolExecutor(16, thread_name_prefix="webhook-dns")

@@ -22,7 +22,7 @@ from seckill_site.clocks.database import database_now
 from vouchers.catalogue.audience import EVERYBODY, Audience
 
 KNOWN_S = {True: 10.0, False: 1.0}
-"""How long a process keeps a verdict: on an eligible buyer, and on another, who may do something
+"""How long a process caches a verdict, in seconds. Short for a refused buyer, who may do something
 about it."""
 
 MOST_BUYERS = 50_000
@@ -54,7 +54,7 @@ def forget_verdict(*, sale_id: int, user_id: int) -> None:
 
 
 forget_all = _known.clear
-"""Know no buyer, as a new process."""
+"""Forget all verdicts, as in a new process."""
 
 
 def _recall(sale_id: int, user_id: int, audience: Audience) -> Verdict | None:

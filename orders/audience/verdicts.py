@@ -1,4 +1,4 @@
-"""What a rule says of a buyer."""
+"""Verdicts of a sale's rules on a buyer."""
 
 from typing import NamedTuple
 

@@ -19,7 +19,7 @@ KEPT_RECORDS = 4
 
 
 class NoDraw(Exception):
-    """The sale is no draw."""
+    """The sale is not a draw."""
 
 
 class ListOpen(Exception):

@@ -42,7 +42,7 @@ GUESSES = GuessLimit("invitation-wrong", most=10, window_s=600, wrong=CodeRefuse
 
 
 class UnusableCode(Exception):
-    """A line of an import is no code; ``line`` is its number."""
+    """A line of an import is not a code; ``line`` is its number."""
 
     def __init__(self, line: int) -> None:
         super().__init__(f"line {line} is no code")

@@ -22,7 +22,7 @@ from seckill_site.web.responses import allow, as_shell, wants_html
 @allow("GET", "HEAD")
 @refusals_answered
 def draw(request: HttpRequest, *, sale_id: int) -> HttpResponse:
-    """Show a draw to everybody alike: what was promised, the list, the result."""
+    """Show a draw, the same to everyone: the promise, the list, the result."""
     found = find_draw(sale_id=sale_id)
     if not wants_html(request):
         return as_shell(JsonResponse(_draw_json(found)))

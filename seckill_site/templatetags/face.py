@@ -1,4 +1,4 @@
-"""The shop's face in templates: of pages, errors and mails, which need no request for it."""
+"""Template tags for the shop's face in pages, error pages and mails; they need no request."""
 
 from django import template
 from django.urls import reverse

@@ -300,7 +300,7 @@ DRAW = {
         ),
     },
     "trust": {
-        "seed": _("That the shop has shown the seed to nobody before entries closed."),
+        "seed": _("That the shop showed the seed to no one before entries closed."),
         "accounts": _(
             "That entries are those of different people. An account has one entry; a draw cannot "
             "tell who owns an account."

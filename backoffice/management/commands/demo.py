@@ -44,7 +44,7 @@ class Command(BaseCommand):
 
 
 def _renewed(now: dt.datetime) -> str:
-    """Renew the next sale; the shop starts without it, too."""
+    """Renew the next sale; a refusal does not stop the shop from starting."""
     try:
         sale_id = renew_next_sale(now=now)
     except SALE_REFUSALS as error:

@@ -171,7 +171,7 @@ def test_junk_is_an_error_not_an_exception() -> None:
     assert (attempt.status, bool(attempt.error)) == (None, True)
 
 
-def test_answer_that_is_no_text_is_shown_as_far_as_it_can_be(it: Receiver) -> None:
+def test_undecodable_answer_is_shown_as_far_as_possible(it: Receiver) -> None:
     it.respond = answer(500, b"\xff\0oops")
     assert send(it.url).answer == "��oops"
 

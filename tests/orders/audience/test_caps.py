@@ -66,7 +66,7 @@ def test_cancellations_within_the_hour_are_capped(buyer: User, order: VoucherOrd
     assert (order.status, order.live) == (OrderStatus.UNPAID, True)
 
 
-def test_one_less_or_an_hour_ago_or_by_the_system_may_be(buyer: User, order: VoucherOrder) -> None:
+def test_buyer_below_the_cancellation_cap_may_cancel(buyer: User, order: VoucherOrder) -> None:
     cancelled(buyer, 9, ago=HOUR / 2)
     cancelled(buyer, 5, ago=HOUR)
     cancelled(buyer, 5, ago=HOUR / 2, by="system")

@@ -204,7 +204,7 @@ def test_text_that_is_no_code_is_answered_400(
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"code": 7}', b'{"code": "\\ud800"}', b"\xff"])
-def test_json_that_is_no_code_is_answered_below_500(
+def test_malformed_code_json_is_not_a_server_error(
     sale: SeckillVoucher, shopper: Client, body: bytes
 ) -> None:
     answer = shopper.post(f"/vouchers/{sale.pk}/code/", body, content_type="application/json")
