@@ -19,7 +19,7 @@ from django.urls import reverse
 from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
-from accounts.invitations import VALID_FOR, open_invitations, send_invitation
+from accounts.invitations import open_invitations, send_invitation
 from accounts.models import Invitation
 from accounts.sessions import end_all_sessions
 from backoffice.admin.pages import office, office_page, timestamp_column
@@ -81,7 +81,7 @@ class StaffForm(ModelForm):  # type: ignore[type-arg]
         super().__init__(*args, **kwargs)
         self.initial["role"] = self.instance.groups.filter(name__in=Role.values).first()
         if self.instance.is_superuser:
-            del self.fields["role"]  # an owner may do everything
+            self.fields.pop("role", None)  # an owner may do everything
 
     def clean(self) -> dict[str, Any]:
         """Refuse to let somebody lock themselves out."""
@@ -94,8 +94,8 @@ class StaffForm(ModelForm):  # type: ignore[type-arg]
     """Whether this is the account of whoever fills in the form; set by the admin."""
 
     def save(self, commit: bool = True) -> Any:
-        """Make the account one of staff if it has a role."""
-        if "role" in self.fields:
+        """Make the account one of staff if it gets a role, and none if it loses it."""
+        if "role" in self.fields and "role" in self.changed_data:
             self.instance.is_staff = self.cleaned_data["role"] is not None
         return super().save(commit)
 
@@ -131,8 +131,24 @@ class AccountAdmin(CheckedList, UserAdmin):  # type: ignore[type-arg]
         """Return the form for staff, unless an account is new or Advanced was asked for."""
         if obj is None or _is_advanced(request):
             return super().get_form(request, obj, change=change, **kwargs)
-        kwargs["form"] = type("StaffForm", (StaffForm,), {"is_own": obj == request.user})
+        given: dict[str, Any] = {"is_own": obj == request.user}
+        if not _is_superuser(request):  # to give a role is to give rights
+            given["role"] = None
+        kwargs["form"] = type("StaffForm", (StaffForm,), given)
         return super().get_form(request, obj, change=change, **kwargs)
+
+    def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
+        """Let only owners change an owner."""
+        may = super().has_change_permission(request, obj)
+        return may and (obj is None or not obj.is_superuser or _is_superuser(request))
+
+    def user_change_password(
+        self, request: HttpRequest, id: str, form_url: str = ""
+    ) -> HttpResponse:
+        """Let only owners set somebody's password."""
+        if not _is_superuser(request):
+            raise PermissionDenied
+        return super().user_change_password(request, id, form_url)
 
     def get_fieldsets(self, request: HttpRequest, obj: User | None = None) -> Any:
         if obj is None:
@@ -140,7 +156,7 @@ class AccountAdmin(CheckedList, UserAdmin):  # type: ignore[type-arg]
         if _is_advanced(request):  # without the dates, which nobody sets
             return super().get_fieldsets(request, obj)[:-1]
         fields = ["username", "first_name", "email", "role", "is_active"]
-        if obj.is_superuser or not _is_superuser(request):  # to give a role is to give rights
+        if obj.is_superuser or not _is_superuser(request):
             fields.remove("role")
         return [(None, {"fields": fields})]
 
@@ -285,7 +301,6 @@ def staff_page(request: HttpRequest) -> HttpResponse:
         if is_owner
         else [],
         "is_owner": is_owner,
-        "days": VALID_FOR.days,
     }
     return office_page(request, "staff.html", **context)
 

@@ -55,7 +55,6 @@ def board_page(
         model_admin,
         request,
         f"{TEMPLATES}/board.html",
-        is_nav_sidebar_enabled=False,  # the figures need the width
         title=gettext("Board: %(sale)s") % {"sale": board.sale},
         sale=board.sale,
         board=_json(request, board),
@@ -100,7 +99,6 @@ def board_action(
         model_admin,
         request,
         f"{TEMPLATES}/board_action.html",
-        is_nav_sidebar_enabled=False,
         title=action.title,
         sale=board.sale,
         will=action.effects(board),

@@ -29,7 +29,6 @@ def report_page(
         model_admin,
         request,
         "vouchers/seckillvoucher/report.html",
-        is_nav_sidebar_enabled=False,  # the charts need the width
         title=name % {"sale": report.sale},
         report=report,
         headline=headline(report),

@@ -80,7 +80,6 @@ def reports_page(request: HttpRequest) -> HttpResponse:
     page = office_page(
         request,
         "reports/reports.html",
-        is_nav_sidebar_enabled=False,  # the table needs the width
         title=gettext("Reports"),
         form=form,
         report=report,

@@ -115,12 +115,13 @@ def read_today(*, now: dt.datetime, rights: Rights) -> Today:
     """Return the figures for a viewer with these rights."""
     watched = watched_sales(now) if rights.sales else []
     coming = _coming(now) if rights.sales else None
-    boards = read_boards(sales=[*watched[:WATCHED_SALES], *([coming] if coming else [])], now=now)
+    boards = read_boards(sales=[*watched, *([coming] if coming else [])], now=now)
+    ledger_answers = all(it.ledger_answers for it in boards)
     next_board = boards.pop() if coming else None
     running = [it for it in boards if it.sale.begins_at <= now < it.sale.ends_at]
     return Today(
         now=now,
-        ledger_answers=all(it.ledger_answers for it in boards),
+        ledger_answers=ledger_answers,
         running=running[:SHOWN_SALES] if rights.sales else None,
         more_running=max(0, len(running) - SHOWN_SALES),
         next=_next(next_board) if next_board else None,

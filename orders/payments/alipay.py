@@ -12,7 +12,6 @@ import re
 import zipfile
 import zoneinfo
 from collections.abc import Iterator, Mapping
-from decimal import Decimal, InvalidOperation
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -32,9 +31,11 @@ from orders.payments.providers import (
     ProviderUnavailable,
     RefundRefused,
     Statement,
+    cents_of,
 )
 from orders.payments.rsa_signing import BadKey, is_signed, read_private_key, read_public_key, sign
 from seckill_site.clocks.database import database_now
+from seckill_site.formatting import plain_money
 
 REPEATED_FOR = dt.timedelta(hours=26)
 """Alipay repeats a notification for 25 hours, and does not promise to renew its time."""
@@ -97,7 +98,7 @@ class Alipay:
         is_phone = charge.client is ClientKind.PHONE
         content = {
             "out_trade_no": charge.reference,
-            "total_amount": _yuan(charge.amount_cents),
+            "total_amount": plain_money(charge.amount_cents),
             "subject": charge.subject[:LONGEST_SUBJECT],
             "product_code": "QUICK_WAP_WAY" if is_phone else "FAST_INSTANT_TRADE_PAY",
             "time_expire": charge.pay_by.astimezone(CHINA).strftime(_TIME),
@@ -156,7 +157,7 @@ class Alipay:
         content = {
             "out_trade_no": reference,
             "out_request_no": reference,
-            "refund_amount": _yuan(amount_cents),
+            "refund_amount": plain_money(amount_cents),
         }
         try:
             if _ask("alipay.trade.refund", content).get("fund_change") == "Y":
@@ -265,7 +266,7 @@ def _statement(content: Mapping[str, Any], *, notification_id: str = "") -> Stat
     return Statement(
         str(content["out_trade_no"]),
         state,
-        _cents(str(content["total_amount"])),
+        cents_of(str(content["total_amount"])),
         provider_reference=str(content["trade_no"]),
         currency=str(content.get("trans_currency") or CURRENCY),
         notification_id=notification_id,
@@ -298,21 +299,7 @@ def _bill(packed: bytes) -> Iterator[Movement]:
         for row in table:
             fields = {(key or "").strip(): str(value).strip() for key, value in row.items()}
             kind = _KINDS[fields["业务类型"]]
-            cents = abs(_cents(fields["订单金额（元）"]))
+            cents = abs(cents_of(fields["订单金额（元）"]))
             yield Movement(kind, fields["商户订单号"], cents)
     except (zipfile.BadZipFile, KeyError, ValueError) as error:
         raise ProviderUnavailable(f"alipay: the bill cannot be read: {error!r}") from error
-
-
-def _yuan(cents: int) -> str:
-    return f"{cents // 100}.{cents % 100:02d}"
-
-
-def _cents(yuan: str) -> int:
-    try:
-        cents = Decimal(yuan) * 100
-        if not cents.is_finite() or cents != cents.to_integral_value():
-            raise ValueError(yuan)
-    except InvalidOperation as error:
-        raise ValueError(yuan) from error
-    return int(cents)

@@ -7,7 +7,6 @@ import hashlib
 import json
 import secrets
 from collections.abc import Iterator, Mapping
-from decimal import Decimal, InvalidOperation
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -29,6 +28,7 @@ from orders.payments.providers import (
     ProviderUnavailable,
     RefundRefused,
     Statement,
+    cents_of,
 )
 from orders.payments.rsa_signing import BadKey, is_signed, read_private_key, read_public_key, sign
 from seckill_site.clocks.database import database_now
@@ -317,12 +317,5 @@ def _bill(text: str) -> Iterator[Movement]:
             return
         is_refund = fields["交易状态"] == "REFUND"
         kind = MovementKind.REFUND if is_refund else MovementKind.PAYMENT
-        cents = _cents(fields["申请退款金额" if is_refund else "订单金额"])
+        cents = cents_of(fields["申请退款金额" if is_refund else "订单金额"])
         yield Movement(kind, fields["商户订单号"], cents, fields["货币种类"])
-
-
-def _cents(yuan: str) -> int:
-    try:
-        return int(Decimal(yuan) * 100)
-    except (InvalidOperation, OverflowError) as error:
-        raise ValueError(yuan) from error

@@ -137,7 +137,7 @@ def _shown(value: Value) -> str:
     if not isinstance(value, dict):
         return grouped(value) if isinstance(value, int) else value
     ((kind, it),) = value.items()
-    return _KINDS[kind](it)
+    return _KINDS.get(kind, str)(it)  # of a release after this one
 
 
 def _label(name: str) -> str:
