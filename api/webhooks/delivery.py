@@ -19,7 +19,7 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.conf import settings
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
-from api.models import WebhookDelivery, WebhookEndpoint
+from api.models import WebhookDelivery
 from api.webhooks.client import Attempt, post
 from api.webhooks.endpoints import record_health
 from api.webhooks.messages import message_body, message_headers
@@ -117,8 +117,7 @@ def _plan() -> list[int]:
     now = database_now()
     while plan_deliveries(now=now):
         pass
-    active = WebhookEndpoint.objects.filter(active=True).values_list("pk", flat=True)
-    return [pk for pk in active if _due(now).filter(endpoint=pk).exists()]
+    return list(_due(now).order_by().values_list("endpoint", flat=True).distinct())
 
 
 def _due(now: dt.datetime) -> QuerySet[WebhookDelivery]:

@@ -158,7 +158,9 @@ def report_sale(*, sale_id: int, now: dt.datetime) -> SaleReport:
     rows = VoucherOrder.objects.filter(seckill_voucher=sale).order_by()
     snapshot, spans, knows_latest = _from_redis(sale)
     orders, refused = _orders(rows)
-    paid_events = OrderEvent.objects.filter(order__seckill_voucher=sale, after=OrderStatus.PAID)
+    paid_events = OrderEvent.objects.filter(
+        order__seckill_voucher=sale, after=OrderStatus.PAID
+    ).exclude(before=OrderStatus.PAID)
     return SaleReport(
         sale=sale,
         at=now,

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from django.core.cache import cache
-from django.db.models import Count, Q, QuerySet, Sum
+from django.db.models import Count, F, Q, QuerySet, Sum
 from django.utils import timezone
 
 from api.webhooks.endpoints import needing_attention
@@ -172,7 +172,8 @@ def day_start(now: dt.datetime) -> dt.datetime:
 
 def _trade(midnight: dt.datetime) -> Trade:
     events = OrderEvent.objects.filter(pk__gte=_first_event_id(midnight), at__gte=midnight)
-    events = events.filter(~Q(order__seckill_voucher__stage=SaleStage.REHEARSAL))
+    events = events.exclude(order__seckill_voucher__stage=SaleStage.REHEARSAL)
+    events = events.exclude(before=F("after"))  # such an event only tells of money that goes back
     paid, refunded = Q(after=OrderStatus.PAID), Q(after=OrderStatus.REFUNDED)
     found = events.order_by().aggregate(
         orders=Count("pk", filter=Q(after=OrderStatus.UNPAID)),
@@ -245,11 +246,10 @@ def unsent_mails() -> QuerySet[OrderEvent]:
 
 def _payment_worries(now: dt.datetime) -> dict[str, int]:
     unsettled = Payment.objects.filter(status__in=[PaymentStatus.OPEN, PaymentStatus.REFUNDING])
-    wrong = ~Q(problem="") & Q(status=PaymentStatus.OPEN)
     slow = Q(status=PaymentStatus.REFUNDING, changed_at__lt=now - SLOW_AFTER)
     silent = Q(status=PaymentStatus.OPEN, silent_since__lt=now - SLOW_AFTER)
     return {
-        "payments": _count(unsettled.filter(wrong | silent)),
+        "payments": _count(unsettled.filter(silent)),
         "refunds": _count(unsettled.filter(slow)),
         "differences": open_differences(),
     }

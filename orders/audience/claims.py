@@ -16,8 +16,11 @@ from django.db.models import Exists, OuterRef
 from orders.models import CodeUse, FirstOrder, InvitationCode, RefusalReason, VoucherOrder
 from vouchers.models import SeckillVoucher
 
+LOCK_WAIT_TIMEOUT = 1205
+"""MariaDB's number of the error (ER_LOCK_WAIT_TIMEOUT)."""
 
-class ClaimsBusy(Exception):
+
+class ClaimsBusy(OperationalError):
     """A buyer's first order is being claimed in another sale, whose transaction does not end."""
 
 
@@ -117,6 +120,8 @@ def _claim_first(orders: Iterable[Claimant]) -> set[int]:
             (FirstOrder(user_id=it, order_id=wanted[it]) for it in users), ignore_conflicts=True
         )
     except OperationalError as error:
-        raise ClaimsBusy(str(error)) from error
+        if error.args[:1] != (LOCK_WAIT_TIMEOUT,):
+            raise
+        raise ClaimsBusy(*error.args) from error
     claims = FirstOrder.objects.filter(order_id__in=[wanted[it] for it in users])
     return set(claims.values_list("order_id", flat=True))

@@ -7,6 +7,7 @@ import unicodedata
 from dataclasses import dataclass
 
 from django.db import transaction
+from django.db.models import F
 from django.utils import timezone
 
 from orders.lifecycle.guesses import GuessLimit
@@ -81,7 +82,8 @@ def find_by_code(*, code: str) -> Redeemable:
     order = orders.filter(code=stored).first() if len(stored) == CODE_LENGTH else None
     if order is None:
         raise NoSuchCode("no order has this code")
-    return Redeemable(order, order.events.select_related("actor").order_by("pk").last())
+    changes = order.events.exclude(before=F("after")).select_related("actor")
+    return Redeemable(order, changes.order_by("pk").last())
 
 
 def redeem(*, code: str, by: Actor, now: dt.datetime, why: str = "", note: str = "") -> Redeemable:

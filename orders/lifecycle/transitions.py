@@ -102,7 +102,7 @@ def note(change: Change, *, order_ids: Sequence[int], before: str) -> None:
             reason=change.why[:200],
             code=change.code or "",
             values=change.values,
-            webhooks_due=True if change.to in TOLD_STATUSES else None,
+            webhooks_due=True if change.to in TOLD_STATUSES and change.to != before else None,
         )
         for order_id in order_ids
     )

@@ -206,9 +206,7 @@ def _live_entries(sale_id: int, user_id: int) -> QuerySet[WaitingEntry]:
 def _get_or_create_entry(sale_id: int, user_id: int, order_id: int, now_ms: int) -> WaitingEntry:
     entry = _live_entries(sale_id, user_id).first()
     if entry is None:
-        sale = SeckillVoucher.objects.filter(pk=sale_id).first()
-        if sale is None:
-            raise SeckillVoucher.DoesNotExist(f"no sale {sale_id}")
+        sale = SeckillVoucher.objects.get(pk=sale_id)
         if sale.is_draw:  # only those who have entered wait, in drawn order
             raise SaleEnded(f"nobody joins the waiting list of draw {sale_id}")
         # A concurrent click may have created the entry.

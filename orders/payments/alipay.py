@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from django.conf import settings
 from django.utils.translation import gettext_lazy
 
+from orders.models import MoneyDirection
 from orders.payments.http_calls import LARGEST_LIST_BYTES, call
 from orders.payments.providers import (
     CURRENCY,
@@ -26,7 +27,6 @@ from orders.payments.providers import (
     ChargeState,
     ClientKind,
     Movement,
-    MovementKind,
     OpenedCharge,
     ProviderUnavailable,
     RefundRefused,
@@ -54,7 +54,7 @@ _STATES = {
     "TRADE_SUCCESS": ChargeState.PAID,
     "TRADE_FINISHED": ChargeState.PAID,
 }
-_KINDS = {"交易": MovementKind.PAYMENT, "退款": MovementKind.REFUND}
+_KINDS = {"交易": MoneyDirection.PAYMENT, "退款": MoneyDirection.REFUND}
 _DONE = "10000"
 _NO_TRADE, _NO_BILL = "ACQ.TRADE_NOT_EXIST", "isp.bill_not_exist"
 _TRANSIENT = re.compile(r"(ACQ|isp|aop)\.(ACQ\.)?(SYSTEM_ERROR|system-error|unknow-error|.*LIMIT)")

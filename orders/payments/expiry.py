@@ -6,9 +6,10 @@ Money that arrives even later is refunded: Note [Late payments] in ``service.py`
 import datetime as dt
 import logging
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from django.db import DatabaseError
-from django.db.models import Exists, F, OuterRef, QuerySet
+from django.db.models import Exists, F, Max, OuterRef, QuerySet
 
 from orders.lifecycle.cancellation import end_orders
 from orders.lifecycle.transitions import SYSTEM, Change
@@ -21,11 +22,11 @@ logger = logging.getLogger(__name__)
 EXPIRE_AT_ONCE = 500
 """The most orders of a sale that expire in one transaction, which holds the sale's row."""
 
-PAYMENTS_AT_ONCE = 2_000
-"""The most open payments of a sale that one call checks."""
+ORDERS_AT_ONCE = 2_000
+"""The most orders of a sale about whose payments one call asks."""
 
 ASK_AT_ONCE = 20
-"""The payments to query before the unpaid orders among them expire together."""
+"""The orders to ask about before those of them that are not paid expire together."""
 
 GRACE = dt.timedelta(minutes=2)
 """The longest silence of a provider about an order that may be paid, before it expires."""
@@ -54,12 +55,13 @@ def _expire_sale(sale_id: int, now: dt.datetime, budget: PollBudget, ask: bool) 
     try:
         for batch in _batches(due.exclude(being_paid)):
             expired += _expire(sale_id, batch, now)
-        open_payments = _open_payments(sale_id, now) if ask else []
-        for first in range(0, len(open_payments), ASK_AT_ONCE):
-            asked = open_payments[first : first + ASK_AT_ONCE]
-            unknown = _orders_possibly_paid(asked, now, budget)
-            unpaid = [it.order_id for it in asked if it.order_id not in unknown]
-            expired += _expire(sale_id, unpaid, now)
+        orders = _open_payments(sale_id, now) if ask else {}
+        order_ids = list(orders)
+        for first in range(0, len(order_ids), ASK_AT_ONCE):
+            asked = order_ids[first : first + ASK_AT_ONCE]
+            their_payments = chain.from_iterable(orders[it] for it in asked)
+            unknown = _orders_possibly_paid(their_payments, now, budget)
+            expired += _expire(sale_id, [it for it in asked if it not in unknown], now)
     except DatabaseError as error:
         logger.warning("orders of sale %s do not expire now: %s", sale_id, error)
     return expired
@@ -81,17 +83,20 @@ def _expire(sale_id: int, order_ids: list[int], now: dt.datetime) -> int:
     return len(end_orders(expired, sale_id=sale_id, order_ids=order_ids))
 
 
-def _open_payments(sale_id: int, now: dt.datetime) -> list[Payment]:
-    """Return the payments to ask about; those of silent providers last."""
+def _open_payments(sale_id: int, now: dt.datetime) -> dict[int, list[Payment]]:
+    """Return the payments to ask about, all of an order together; silent providers last."""
     payments = Payment.objects.filter(
         status=PaymentStatus.OPEN,
         order__seckill_voucher=sale_id,
         order__status=OrderStatus.UNPAID,
         order__pay_by__lte=now,
-    )
-    silent_last = F("silent_since").asc(nulls_first=True)
-    found = payments.exclude(provider="").select_related("order").order_by(silent_last, "pk")
-    return list(found[:PAYMENTS_AT_ONCE])
+    ).exclude(provider="")
+    by_order = payments.order_by().values("order").annotate(silent=Max("silent_since"))
+    in_turn = by_order.order_by(F("silent").asc(nulls_first=True), "order")
+    found: dict[int, list[Payment]] = {it["order"]: [] for it in in_turn[:ORDERS_AT_ONCE]}
+    for payment in payments.filter(order__in=found).select_related("order").order_by("pk"):
+        found[payment.order_id].append(payment)
+    return found
 
 
 def _orders_possibly_paid(
@@ -99,7 +104,7 @@ def _orders_possibly_paid(
 ) -> set[int]:
     """Ask about these payments; return the orders whose state is still unknown.
 
-    An order expires without an answer only after its own provider was silent for ``GRACE``.
+    An order expires without an answer only after its own providers were silent for ``GRACE``.
     """
     unknown = set()
     for payment in payments:

@@ -19,6 +19,8 @@ from celery.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
 from django.utils.module_loading import import_string
 
+from orders.models import MoneyDirection
+
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
 
@@ -105,7 +107,6 @@ class Charge:
     pay_by: dt.datetime
     return_url: str
     notify_url: str
-    currency: str = CURRENCY
     client: ClientKind = ClientKind.DESKTOP
     client_address: str = ""
 
@@ -133,18 +134,11 @@ class Statement:
     notification_id: str = ""
 
 
-class MovementKind(StrEnum):
-    """The direction of money in a provider's list."""
-
-    PAYMENT = "payment"
-    REFUND = "refund"
-
-
 @dataclass(frozen=True)
 class Movement:
     """One line of a provider's list: money that came in for a charge, or went back."""
 
-    kind: MovementKind
+    direction: MoneyDirection
     reference: str
     amount_cents: int
     currency: str = CURRENCY

@@ -8,7 +8,7 @@ import datetime as dt
 import logging
 
 from django.db import transaction
-from django.db.models import Exists, OuterRef
+from django.db.models import Case, Exists, F, OuterRef, Value, When
 from django.utils.translation import gettext_noop
 
 from orders.lifecycle.cancellation import end_locked, end_orders, give_back, user_lock
@@ -56,7 +56,7 @@ def refund_order(*, order_id: int, by: Actor, now: dt.datetime, why: str = "") -
         refunding = Change(OrderStatus.REFUNDING, by, now, why)
         change_order(refunding, sale_id=sale_id, order_id=order_id)
         paid = Payment.objects.filter(order=order_id, settles=True, status=PaymentStatus.PAID)
-        has_money = paid.update(status=PaymentStatus.REFUNDING, ask_at=now, asked=0)
+        has_money = paid.update(status=PaymentStatus.REFUNDING, ask_at=now, asked=0, changed_at=now)
         failpoint("refund.before_commit")
     failpoint("refund.committed")
     if not has_money:
@@ -105,7 +105,7 @@ def finish_refund(payment: Payment, *, now: dt.datetime) -> bool:
         )
     except RefundRefused as error:
         logger.error("payment %s: the provider refuses its refund: %s", payment, error)
-        refunding.update(problem=REFUSED)
+        refunding.filter(problem="").update(problem=REFUSED)
         return False
     except ProviderUnavailable as error:
         logger.warning("payment %s cannot be refunded now: %s", payment, error)
@@ -126,7 +126,7 @@ def _close(payment: Payment, now: dt.datetime) -> None:
             status=PaymentStatus.REFUNDED,
             ask_at=None,
             refunded_at=now,
-            problem="" if payment.problem == REFUSED else payment.problem,
+            problem=Case(When(problem=REFUSED, then=Value("")), default=F("problem")),
         )
         failpoint("refund.closing")
     failpoint("refund.closed")

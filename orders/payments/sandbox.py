@@ -24,13 +24,12 @@ from django.conf import settings
 from django.urls import reverse
 from django.utils.translation import gettext_lazy
 
-from orders.models import SandboxTrade
+from orders.models import MoneyDirection, SandboxTrade
 from orders.payments.providers import (
     BadNotification,
     Charge,
     ChargeState,
     Movement,
-    MovementKind,
     OpenedCharge,
     ProviderUnavailable,
     Statement,
@@ -147,9 +146,9 @@ class Sandbox:
         opened = SandboxTrade.objects.filter(created_at__gte=start, created_at__lt=end)
         opened = opened.order_by("pk")
         for trade in opened.filter(state__in=(State.PAID, State.REFUNDED)):
-            yield Movement(MovementKind.PAYMENT, trade.reference, trade.amount_cents)
+            yield Movement(MoneyDirection.PAYMENT, trade.reference, trade.amount_cents)
             if trade.state == State.REFUNDED:
-                yield Movement(MovementKind.REFUND, trade.reference, trade.amount_cents)
+                yield Movement(MoneyDirection.REFUND, trade.reference, trade.amount_cents)
 
 
 # --- What the page does ---------------------------------------------------------------------------

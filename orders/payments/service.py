@@ -270,7 +270,9 @@ def _settle(
         except (WrongState, WrongAmount) as error:
             logger.warning("payment %s of order %s goes back: %s", payment, order.pk, error)
             problem = WRONG_AMOUNT if wrong else LATE
-            payments.update(status=PaymentStatus.REFUNDING, problem=problem, ask_at=now, asked=0)
+            payments.update(
+                status=PaymentStatus.REFUNDING, problem=problem, ask_at=now, asked=0, changed_at=now
+            )
             # An event without a change of state, so that the buyer is notified.
             code = EventCode.WRONG_AMOUNT if wrong else EventCode.LATE_PAYMENT
             values = {"payment": payment.reference}

@@ -100,7 +100,7 @@ def _lines(provider: str, day: dt.date, listed: Iterable[Movement]) -> Iterator[
     """Yield one line for each charge and direction; several parts of a refund are added up."""
     sums = Counter[tuple[str, str, str]]()
     for it in listed:
-        sums[it.kind.value, it.reference[:64], it.currency[:3]] += it.amount_cents
+        sums[it.direction.value, it.reference[:64], it.currency[:3]] += it.amount_cents
     seen = set[_Key]()
     for (direction, reference, currency), cents in sums.items():
         if (direction, reference) in seen:

@@ -14,13 +14,14 @@ import stripe
 from django.conf import settings
 from django.utils.translation import gettext_lazy
 
+from orders.models import MoneyDirection
 from orders.payments.http_calls import call
 from orders.payments.providers import (
+    CURRENCY,
     BadNotification,
     Charge,
     ChargeState,
     Movement,
-    MovementKind,
     OpenedCharge,
     ProviderUnavailable,
     RefundRefused,
@@ -85,7 +86,7 @@ class StripeCheckout:
         line = {
             "quantity": 1,
             "price_data": {
-                "currency": charge.currency.lower(),
+                "currency": CURRENCY.lower(),
                 "unit_amount": charge.amount_cents,
                 "product_data": {"name": charge.subject[:LONGEST_SUBJECT]},
             },
@@ -174,10 +175,10 @@ class StripeCheckout:
             client = _client()
             for charge in _pages(client.v1.charges.list, params):
                 if charge["paid"]:
-                    yield _movement(MovementKind.PAYMENT, charge)
+                    yield _movement(MoneyDirection.PAYMENT, charge)
             for refund in _pages(client.v1.refunds.list, params):
                 if refund["status"] not in ("failed", "canceled"):
-                    yield _movement(MovementKind.REFUND, refund)
+                    yield _movement(MoneyDirection.REFUND, refund)
 
 
 def _client() -> stripe.StripeClient:
@@ -211,7 +212,7 @@ def _pages(fetch: Any, params: Any) -> Iterator[dict[str, Any]]:
         yield item.to_dict()
 
 
-def _movement(kind: MovementKind, item: Mapping[str, Any]) -> Movement:
+def _movement(kind: MoneyDirection, item: Mapping[str, Any]) -> Movement:
     reference = (item.get("metadata") or {}).get("reference") or item["id"]
     return Movement(kind, reference, item["amount"], item["currency"].upper())
 

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from django.conf import settings
 from django.utils.translation import gettext_lazy
 
+from orders.models import MoneyDirection
 from orders.payments.http_calls import LARGEST_LIST_BYTES, HttpAnswer, call
 from orders.payments.providers import (
     CURRENCY,
@@ -23,7 +24,6 @@ from orders.payments.providers import (
     ChargeState,
     ClientKind,
     Movement,
-    MovementKind,
     OpenedCharge,
     ProviderUnavailable,
     RefundRefused,
@@ -100,7 +100,7 @@ class WeChatPay:
             "out_trade_no": charge.reference,
             "time_expire": charge.pay_by.astimezone(dt.UTC).isoformat(timespec="seconds"),
             "notify_url": charge.notify_url,
-            "amount": {"total": charge.amount_cents, "currency": charge.currency},
+            "amount": {"total": charge.amount_cents, "currency": CURRENCY},
         }
         try:
             if charge.client is ClientKind.DESKTOP:
@@ -316,6 +316,6 @@ def _bill(text: str) -> Iterator[Movement]:
         if fields["交易时间"].startswith("总交易单数"):
             return
         is_refund = fields["交易状态"] == "REFUND"
-        kind = MovementKind.REFUND if is_refund else MovementKind.PAYMENT
+        kind = MoneyDirection.REFUND if is_refund else MoneyDirection.PAYMENT
         cents = cents_of(fields["申请退款金额" if is_refund else "订单金额"])
         yield Movement(kind, fields["商户订单号"], cents, fields["货币种类"])

@@ -251,7 +251,7 @@ def invitation(request: HttpRequest, *, sale_id: int) -> HttpResponse:
 @signed_in
 def pay(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
     """Send the owner to the payment provider."""
-    order = _own_order(request, sale_id, order_id)
+    order = own_order(request, sale_id, order_id)
     provider = _chosen_provider(request)
     addresses = Addresses(
         return_url=absolute_url(reverse("payment-return", args=[sale_id, order_id])),
@@ -278,7 +278,7 @@ def pay(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
 @signed_in
 def payment_return(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
     """Note that the owner is back from the provider; lead to the receipt, which may be reloaded."""
-    order = _own_order(request, sale_id, order_id)
+    order = own_order(request, sale_id, order_id)
     if request.method == "GET":
         note_return(order=order, now=database_now())
     return HttpResponse(
@@ -300,7 +300,7 @@ def _chosen_provider(request: HttpRequest) -> PaymentProvider:
 @signed_in
 def pay_code(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
     """Show the QR code with which the owner's phone pays; without one, the receipt."""
-    order = _own_order(request, sale_id, order_id)
+    order = own_order(request, sale_id, order_id)
     receipt_url = reverse("receipt", args=[sale_id, order_id])
     address = code_to_scan(order_id=order.pk)
     if order.status != OrderStatus.UNPAID or not address:
@@ -325,7 +325,11 @@ def refund(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse
     return _end(request, sale_id, order_id, refund_order)
 
 
-def _own_order(request: HttpRequest, sale_id: int, order_id: int) -> VoucherOrder:
+def own_order(request: HttpRequest, sale_id: int, order_id: int) -> VoucherOrder:
+    """Return the order if it is this buyer's.
+
+    :raises VoucherOrder.DoesNotExist: it is not.
+    """
     orders = VoucherOrder.objects.select_related("seckill_voucher__voucher")
     return orders.get(pk=order_id, user=request.user.pk, seckill_voucher=sale_id)
 
@@ -333,7 +337,7 @@ def _own_order(request: HttpRequest, sale_id: int, order_id: int) -> VoucherOrde
 def _end(
     request: HttpRequest, sale_id: int, order_id: int, end: Callable[..., object]
 ) -> HttpResponse:
-    order = _own_order(request, sale_id, order_id)
+    order = own_order(request, sale_id, order_id)
     end(order_id=order.pk, by=Actor.buyer(request.user.pk), now=database_now())
     if wants_html(request):
         receipt_url = reverse("receipt", args=[sale_id, order_id])

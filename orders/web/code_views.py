@@ -8,7 +8,7 @@ from orders.lifecycle.redemption import written_code
 from orders.models import OrderStatus, VoucherOrder
 from orders.receipts.code_picture import draw_code_picture
 from orders.receipts.service import receipt_of
-from orders.web.buyer_views import signed_in
+from orders.web.buyer_views import own_order, signed_in
 from orders.web.refusals import refusals_answered
 from orders.web.serializers import receipt_json
 from seckill_site.clocks.ledger import ledger_now_ms
@@ -20,7 +20,7 @@ from seckill_site.web.responses import absolute_url, allow
 @signed_in
 def code_page(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
     """Show the code as large as the screen; without a code that can be used, go to the receipt."""
-    order = _own_order(request, sale_id, order_id)
+    order = own_order(request, sale_id, order_id)
     if not _is_usable(order):
         return _to_receipt(sale_id, order_id)
     content = receipt_json(receipt_of(order), now_ms=ledger_now_ms())
@@ -32,7 +32,7 @@ def code_page(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpRespo
 @signed_in
 def code_picture(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
     """Download the code as a picture."""
-    order = _own_order(request, sale_id, order_id)
+    order = own_order(request, sale_id, order_id)
     if not _is_usable(order):
         return _to_receipt(sale_id, order_id)
     code = written_code(order.code or "")
@@ -41,11 +41,6 @@ def code_picture(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpRe
     )
     name = f'attachment; filename="voucher-{order_id}.png"'
     return HttpResponse(picture, content_type="image/png", headers={"Content-Disposition": name})
-
-
-def _own_order(request: HttpRequest, sale_id: int, order_id: int) -> VoucherOrder:
-    orders = VoucherOrder.objects.select_related("seckill_voucher__voucher")
-    return orders.get(pk=order_id, user=request.user.pk, seckill_voucher=sale_id)
 
 
 def _is_usable(order: VoucherOrder) -> bool:

@@ -6,7 +6,7 @@ import re
 from urllib.parse import urlsplit
 
 import pytest
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import Group, Permission, User
 from django.core import mail
 from django.test import Client
 from django.urls import reverse
@@ -179,3 +179,48 @@ def test_invited_name_becomes_the_accounts(owner: Client) -> None:
     ada = User.objects.get(username="ada")
     assert (ada.first_name, ada.is_staff) == ("Ada", True)
     assert client.get("/admin/")["Location"] == "/staff/redeem/"
+
+
+# --- Who is not an owner --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def manager(clerk: User) -> Client:
+    """Sign in the clerk, who may change accounts."""
+    clerk.user_permissions.add(
+        *Permission.objects.filter(codename__in=["change_user", "view_user"])
+    )
+    client = Client(headers={"Accept": "text/html", "Accept-Language": "en"})
+    client.force_login(clerk)
+    return client
+
+
+def test_manager_changes_a_name_and_no_role(manager: Client, clerk: User) -> None:
+    operator = Group.objects.get(name=Role.OPERATOR)
+
+    assert manager.post(form_url(clerk), sent(clerk, first_name="Li", role=operator.pk)).status_code
+
+    clerk.refresh_from_db()
+    assert (clerk.first_name, clerk.is_staff) == ("Li", True)
+    assert [it.name for it in clerk.groups.all()] == [Role.SHOP_STAFF]
+
+
+def test_manager_sets_no_password_and_changes_no_owner(
+    manager: Client, owner: Client, clerk: User
+) -> None:
+    boss = User.objects.get(username="owner")
+
+    assert (
+        manager.get(reverse("admin:auth_user_password_change", args=[clerk.pk])).status_code == 403
+    )
+    assert manager.post(form_url(boss), {"first_name": "Eve"}).status_code == 403
+    assert owner.get(reverse("admin:auth_user_password_change", args=[clerk.pk])).status_code == 200
+
+
+def test_corrected_name_leaves_staff_without_a_role_of_ours_in(owner: Client) -> None:
+    user = User.objects.create(username="auditor", is_staff=True)
+
+    owner.post(form_url(user), sent(user, first_name="Ann"))
+
+    user.refresh_from_db()
+    assert (user.first_name, user.is_staff) == ("Ann", True)

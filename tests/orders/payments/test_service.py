@@ -12,12 +12,15 @@ from typing import Any
 
 import pytest
 from celery.exceptions import SoftTimeLimitExceeded
+from django.core.cache import cache
 from django.db import OperationalError, connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from backoffice.today.figures import read_trade
 from orders.lifecycle.cancellation import Busy, cancel_order, user_lock
+from orders.lifecycle.redemption import find_by_code
 from orders.lifecycle.transitions import Actor, WrongState
 from orders.models import (
     CODE_LENGTH,
@@ -28,6 +31,7 @@ from orders.models import (
     SandboxTrade,
     VoucherOrder,
 )
+from orders.payments import expiry
 from orders.payments import service as paying
 from orders.payments.expiry import ASK_AT_ONCE, GRACE, expire_orders
 from orders.payments.providers import (
@@ -406,6 +410,28 @@ def test_late_payment_is_refunded_and_shown(
     assert_conserved(sale)
 
 
+def test_second_payment_tells_programs_and_counters_nothing_new(fake: FakeProvider) -> None:
+    order = make_unpaid_order(make_sale())
+    payment = make_payment(order)
+    notify_of_fake(payment)
+    second = Payment.objects.create(
+        order=order, reference="second", provider="fake", amount_cents=payment.amount_cents
+    )
+    before = read_trade(now=timezone.now())
+    OrderEvent.objects.update(webhooks_due=None)
+
+    notify_of_fake(second)
+
+    assert payment_status(second) == "refunding"
+    assert not OrderEvent.objects.filter(webhooks_due=True).exists()
+    cache.clear()
+    assert read_trade(now=timezone.now()) == before
+    order.refresh_from_db()
+    found = find_by_code(code=order.code or "").last_event
+    assert found
+    assert (found.before, found.after) == (OrderStatus.UNPAID, OrderStatus.PAID)
+
+
 def test_late_payment_takes_no_unit(fake: FakeProvider) -> None:
     sale = make_sale(stock=1)
     late = make_unpaid_order(sale)
@@ -434,6 +460,21 @@ def test_provider_is_asked_before_expiry() -> None:
     assert expire_orders(now=expire_pay_by(order)) == 0
     assert (status_of(order), payment_status(payment)) == ("paid", "paid")
     assert_conserved(sale)
+
+
+def test_order_waits_for_each_of_its_providers(
+    fake: FakeProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However few are asked at once: a payment at a provider that is away may be paid."""
+    monkeypatch.setattr(expiry, "ASK_AT_ONCE", 1)
+    order = make_unpaid_order(make_sale())
+    payment = make_payment(order)
+    Payment.objects.create(
+        order=order, reference="away", provider="away", amount_cents=payment.amount_cents,
+        silent_since=timezone.now(),
+    )  # fmt: skip
+    assert expire_orders(now=expire_pay_by(order)) == 0
+    assert status_of(order) == "unpaid"
 
 
 def test_order_with_closed_charge_expires() -> None:

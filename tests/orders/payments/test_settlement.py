@@ -15,11 +15,12 @@ from django.utils import timezone
 from orders.lifecycle.transitions import Actor
 from orders.models import (
     HandledNotification,
+    MoneyDirection,
     Payment,
     SettlementDifference,
     SettlementRun,
 )
-from orders.payments.providers import Movement, MovementKind, ProviderUnavailable
+from orders.payments.providers import Movement, ProviderUnavailable
 from orders.payments.refunds import refund_order
 from orders.payments.settlement import (
     DAYS_BACK,
@@ -62,7 +63,7 @@ def make_paid() -> Payment:
 
 def line(payment: Payment, *, kind: str = "payment", **changes: Any) -> Movement:
     facts = {"amount_cents": payment.amount_cents, **changes}
-    return Movement(MovementKind(kind), payment.reference, **facts)
+    return Movement(MoneyDirection(kind), payment.reference, **facts)
 
 
 def settle(day: dt.date | None = None) -> list[tuple[str, str, str]]:
@@ -83,7 +84,7 @@ def test_equal_lists_have_no_difference(fake: FakeProvider) -> None:
 
 
 def test_payment_that_we_do_not_know_is_named(fake: FakeProvider) -> None:
-    fake.movements = [Movement(MovementKind.PAYMENT, "theirs", 100, "USD")]
+    fake.movements = [Movement(MoneyDirection.PAYMENT, "theirs", 100, "USD")]
     assert settle() == [("payment", "theirs", "missing_here")]
     found = SettlementDifference.objects.get()
     assert (found.our_cents, found.their_cents, found.their_currency) == (None, 100, "USD")

@@ -99,6 +99,10 @@ def test_unknown_code_shows_its_values() -> None:
     )
 
 
+def test_value_of_an_unknown_kind_is_shown_as_it_is() -> None:
+    assert text_of(entry(("of_tomorrow", {"at": {"place": "A4"}}))).startswith("of_tomorrow A4")
+
+
 def test_codes_are_never_renamed() -> None:
     """Rows have them. A new code is added here; none may go."""
     assert set(SENTENCES) == {
