@@ -60,7 +60,7 @@ def entities(app: str) -> Iterator[str]:
             yield f"    {kind} {field.column}{shown}" + (' "or null"' if field.null else "")
             if field.related_model:
                 one, many = "|o" if field.null else "||", "o|" if field.one_to_one else "o{"
-                other = field.related_model.__name__  # type: ignore[union-attr]
+                other = field.related_model.__name__
                 relations.append(f"  {other} {one}--{many} {model.__name__} : {field.name}")
         yield "  }"
     yield from (*relations, "```")
