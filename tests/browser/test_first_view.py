@@ -62,7 +62,7 @@ PAGES: dict[str, tuple[str, Where]] = {
     "method": ("", lambda window: f"/vouchers/{window.sales['open'].pk}/orders/"),
 }
 
-ALWAYS = {"list", "soon", "open", "sold-out", "receipt-paid", "code", "my-orders", "not-found"}
+ALWAYS = {"list", "open", "receipt-paid", "code", "my-orders"}
 """The pages of the default tier; the slow tier looks at every page."""
 
 
