@@ -63,7 +63,7 @@ PAGES: dict[str, tuple[str, Where]] = {
 }
 
 SHIFTS = {"yours": 0.06}
-"""What is not as steady yet: an order of one's own takes the place of the way to the waiting list."""
+"""Not as steady yet: an order of one's own takes the place of the way to the waiting list."""
 
 ALWAYS = {"list", "open", "receipt-paid", "code", "my-orders"}
 """The pages of the default tier; the slow tier looks at every page."""
