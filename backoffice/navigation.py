@@ -16,6 +16,7 @@ from seckill_site.sessions import DESK
 AnyUser = User | AnonymousUser
 
 REDEEM = "orders.redeem_voucherorder"
+SEE_CUSTOMERS = "orders.see_customers"
 
 
 def _has_any(*permissions: str) -> Callable[[AnyUser], bool]:
@@ -74,7 +75,7 @@ ENTRIES = (
         "customers",
         _("Customers"),
         "admin:customers",
-        _has_any("orders.see_customers"),
+        _has_any(SEE_CUSTOMERS),
         pages=("customer",),
     ),
     Entry(

@@ -18,6 +18,12 @@ def money(cents: int) -> str:
     return f"{sign}¥{yuan:,}.{rest:02d}"
 
 
+def foreign_money(cents: int, currency: str) -> str:
+    """Return an amount in a currency named by its code: ``128050`` is ``1,280.50 EUR``."""
+    whole, rest = divmod(cents, 100)
+    return f"{whole:,}.{rest:02d} {currency}"
+
+
 def short_money(cents: int) -> str:
     """Return an amount without ``.00`` if there are no cents: ``128000`` is ``¥1,280``."""
     return money(cents).removesuffix(".00")

@@ -17,14 +17,16 @@ from time import monotonic
 
 from asgiref.sync import async_to_sync, sync_to_async
 from django.conf import settings
-from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models import Exists, F, Min, OuterRef, Q, QuerySet
+from django.db.models.functions import Coalesce, Greatest
 
-from api.models import WebhookDelivery
+from api.models import WebhookDelivery, WebhookEndpoint
 from api.webhooks.client import Attempt, post
 from api.webhooks.endpoints import record_health
 from api.webhooks.messages import message_body, message_headers
 from api.webhooks.planning import plan_deliveries
 from locks import LockBusy, RedisLock
+from orders.models import OrderEvent
 from seckill_site.clocks.database import database_now
 from seckill_site.failpoints import failpoint
 from seckill_site.ledger_connection import ledger_connection
@@ -128,6 +130,23 @@ def _due(now: dt.datetime) -> QuerySet[WebhookDelivery]:
     )
     may = Q(endpoint__paused_until=None) | Q(endpoint__paused_until__lte=now)
     return waiting.filter(may, ~Exists(earlier), endpoint__active=True, next_at__lte=now)
+
+
+def webhooks_waiting_since(*, now: dt.datetime) -> dt.datetime | None:
+    """Return since when webhooks wait although nothing is sent; None if none waits."""
+    if not WebhookEndpoint.objects.filter(active=True).exists():
+        return None
+    may_go_at = Greatest("next_at", Coalesce("endpoint__paused_until", "next_at"))
+    moments: list[dt.datetime | None] = [
+        OrderEvent.objects.filter(webhooks_due=True).values_list("at", flat=True).first(),
+        _due(now).order_by().aggregate(since=Min(may_go_at))["since"],
+    ]
+    if not (found := [it for it in moments if it]):
+        return None
+    # A backlog that is being sent waits for its receiver, and not for a worker.
+    by_age = WebhookDelivery.objects.filter(tried_at__isnull=False).order_by("-tried_at")
+    tried = [by_age.filter(state=it).values_list("tried_at", flat=True).first() for it in State]
+    return max([min(found), *(it for it in tried if it)])
 
 
 @dataclass(frozen=True)

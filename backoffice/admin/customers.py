@@ -20,6 +20,7 @@ from backoffice.customers import (
     history_of,
     newest_buyers,
 )
+from backoffice.navigation import SEE_CUSTOMERS
 from orders.models import WaitingEntry
 from seckill_site.web.responses import for_owner
 from seckill_site.web.url_converters import LARGEST_ID
@@ -28,7 +29,6 @@ from vouchers.models import SeckillVoucher
 
 logger = logging.getLogger(__name__)
 
-MAY_SEE = "orders.see_customers"
 WAITING_PER_PAGE = 100
 
 
@@ -91,7 +91,7 @@ def waiting_page(
         sale=sale,
         page_obj=shown,
         only_waiting=only_waiting,
-        may_see_customers=request.user.has_perm(MAY_SEE),
+        may_see_customers=request.user.has_perm(SEE_CUSTOMERS),
     )
     return for_owner(page)
 
@@ -105,7 +105,7 @@ def _sale_at(*, sale_id: int, now: dt.datetime) -> SeckillVoucher:
 
 
 def _check_may_see(request: HttpRequest) -> None:
-    if not request.user.has_perm(MAY_SEE):
+    if not request.user.has_perm(SEE_CUSTOMERS):
         raise PermissionDenied
 
 

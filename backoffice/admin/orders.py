@@ -1,7 +1,7 @@
 """Orders in the admin: search, read, export, retry, cancel and refund."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -36,6 +36,7 @@ from backoffice.bulk_jobs import (
     start_job,
 )
 from backoffice.job_engine import UNAVAILABLE
+from backoffice.navigation import SEE_CUSTOMERS
 from backoffice.order_export import export_orders
 from orders.fulfilment.retry import Retry, is_set_aside, retry_orders
 from orders.lifecycle.cancellation import Busy
@@ -102,7 +103,7 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
     # The help text of this field is for developers.
     form = forms.modelform_factory(VoucherOrder, fields=(), help_texts={"user": ""})
     list_display = (
-        "number", "user", "voucher", "state", "due", "price", "accepted",
+        "number", "buyer", "voucher", "state", "due", "price", "accepted",
     )  # fmt: skip
     list_filter = (
         "status",
@@ -115,10 +116,10 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
     search_help_text = _("Order id, buyer or voucher")
     actions = ("try_again", "cancel_selected", "refund_selected", "export_selected")
     fields = (
-        "id", "user", "seckill_voucher", "unit", "price", "state", "reason", "due", "code",
+        "id", "buyer", "seckill_voucher", "unit", "price", "state", "reason", "due", "code",
         "accepted",
     )  # fmt: skip
-    readonly_fields = ("price", "state", "due", "accepted")
+    readonly_fields = ("buyer", "price", "state", "due", "accepted")
     accepted = timestamp_column("accepted_at", _("ordered"))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[VoucherOrder]:
@@ -141,6 +142,14 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
     @admin.display(description=_("order"), ordering="id")
     def number(self, order: VoucherOrder) -> str:
         return str(order.pk)
+
+    @admin.display(description=_("user"), ordering="user")
+    def buyer(self, order: VoucherOrder) -> str:
+        """Return the buyer, with a link to their page; see ``_for``."""
+        if order.user is None:
+            return NO_VALUE
+        url = reverse("admin:customer", args=[order.user.pk])
+        return format_html('<a href="{}">{}</a>', url, order.user.get_username())
 
     @admin.display(description=_("sale"), ordering="seckill_voucher")
     def voucher(self, order: VoucherOrder) -> str:
@@ -168,7 +177,10 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
     def get_fields(self, request: HttpRequest, obj: VoucherOrder | None = None) -> Any:
         # Anyone who knows the code of a paid voucher can use it.
         may_redeem = request.user.has_perm("orders.redeem_voucherorder")
-        return [it for it in self.fields if may_redeem or it != "code"]
+        return [it for it in _for(request, self.fields) if may_redeem or it != "code"]
+
+    def get_list_display(self, request: HttpRequest) -> Any:
+        return _for(request, self.list_display)
 
     def get_fieldsets(self, request: HttpRequest, obj: VoucherOrder | None = None) -> Any:
         fieldsets = super().get_fieldsets(request, obj)
@@ -366,6 +378,12 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
             cents=cents,
             others=[(OrderStatus(it).label, states[it][0]) for it in sorted(states)],
         )
+
+
+def _for(request: HttpRequest, names: Iterable[str]) -> list[str]:
+    """Return columns, in which the buyer is only a name to staff who may see no customers."""
+    may_see = request.user.has_perm(SEE_CUSTOMERS)
+    return ["user" if it == "buyer" and not may_see else it for it in names]
 
 
 def _too_many() -> str:

@@ -28,7 +28,7 @@ from locks.inspection import held_locks
 from locks.models import Lock
 from orders.models import JobStatus, OrderJob, Payment, PaymentStatus, SettlementDifference
 from orders.payments.providers import CURRENCY
-from seckill_site.formatting import NO_VALUE, money
+from seckill_site.formatting import NO_VALUE, foreign_money, money
 from seckill_site.ledger_connection import ledger_connection
 
 REFUSALS_PER_PAGE = 100
@@ -98,8 +98,7 @@ class PaymentAdmin(ReadOnlyAdmin):
     def received(self, payment: Payment) -> str:
         if payment.received_cents is None:
             return NO_VALUE
-        whole, rest = divmod(payment.received_cents, 100)
-        return f"{whole:,}.{rest:02d} {payment.received_currency}"
+        return foreign_money(payment.received_cents, payment.received_currency)
 
     @admin.display(description=_("problem"), ordering="problem")
     def wrong(self, payment: Payment) -> str:
@@ -158,8 +157,7 @@ class SettlementDifferenceAdmin(ReadOnlyAdmin):
             return NO_VALUE
         if difference.their_currency == CURRENCY:
             return money(difference.their_cents)
-        whole, rest = divmod(difference.their_cents, 100)
-        return f"{whole:,}.{rest:02d} {difference.their_currency}"
+        return foreign_money(difference.their_cents, difference.their_currency)
 
     @admin.display(description=_("order"))
     def its_order(self, difference: SettlementDifference) -> str:

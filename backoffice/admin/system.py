@@ -15,8 +15,8 @@ from backoffice.board.snapshot import read_boards
 from backoffice.board.texts import sum_verdict
 from backoffice.job_engine import UNAVAILABLE
 from backoffice.navigation import SYSTEM
-from backoffice.today.figures import unsent_mails, watched_sales
-from backoffice.today.texts import PARTS
+from backoffice.today.figures import late_by_s, unsent_mails, watched_sales
+from backoffice.today.texts import PARTS, late_texts
 from seckill_site.clocks.database import database_now
 from seckill_site.health import current_errors, current_parts
 from vouchers.catalogue.staff_texts import NO_ANSWER
@@ -37,6 +37,7 @@ def system_page(request: HttpRequest) -> HttpResponse:
         "title": gettext("System"),
         "parts": [(PARTS[name], answers) for name, answers in parts.items()],
         "checks": current_errors(parts),
+        "late": late_texts(late_by_s(now)),
         "balances": [(board, sum_verdict(board.sum)) for board in boards],
         "may_run": request.user.has_perm(RUN_PERMISSION),
         "mails": mails[:SHOWN_MAILS] if mails is not None else [],

@@ -154,7 +154,7 @@ def read_board(*, sale_id: int, now: dt.datetime) -> Board:
         snapshot = snapshots(sale_ids=[sale_id])[sale_id]  # before the row: see SaleSum
     except LedgerUnavailable:
         ledger_answers = False
-    sale = SeckillVoucher.objects.select_related("voucher").get(pk=sale_id)
+    sale = SeckillVoucher.objects.select_related("voucher", "draw").get(pk=sale_id)
     counts = _counts(sale, now, may_count=ledger_answers)
     pace, answers = _answers(sale, now, counts) if ledger_answers else (None, None)
     return Board(

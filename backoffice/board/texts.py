@@ -17,7 +17,7 @@ from seckill_site.clocks.machine import epoch_ms
 from seckill_site.formatting import NO_VALUE, duration, grouped, timestamp
 from vouchers.admin.sale_list import STATES
 from vouchers.inventory.request_stats import ACCEPTED
-from vouchers.models import Draw, SaleStage
+from vouchers.models import SaleStage
 from vouchers.templatetags.buyer_texts import DAYS
 
 REFUSAL_LABELS = {
@@ -213,7 +213,7 @@ def _draw(board: Board) -> str:
     """Return the progress of a draw; a dash for other sales."""
     if not board.sale.is_draw:
         return NO_VALUE
-    draw, found = Draw.of(board.sale), board.snapshot
+    draw, found = board.sale.draw, board.snapshot
     count = draw.entries if draw.closed_at else found.entries if found else None
     words = {"entries": grouped(count), "units": grouped(draw.units)}
     if draw.finished_at:

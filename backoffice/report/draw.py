@@ -7,7 +7,7 @@ from django.db.models import Count, Q
 
 from orders.draws.rules import commitment_of
 from orders.models import DrawEntry
-from vouchers.models import Draw, SeckillVoucher
+from vouchers.models import SeckillVoucher
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def read_draw(*, sale: SeckillVoucher) -> DrawFigures | None:
     """Return the figures of a sale's draw; None for a sale without a draw."""
     if not sale.is_draw:
         return None
-    draw = Draw.of(sale)
+    draw = sale.draw
     withdrawn = Q(outcome=DrawEntry.Outcome.WITHDRAWN)
     counts = DrawEntry.objects.filter(seckill_voucher=sale).aggregate(
         live=Count("pk", filter=Q(live=True)), withdrawn=Count("pk", filter=withdrawn)

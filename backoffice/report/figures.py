@@ -154,7 +154,7 @@ def report_sale(*, sale_id: int, now: dt.datetime) -> SaleReport:
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     """
-    sale = SeckillVoucher.objects.select_related("voucher").get(pk=sale_id)
+    sale = SeckillVoucher.objects.select_related("voucher", "draw").get(pk=sale_id)
     rows = VoucherOrder.objects.filter(seckill_voucher=sale).order_by()
     snapshot, spans, knows_latest = _from_redis(sale)
     orders, refused = _orders(rows)

@@ -17,6 +17,7 @@ from django.utils import timezone
 from api.webhooks.endpoints import needing_attention
 from backoffice.board.snapshot import Board, read_boards
 from backoffice.slow_counts import kept_counts
+from backoffice.today.queues import late_queues
 from orders.models import (
     JobStatus,
     OrderEvent,
@@ -73,7 +74,7 @@ class Worries:
     """The number of things that need attention, by kind.
 
     ``boards`` are of sales with a problem, ``parts`` are the servers that do not respond, and
-    ``checks`` are what the start-up checks find.
+    ``checks`` are what the start-up checks find. ``late`` are queues, by how many seconds.
     """
 
     boards: list[Board] = field(default_factory=list)
@@ -86,6 +87,7 @@ class Worries:
     jobs: int = 0
     parts: list[str] = field(default_factory=list)
     checks: list[str] = field(default_factory=list)
+    late: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -262,18 +264,21 @@ def _system_worries(now: dt.datetime) -> dict[str, Any]:
         "jobs": _count(running.filter(changed_at__lt=now - SLOW_AFTER)),
         "webhooks": _count(needing_attention()),
         "parts": [name for name, answers in parts.items() if not answers],
-        "checks": _checks(parts, now),
+        **_checks(parts, now),
     }
 
 
-def _checks(parts: dict[str, bool], now: dt.datetime) -> list[str]:
+def late_by_s(now: dt.datetime) -> dict[str, float]:
+    return {name: it.total_seconds() for name, it in late_queues(now=now).items()}
+
+
+def _checks(parts: dict[str, bool], now: dt.datetime) -> dict[str, Any]:
     """Return what the start-up checks find; they take a second, so the cache keeps it."""
-    found = kept_counts(
-        "today:checks",
-        lambda: {"found": [error.msg for error in current_errors(parts)]},
-        now=now,
-    )
-    return list(found["found"]) if found else []
+
+    def found() -> dict[str, Any]:
+        return {"checks": [it.msg for it in current_errors(parts)], "late": late_by_s(now)}
+
+    return kept_counts("today:checks", found, now=now) or {}
 
 
 def _count(rows: QuerySet[Any]) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +17,7 @@ from backoffice.board.texts import alert_of, rate_text, state_of, sum_verdict
 from backoffice.rehearsal.texts import headline
 from backoffice.today.figures import MOST, Next, Today, Trade, Worries
 from seckill_site.clocks.machine import epoch_ms
-from seckill_site.formatting import NO_VALUE, grouped, money
+from seckill_site.formatting import NO_VALUE, duration, grouped, money
 from vouchers.admin.sale_list import TONES
 from vouchers.templatetags.buyer_texts import DAYS
 
@@ -235,10 +237,25 @@ def alerts(today: Today) -> list[Alert]:
         Alert("bad", gettext("%(part)s does not respond") % {"part": PARTS[it]}, system)
         for it in worries.parts
     ]
+    found += [Alert("bad", text, f"{system}#queues") for text in late_texts(worries.late)]
     found += [_board_alert(board) for board in worries.boards]
     found += _counted(worries)
     found += [Alert("warn", text, f"{system}#checks") for text in worries.checks]
     return found
+
+
+def late_texts(late: Mapping[str, float]) -> list[str]:
+    """Return a sentence for each queue that is late."""
+    sentences = {
+        "payments": gettext(
+            "Checks of payments are %(time)s late. Is a worker running for the queue “payments”?"
+        ),
+        "webhooks": gettext(
+            "Webhooks are %(time)s late. Is a worker running for the queue “webhooks”?"
+        ),
+    }
+    times = {name: duration(dt.timedelta(seconds=late_s)) for name, late_s in late.items()}
+    return [sentences[name] % {"time": time} for name, time in times.items()]
 
 
 def _board_alert(board: Board) -> Alert:

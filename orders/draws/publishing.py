@@ -12,7 +12,7 @@ from orders.models import DrawEntry
 from vouchers.catalogue.listing import public_sale
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.sale_state import snapshots
-from vouchers.models import Draw, SeckillVoucher
+from vouchers.models import SeckillVoucher
 
 KEPT_RECORDS = 4
 """The records that a process keeps: each is some two megabytes for 100,000 entries."""
@@ -57,7 +57,7 @@ def find_draw(*, sale_id: int) -> PublishedDraw:
     sale = public_sale(sale_id=sale_id)
     if not sale.is_draw:
         raise NoDraw(f"sale {sale_id} is no draw")
-    draw = Draw.of(sale)
+    draw = sale.draw
     return PublishedDraw(
         sale=sale,
         commitment=commitment_of(draw.seed),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterable, Mapping
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -70,7 +71,7 @@ def standing_of(*, sale_id: int, order_id: int, user_id: int) -> Standing | None
         return Standing(Stage.ENTERED, ends_at_ms) if is_known else None
     if not row.live:
         return Standing(Stage.OUT, ends_at_ms, row.outcome)
-    stage = _stage(sale, order_id)
+    stage = _stage(sale, order_id, _waits([(sale, order_id)]))
     return Standing(stage, ends_at_ms, NOT_DRAWN if stage is Stage.OUT else "")
 
 
@@ -96,27 +97,30 @@ def entries_of(*, user_id: int) -> list[OwnEntry]:
     orders = VoucherOrder.objects.filter(pk=OuterRef("pk"))
     rows = DrawEntry.objects.filter(~Exists(orders), user=user_id, live=True)
     rows = rows.select_related("seckill_voucher__voucher", "seckill_voucher__draw")
+    found = [(row.seckill_voucher, row) for row in rows.order_by("-pk")[:MOST_ENTRIES]]
+    waits = _waits([(sale, row.order_id) for sale, row in found])
     return [
-        OwnEntry(
-            row.order_id,
-            row.seckill_voucher,
-            row.entered_at,
-            _stage(row.seckill_voucher, row.order_id),
-        )
-        for row in rows.order_by("-pk")[:MOST_ENTRIES]
+        OwnEntry(row.order_id, sale, row.entered_at, _stage(sale, row.order_id, waits))
+        for sale, row in found
     ]
 
 
-def _stage(sale: SeckillVoucher, order_id: int) -> Stage:
+def _waits(entries: Iterable[tuple[SeckillVoucher, int]]) -> dict[int, str]:
+    """Return the outcomes of those of these entries that came to wait, in one query."""
+    drawn = [order_id for sale, order_id in entries if sale.draw.drawn_at]
+    rows = WaitingEntry.objects.filter(order_id__in=drawn)
+    return dict(rows.values_list("order_id", "outcome"))
+
+
+def _stage(sale: SeckillVoucher, order_id: int, waits: Mapping[int, str]) -> Stage:
     draw = sale.draw
     if not draw.drawn_at:
         return Stage.ENTERED
     if is_winner(draw=draw, entry_id=order_id):
         return Stage.WON
-    wait = WaitingEntry.objects.filter(order_id=order_id).first()
-    if wait:
+    if order_id in waits:
         by_outcome = {"": Stage.WAITING, WaitingEntry.Outcome.OFFERED.value: Stage.WON}
-        return by_outcome.get(wait.outcome, Stage.OUT)
+        return by_outcome.get(waits[order_id], Stage.OUT)
     if sale.draw_wait_s and not draw.finished_at:
         return Stage.ENTERED  # the others wait once all winners have their orders
     return Stage.OUT

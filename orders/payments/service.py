@@ -305,6 +305,17 @@ def poll_payments(*, now: dt.datetime) -> int:
     return asked
 
 
+def payments_waiting_since(*, now: dt.datetime) -> dt.datetime | None:
+    """Return since when the payment that is most overdue waits to be asked about, if one does.
+
+    A provider that does not respond is left out: its payments wait for it and not for a worker.
+    """
+    due = Payment.objects.filter(status=PaymentStatus.OPEN, ask_at__lte=now)
+    silent = Payment.objects.filter(status=PaymentStatus.OPEN, silent_since__isnull=False)
+    due = due.exclude(provider__in=silent.order_by().values("provider"))
+    return due.order_by("ask_at").values_list("ask_at", flat=True).first()
+
+
 def query_payment(
     payment: Payment, *, now: dt.datetime, budget: PollBudget | None = None
 ) -> QueryOutcome:

@@ -52,7 +52,7 @@ from seckill_site.clocks.database import database_now
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.web.responses import absolute_url, allow, as_shell, for_owner, wants_html
 from vouchers.inventory.waiting_room import Place as PlaceInLine
-from vouchers.models import Draw, SeckillVoucher
+from vouchers.models import SeckillVoucher
 from vouchers.web.live_answer import live_json
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def _context(request: HttpRequest, offer: PurchaseOffer) -> dict[str, Any]:
         "remaining": offer.remaining,
         "total": offer.total,
         "urls": _urls(request, offer.sale.pk),
-        "commitment": commitment_of(Draw.of(offer.sale).seed) if offer.sale.is_draw else "",
+        "commitment": commitment_of(offer.sale.draw.seed) if offer.sale.is_draw else "",
     }
 
 

@@ -112,7 +112,7 @@ def test_customer_page_shows_orders_and_refused_attempts(operator: Client) -> No
     waiting(sale, buyer, 77)
     page = page_of(operator, f"{LIST}{buyer.pk}/")
     for text in (
-        str(order.pk), str(refused.pk), "no vouchers were left", "no invitation code", "first at",
+        str(order.pk), str(refused.pk), "no vouchers were left", "no invitation code", "first: ",
         "without names",
     ):  # fmt: skip
         assert text in page

@@ -120,6 +120,20 @@ def test_order_without_buyer_is_listed_and_shown(staff: Client) -> None:
     assert staff.get(change_url(order)).status_code == 200
 
 
+@pytest.mark.parametrize("may_see", [True, False])
+def test_orders_lead_to_the_customer_for_those_who_may(helper: Client, may_see: bool) -> None:
+    buyer = make_buyer()
+    order = make_order(make_sale(), buyer)
+    if may_see:
+        grant("helper", "see_customers")
+    for url in (LIST, change_url(order)):
+        page = helper.get(url).text
+        assert buyer.username in page
+        assert (f'href="/admin/customers/{buyer.pk}/"' in page) is may_see
+    if may_see:
+        assert change_url(order) in helper.get(f"/admin/customers/{buyer.pk}/").text
+
+
 def test_order_search_by_exact_id(staff: Client) -> None:
     sale, (first, second) = make_sale(), make_buyers(2)
     order = make_order(sale, first, order_id=2**53 + 1)

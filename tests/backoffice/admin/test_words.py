@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import django
 import polib
 import pytest
+from django.contrib import admin
 from django.contrib.auth.models import Group, User
+from django.core.handlers.wsgi import WSGIRequest
 from django.test import Client
 from django.utils.translation import gettext, override
 
 from backoffice.admin.words import PLAIN
+from tests.support.orders import make_sale
 
 pytestmark = [pytest.mark.django_db, pytest.mark.quick]
 
@@ -51,3 +55,31 @@ def test_page_reads_well_in_chinese(owner: Client, url: str, reads: str, not_: s
 
     assert reads in page
     assert not_ not in page
+
+
+STIFF = re.compile(r"Select [a-z ]+ to (?:change|view)|objects? (?:on|for|across)|Yes, I’m sure")
+
+
+def test_lists_and_forms_read_well_in_english(owner: Client) -> None:
+    owner.defaults["HTTP_ACCEPT_LANGUAGE"] = "en"
+    make_sale(loaded=False)
+    for model, model_admin in admin.site._registry.items():
+        base = f"/admin/{model._meta.app_label}/{model._meta.model_name}/"
+        pages = [base]
+        if model._meta.managed and (row := model_admin.get_queryset(request_of(owner)).first()):
+            pages += [f"{base}{row.pk}/{it}/" for it in ("change", "history", "delete")]
+        for url in pages:
+            assert STIFF.search(owner.get(url).text) is None, url
+
+
+def test_heading_of_a_list_is_its_name(owner: Client) -> None:
+    owner.defaults["HTTP_ACCEPT_LANGUAGE"] = "en"
+    page = owner.get("/admin/vouchers/seckillvoucher/").text
+    assert "<h1>Sales</h1>" in page
+    assert "Sales | " in page.partition("</title>")[0]
+
+
+def request_of(client: Client) -> WSGIRequest:
+    """Return a request of the same user."""
+    request: WSGIRequest = client.get("/admin/").wsgi_request
+    return request

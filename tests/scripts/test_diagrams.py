@@ -1,0 +1,55 @@
+"""``docs/diagrams.md`` says what the models, the sources and the scripts of Redis say."""
+
+from __future__ import annotations
+
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from orders.models import VoucherOrder
+from vouchers.inventory.keys import LedgerKeys
+
+pytestmark = pytest.mark.quick
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def load() -> ModuleType:
+    spec = spec_from_file_location("diagrams", ROOT / "script" / "diagrams.py")
+    assert spec
+    assert spec.loader
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+diagrams = load()
+
+
+@pytest.mark.parametrize("part", diagrams.parts())
+def test_document_has_the_diagram_of_today(part: str) -> None:
+    document = diagrams.DOCUMENT.read_text(encoding="utf-8")
+    shown = document.partition(f"<!-- {part}: begin -->\n")[2].partition("\n<!--")[0]
+    assert shown == diagrams.parts()[part], "run script/diagrams.py"
+
+
+def test_new_column_changes_the_diagram(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = diagrams.parts()["orders"]
+    monkeypatch.setattr(VoucherOrder._meta.get_field("code"), "column", "secret")
+    assert before != diagrams.parts()["orders"]
+    assert "Char secret" in diagrams.parts()["orders"]
+
+
+def test_call_that_is_gone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagrams, "CALLS", "Buyer Web orders/tasks.py no_such_call gone")
+    with pytest.raises(LookupError, match="no_such_call"):
+        diagrams.parts()
+
+
+def test_key_without_description_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = type(vars(LedgerKeys)["kick"])("seckill:{%d}:undescribed")
+    monkeypatch.setattr(LedgerKeys, "undescribed", key, raising=False)
+    with pytest.raises(KeyError, match="undescribed"):
+        diagrams.parts()
