@@ -17,6 +17,7 @@ import pytest
 from django.conf import settings
 from django.core.management import call_command
 from django.db import connection
+from django.db.backends.signals import connection_created
 from django.test import TransactionTestCase
 from redis import Redis
 
@@ -161,6 +162,20 @@ def row_locks(db: None) -> None:
     """Insist on row locks: on SQLite a race test would pass for the wrong reason."""
     if not connection.features.has_select_for_update:
         pytest.fail(f"this test needs row locks, and {connection.vendor} has none")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_transactions() -> Iterator[None]:
+    """Let no transaction of a test end because the machine stood still for ten seconds."""
+
+    def be_patient(connection: Any, **_: Any) -> None:
+        if connection.vendor == "mysql":
+            with connection.cursor() as cursor:
+                cursor.execute("/*M!100300 SET SESSION idle_transaction_timeout = 120 */")
+
+    connection_created.connect(be_patient)
+    yield
+    connection_created.disconnect(be_patient)
 
 
 @pytest.fixture(scope="session", autouse=True)

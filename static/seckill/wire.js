@@ -17,11 +17,12 @@ export async function ask(url, { method = "GET", body, headers = {}, timeoutMs =
       signal: AbortSignal.timeout(timeoutMs),
     });
     const receivedAt = performance.now();
+    const answer = await response.json().catch(() => null);
     return {
-      status: response.status,
+      status: response.ok && answer === null ? 0 : response.status, // cut off: as good as no answer
       receivedAt,
       retryAfterMs: retryAfterMs(response.headers.get("Retry-After")),
-      body: (await response.json().catch(() => null)) ?? {},
+      body: answer ?? {},
     };
   } catch {
     return { status: 0, receivedAt: performance.now(), retryAfterMs: 0, body: {} };

@@ -21,7 +21,7 @@ from tests.support.orders import make_buyers, token_for
 from tests.support.stack import Web
 from vouchers.catalogue.sales import SaleTerms, create_sale
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.browser
 
 PHONE, DESK = ViewportSize(width=390, height=844), ViewportSize(width=1280, height=900)
 NARROW, ZOOMED = ViewportSize(width=360, height=740), ViewportSize(width=640, height=450)

@@ -139,17 +139,17 @@ def test_button_opens_by_the_servers_clock_never_early(
     another = make_sale(stock=5)
     visitor = opened(another)
     pages = [opened(another, make_buyer(), script=SHIFTED % minutes) for minutes in (-10, 0, 10)]
-    sale = make_sale(stock=5, begins_in_s=7)
+    sale = make_sale(stock=5, begins_in_s=15)
     for page in (visitor, *pages):
         page.goto(f"/vouchers/{sale.pk}/")
     for page in pages:
         page.evaluate(WATCHED)
-        expect_state(page, "scheduled", "Starts in", "00:00:0[1-7]")
+        expect_state(page, "scheduled", "Starts in", "00:00:(0[1-9]|1[0-5])")
         expect(page.locator("#buy")).to_have_attribute("aria-disabled", "true")
     expect(visitor.locator("#sign-in")).to_have_text("Sign in to buy")
 
     for page in pages:
-        expect(page.locator("#buy-label")).to_have_text("Buy now", timeout=10_000)
+        expect(page.locator("#buy-label")).to_have_text("Buy now", timeout=30_000)
         assert page.evaluate("openedAtMs") >= epoch_ms(sale.begins_at) - ROUNDING_MS
     expect(visitor.locator("#main")).to_have_attribute("data-state", "sign_in_open")
     visitor.click("#sign-in")

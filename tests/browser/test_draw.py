@@ -16,7 +16,6 @@ from vouchers.models import Draw, SeckillVoucher
 
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.timeout(180),
     pytest.mark.usefixtures("row_locks", "workers"),
 ]
 

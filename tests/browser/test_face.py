@@ -19,7 +19,7 @@ from tests.support.stack import Stack, Web
 from vouchers.catalogue.sales import SaleTerms, create_voucher_on_sale
 from vouchers.models import Merchant, SeckillVoucher, Voucher
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.browser
 
 TERMS = "Pay first.\n\nThen eat."
 COLOURS = {"yellow": "#ffcc00", "night": "#0b1026"}

@@ -28,7 +28,6 @@ from vouchers.models import SeckillVoucher
 
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.timeout(120),
     pytest.mark.usefixtures("row_locks", "workers"),
 ]
 

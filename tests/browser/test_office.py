@@ -23,7 +23,7 @@ from tests.browser.window import Window
 from tests.support.orders import make_buyers
 from tests.support.payments import make_unpaid_order
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.browser
 
 PHONE, DESK = ViewportSize(width=390, height=844), ViewportSize(width=1280, height=900)
 Visit = Callable[..., Page]

@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 from tests.browser.test_accessibility import emulate, findings
 from tests.browser.window import Window
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.browser
 
 Person = Callable[..., Page]
 

@@ -25,7 +25,6 @@ from vouchers.models import RoomKind, SeckillVoucher
 
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.timeout(180),
     pytest.mark.usefixtures("row_locks", "workers"),
 ]
 

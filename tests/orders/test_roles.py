@@ -430,12 +430,14 @@ def undone(ledger: Redis) -> Iterator[None]:
         keys = list(ledger.scan_iter())
         for key in keys:
             pipeline.dump(key)
-        contents = pipeline.execute()
+            pipeline.pttl(key)
+        found = pipeline.execute()
         yield
         transaction.savepoint_rollback(savepoint)
         pipeline.flushdb()
-        for key, content in zip(keys, contents, strict=True):
-            pipeline.restore(key, 0, content)
+        for key, content, left_ms in zip(keys, found[::2], found[1::2], strict=True):
+            if content is not None:  # else it has expired in the meantime
+                pipeline.restore(key, max(left_ms, 0), content)
         pipeline.execute()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import runpy
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 from django.conf import settings as site
@@ -26,16 +27,16 @@ from tests.support.sales import make_voucher
 
 @pytest.fixture
 def variable(db):
-    """Return a variable of the session as MariaDB has it."""
-    connection.close()
-    connection.connect()
+    """Return a variable of a session as MariaDB has it, before the tests change any."""
+    session = connection.get_new_connection(connection.get_connection_params())
 
     def read(name):
-        with connection.cursor() as cursor:
+        with closing(session.cursor()) as cursor:
             cursor.execute(f"SELECT @@session.{name}")
             return cursor.fetchone()[0]
 
-    return read
+    yield read
+    session.close()
 
 
 @pytest.mark.django_db(transaction=True)

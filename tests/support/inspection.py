@@ -76,8 +76,15 @@ def sale_keys() -> list[str]:
     return [key for key in ledger_connection().scan_iter() if "{" in key]
 
 
+STAYS = -1
+"""What PTTL answers about a key that never expires."""
+
+
 def ledger_contents() -> dict[str, Any]:
-    """Return every key of the ledger's Redis with what it holds."""
+    """Return every key of the ledger's Redis that stays, with what it holds.
+
+    A key that expires may do so between two looks, so it is left out.
+    """
     client = ledger_connection()
     keys = list(client.scan_iter())
     with client.pipeline(transaction=False) as pipeline:
@@ -86,6 +93,9 @@ def ledger_contents() -> dict[str, Any]:
             "hash": pipeline.hgetall,
             "zset": partial(pipeline.zrange, start=0, end=-1, withscores=True),
         }
+        for key in keys:
+            pipeline.pttl(key)
+        keys = [it for it, ms in zip(keys, pipeline.execute(), strict=True) if ms == STAYS]
         for key in keys:
             pipeline.type(key)
         for key, kind in zip(keys, pipeline.execute(), strict=True):

@@ -23,7 +23,7 @@ from backoffice.rehearsal.service import (
 )
 from orders.fulfilment.worker import fulfill_sale
 from orders.models import Rehearsal, RehearsalPhase, SettlementRun
-from seckill_site.ledger_connection import ledger_connection
+from tests.support.inspection import ledger_contents
 from vouchers.inventory import request_stats
 from vouchers.models import SaleStage, SeckillVoucher
 
@@ -109,12 +109,6 @@ def everything_there() -> tuple[dict[str, int], dict[str, Any]]:
         for model in apps.get_models(include_auto_created=True)
         if model not in (Rehearsal, SettlementRun)  # beat settles the last days when it first runs
     }
-    client = ledger_connection()
-    read = {
-        "string": client.get,
-        "hash": client.hgetall,
-        "zset": lambda key: client.zrange(key, 0, -1, withscores=True),
-        "none": lambda key: None,
-    }
-    found = {key for key in client.scan_iter() if not key.startswith(PASSING)} - SEQUENCES
-    return tables, {key: read[client.type(key)](key) for key in sorted(found)}
+    kept = ledger_contents()
+    found = {key for key in kept if not key.startswith(PASSING)} - SEQUENCES
+    return tables, {key: kept[key] for key in sorted(found)}

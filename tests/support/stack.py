@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from tests.support.patience import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
-START_SECONDS = 30.0
+START_SECONDS = 90.0
 STOP_SECONDS = 40.0
 ASGI, WSGI = ("--interface", "asgi"), ("--interface", "wsgi", "--blocking-threads")
 

@@ -602,7 +602,7 @@ def manage(*command, **changes):
         cwd=site.BASE_DIR,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
 
