@@ -48,7 +48,9 @@ class Verdict:
     ``lost``. ``undersold`` counts units left although there were enough buyers, ``turned_away``
     buyers without a unit who were told "sold out" while one was left. ``stuck`` buyers can never
     buy, because of leftover data. ``struck`` says whether the fault happened, ``is_quiet`` whether
-    everything ended in time. ``error`` is the most common error of unanswered presses.
+    everything ended in time. ``error`` is the most common error of unanswered presses. ``answered``
+    has the presses that each instance behind nginx answered, and ``sent_on`` counts those that
+    nginx had sent to another one before; the first instance was killed.
     """
 
     step: str
@@ -68,6 +70,8 @@ class Verdict:
     struck: bool = False
     is_quiet: bool = True
     error: str = ""
+    answered: Sequence[int] = ()
+    sent_on: int = 0
 
     @property
     def findings(self) -> list[tuple[str, int]]:

@@ -35,6 +35,8 @@ class Fault(StrEnum):
     KILL = "kill"
     PAUSE = "pause"
     REDIS_RESTART = "redis-restart"
+    INSTANCES = "instances"
+    """One of several instances behind nginx is killed whole; buyers press through nginx."""
 
 
 SIGNALS = {Fault.KILL: signal.SIGKILL, Fault.PAUSE: signal.SIGSTOP}
