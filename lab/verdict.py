@@ -49,8 +49,7 @@ class Verdict:
     buyers without a unit who were told "sold out" while one was left. ``stuck`` buyers can never
     buy, because of leftover data. ``struck`` says whether the fault happened, ``is_quiet`` whether
     everything ended in time. ``error`` is the most common error of unanswered presses. ``answered``
-    has the presses that each instance behind nginx answered, and ``sent_on`` counts those that
-    nginx had sent to another one before; the first instance was killed.
+    counts the presses that each instance answered, ``sent_on`` those that nginx sent to a second.
     """
 
     step: str

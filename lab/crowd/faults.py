@@ -35,8 +35,7 @@ class Fault(StrEnum):
     KILL = "kill"
     PAUSE = "pause"
     REDIS_RESTART = "redis-restart"
-    INSTANCES = "instances"
-    """One of several instances behind nginx is killed whole; buyers press through nginx."""
+    INSTANCES = "instances"  # behind nginx; one of them is killed whole
 
 
 SIGNALS = {Fault.KILL: signal.SIGKILL, Fault.PAUSE: signal.SIGSTOP}

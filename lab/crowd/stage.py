@@ -90,6 +90,7 @@ class CrowdStage(Stage):
             struck=bool(self._sheet.flags.struck_us),
             is_quiet=in_time,
             error=next((text for text, _ in self._errors.most_common(1)), ""),
+            **(self._front.figures(self.sale_id) if self._front else {}),
         )
 
     # --- Processes --------------------------------------------------------------------------------
@@ -196,7 +197,7 @@ class CrowdStage(Stage):
             if self._sheet.promises() >= promises_before(self._crowd.stock):
                 self._fault_is_done = True
                 flags.struck_us = now_us()
-                self._front.instances[0].kill() if self._front else end_redis()
+                self._front.kill_first() if self._front else end_redis()
         elif flags.struck_us:
             self._fault_is_done = True
             if self._fault is Fault.PAUSE and self._back_half:
@@ -239,7 +240,7 @@ class CrowdStage(Stage):
             for press, token in enumerate(self._tokens)
             if token.user_id in without and self._sheet.state(press) in PROMISES
         )
-        verdict = judge(
+        return judge(
             step=self.step.name,
             buyers=self._crowd.buyers,
             offered=self.offered,
@@ -249,7 +250,3 @@ class CrowdStage(Stage):
             barred=self.step.barred_buyers(self.sale_id),
             last_row_us=self._last_row_us,
         )
-        if not self._front:
-            return verdict
-        answered, sent_on = self._front.answered(self.sale_id)
-        return replace(verdict, answered=answered, sent_on=sent_on)

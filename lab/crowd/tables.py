@@ -74,17 +74,12 @@ def notes_on(verdict: Verdict, *, has_fault: bool) -> Iterator[str]:
     if has_fault and not verdict.struck:
         yield _("the fault did not happen: the sale ended first")
     if verdict.answered:
-        yield instances_text(verdict)
+        yield _(
+            "presses answered by each instance: %(answered)s; the first was killed, and nginx sent "
+            "%(sent_on)s of its presses on to another"
+        ) % {"answered": " + ".join(map(str, verdict.answered)), "sent_on": verdict.sent_on}
     if verdict.error and verdict.unanswered:
         yield _("most of the missing answers were: %(error)s") % {"error": verdict.error}
-
-
-def instances_text(verdict: Verdict) -> str:
-    """Return what nginx's log says of the instances, in words."""
-    return _(
-        "presses answered by each instance: %(answered)s; the first was killed, and nginx sent "
-        "%(sent_on)s of its presses on to another"
-    ) % {"answered": " + ".join(map(str, verdict.answered)), "sent_on": verdict.sent_on}
 
 
 def table_on(

@@ -30,7 +30,10 @@ error_log {directory}/error.log warn;
 {user}
 events {{ worker_connections 4096; }}
 http {{
-    log_format answers '$upstream_addr|$upstream_status|$status|$request';
+    map $upstream_status $has_answer {{ default 1; "" ""; "~(502|504|-)$" ""; }}
+    map "$has_answer$upstream_addr" $answered_by {{ default -; "~^1.*?([0-9.]+:[0-9]+)$" $1; }}
+    map "$has_answer$upstream_addr" $sent_on {{ default 0; "~^1.*," 1; }}
+    log_format answers '$answered_by $sent_on $status $request';
     access_log {directory}/{answers} answers;
     set_real_ip_from 127.0.0.1;
     real_ip_header Race-Buyer;
@@ -96,8 +99,9 @@ class Nginx:
 def instances(count: int, directory: Path, settings: Mapping[str, str]) -> Iterator[Path]:
     """Run so many instances, beat, and nginx before them; yield the file that describes them.
 
-    It has nginx's ``url`` and ``log``, and of each of the ``instances`` the address to which nginx
-    sends orders and the sessions of its processes.
+    It has nginx's ``url`` and ``log``, and for each of the ``instances`` the sessions of its
+    processes, by the address to which nginx sends orders. A line of the log starts with the address
+    that answered (``-``: none did), and 1 if the request had been sent to another one before.
 
     :raises CannotRun: one of them does not start.
     """
@@ -120,7 +124,7 @@ def instances(count: int, directory: Path, settings: Mapping[str, str]) -> Itera
             return log, stack.enter_context(process).pid
 
         directory.mkdir()
-        webs, logs, found = [], [], []
+        webs, logs, found = [], [], {}
         for number in range(1, count + 1):
             orders, rest = free_port(), free_port()
             name = f"instance-{number}"
@@ -134,8 +138,7 @@ def instances(count: int, directory: Path, settings: Mapping[str, str]) -> Itera
             ]
             webs.append((orders, rest))
             logs.append(started[-1][0])
-            address = f"127.0.0.1:{orders}"
-            found.append({"address": address, "sessions": [pid for _, pid in started]})
+            found[f"127.0.0.1:{orders}"] = [pid for _, pid in started]
         start("beat", [sys.executable, "-m", *commands["beat"]])
         nginx = Nginx(
             directory / "nginx", orders=[it for it, _ in webs], rest=[it for _, it in webs]
