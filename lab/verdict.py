@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
@@ -69,7 +69,7 @@ class Verdict:
     struck: bool = False
     is_quiet: bool = True
     error: str = ""
-    answered: Sequence[int] = ()
+    answered: list[int] = field(default_factory=list)
     sent_on: int = 0
 
     @property
