@@ -139,7 +139,7 @@ def test_messages_to_rabbitmq_end_and_pause(
     assert publish(FULFILL_SALE, sale_id=1)
     assert publish("orders.tasks.confirm_payments", in_s=5, order_id=1)
     with Connection(rabbitmq.url) as connection:
-        channel = connection.default_channel
+        channel: Any = connection.default_channel
         fulfil, confirm = channel.basic_get("celery"), channel.basic_get("payments")
     assert fulfil.properties["expiration"] == confirm.properties["expiration"] == f"{LIFE_S}000"
     assert fulfil.headers["eta"] is None
