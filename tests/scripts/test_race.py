@@ -57,6 +57,7 @@ def test_race_leaves_no_process_or_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.faults  # servers, tables and all processes of a shop
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("count", [2, 1])
 def test_one_instance_killed_sells_exactly_the_stock(tmp_path: Path, count: int) -> None:
     """With one instance alone nobody is left, and the race has to say so: that is the control."""
