@@ -30,9 +30,9 @@ error_log {directory}/error.log warn;
 {user}
 events {{ worker_connections 4096; }}
 http {{
-    map $upstream_status $has_answer {{ default 1; "" ""; "~(502|504|-)$" ""; }}
-    map "$has_answer$upstream_addr" $answered_by {{ default -; "~^1.*?([0-9.]+:[0-9]+)$" $1; }}
-    map "$has_answer$upstream_addr" $sent_on {{ default 0; "~^1([0-9.:]+),.* (?!\\1$)\\S+$" 1; }}
+    map $upstream_status $has_answer {{ default yes; "" no; "~(502|504|-)$" no; }}
+    map "$has_answer$upstream_addr" $answered_by {{ default -; "~^yes.*?([0-9.]+:[0-9]+)$" $1; }}
+    map "$has_answer$upstream_addr" $sent_on {{ default 0; "~^yes([0-9.:]+),.* (?!\\1$)\\S+$" 1; }}
     log_format answers '$answered_by $sent_on $status $request';
     access_log {directory}/{answers} answers;
     set_real_ip_from 127.0.0.1;

@@ -365,12 +365,21 @@ def in_flight(directory: Path, path: str, text: str = CONFIGURATION) -> tuple[li
         return [ask(port, "POST", path) for _ in range(4)], asked
 
 
+def presses_in(directory: Path) -> list[list[str]]:
+    """Return who answered each POST, and whether it had been sent to another before, by the log."""
+    lines = (directory / LIBRARY.ANSWERS).read_text().splitlines()
+    return [line.split()[:2] for line in lines if " POST " in line]
+
+
 def test_order_in_flight_is_sent_to_the_next_server(tmp_path: Path) -> None:
     """It may have been accepted: the same token gets the same answer."""
     path = "/vouchers/7/orders/"
     said, asked = in_flight(tmp_path, path)
     assert said == [ORDERS] * 4
     assert asked == [path] * len(asked) != []
+    presses = presses_in(tmp_path)
+    assert len({answered_by for answered_by, _ in presses} - {"-"}) == 1
+    assert [sent_on for _, sent_on in presses].count("1") == len(asked)
 
 
 def test_without_that_line_orders_in_flight_are_refused(tmp_path: Path) -> None:
@@ -379,6 +388,7 @@ def test_without_that_line_orders_in_flight_are_refused(tmp_path: Path) -> None:
     assert CONFIGURATION.count(line) == 1
     said, asked = in_flight(tmp_path, "/vouchers/7/orders/", CONFIGURATION.replace(line, ""))
     assert len(asked) == sum('"unavailable"' in it for it in said) > 0
+    assert presses_in(tmp_path).count(["-", "0"]) == len(asked)
 
 
 def test_payment_in_flight_is_not_repeated(tmp_path: Path) -> None:
