@@ -330,7 +330,9 @@ def test_beat_gives_a_free_unit_to_the_line(ledger: Redis) -> None:
     cancel_order(order_id=held, by=SYSTEM, now=timezone.now())
     change_state(keys.sale_id, begins_at_ms=begins_at_ms)
     assert (snapshot(sale_id=sale.pk).remaining, snapshot(sale_id=sale.pk).waiting) == (1, 1)
+    empty_broker()
     restore_lines(now=timezone.now())
+    assert broker_length() == 1
     fulfill_sale(sale_id=sale.pk)
     assert live_ids(sale) == [place.order_id]
     assert_conserved(sale)
