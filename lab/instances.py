@@ -20,7 +20,6 @@ from lab.steps.step import Answer
 from vouchers.inventory.keys import LedgerUnavailable
 
 DESCRIPTION = "SECKILL_LAB_INSTANCES"
-TIMEOUT_S = 30.0
 REFUSALS = {"sold_out": Answer.SOLD_OUT, "already_ordered": Answer.ALREADY_ORDERED}
 
 
@@ -45,7 +44,7 @@ class Front:
         nginx, path = Address.of(self.url), f"/vouchers/{sale_id}/orders/"
         buyer = {"Race-Buyer": ".".join(map(str, (10, *(user_id % 2**24).to_bytes(3))))}
         press = nginx.request("POST", path, {"token": token}, buyer)
-        answer = send_all([press], address=nginx, connections=1, timeout_s=TIMEOUT_S)[0]
+        answer = send_all([press], address=nginx, connections=1, timeout_s=30)[0]
         if answer.status == NO_ANSWER:
             raise LedgerUnavailable(f"no answer: {answer.body}")
         is_accepted = answer.status == 202
