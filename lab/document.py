@@ -27,6 +27,7 @@ TITLES = {
     Fault.KILL: gettext_lazy("A process is killed"),
     Fault.PAUSE: gettext_lazy("A process freezes"),
     Fault.REDIS_RESTART: gettext_lazy("Redis comes back empty"),
+    Fault.INSTANCES: gettext_lazy("One of two instances is killed"),
 }
 
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
@@ -48,7 +48,8 @@ class Verdict:
     ``lost``. ``undersold`` counts units left although there were enough buyers, ``turned_away``
     buyers without a unit who were told "sold out" while one was left. ``stuck`` buyers can never
     buy, because of leftover data. ``struck`` says whether the fault happened, ``is_quiet`` whether
-    everything ended in time. ``error`` is the most common error of unanswered presses.
+    everything ended in time. ``error`` is the most common error of unanswered presses. ``answered``
+    counts the presses that each instance answered, ``sent_on`` those that nginx sent to a second.
     """
 
     step: str
@@ -68,6 +69,8 @@ class Verdict:
     struck: bool = False
     is_quiet: bool = True
     error: str = ""
+    answered: list[int] = field(default_factory=list)
+    sent_on: int = 0
 
     @property
     def findings(self) -> list[tuple[str, int]]:

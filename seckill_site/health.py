@@ -19,6 +19,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from redis.exceptions import RedisError
 
 from locks.lua_script import Command, checked, send_once
+from seckill_site.broker.messages import impatient, is_rabbitmq
 from seckill_site.celery import app
 from seckill_site.checks.configuration import check_settings, found_by
 from seckill_site.checks.keys import check_shared_keys
@@ -151,11 +152,13 @@ def _ask_database() -> None:
 
 def _ask_broker() -> None:
     broker: Connection
-    options = {"socket_timeout": 1, "socket_connect_timeout": 0.5, "max_retries": 0}
-    with app.connection_for_write(transport_options=options) as broker:
-        channel: Any = broker.default_channel  # of our own transport, so it has a Redis client
+    with app.connection_for_write(transport_options=impatient(1, connect_s=0.5)) as broker:
+        channel: Any = broker.default_channel
         for queue in app.conf.task_queues:
-            channel.probe(queue.name)
+            if is_rabbitmq():
+                queue(channel).declare()
+            else:
+                channel.probe(queue.name)  # of our own transport
 
 
 def _ask_workers() -> None:

@@ -35,6 +35,7 @@ class Fault(StrEnum):
     KILL = "kill"
     PAUSE = "pause"
     REDIS_RESTART = "redis-restart"
+    INSTANCES = "instances"  # behind nginx; one of them is killed whole
 
 
 SIGNALS = {Fault.KILL: signal.SIGKILL, Fault.PAUSE: signal.SIGSTOP}

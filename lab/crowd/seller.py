@@ -20,6 +20,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from lab.crowd.crowd import Crowd, Lane
 from lab.crowd.faults import POINTS, SIGNALS, Fault, promises_before
 from lab.crowd.sheet import UNANSWERED, Sheet, now_us
+from lab.instances import Front
 from lab.points import listening
 from lab.steps import STEPS
 from lab.steps.step import Answer, Writer
@@ -49,8 +50,9 @@ ERROR_LENGTH = 160
 class Assignment:
     """The part of one process in a crowd race.
 
-    ``user_ids`` has one for each buyer. ``tokens`` has one for each press, if the step needs them:
-    a repeated press sends the same token, as the page does.
+    With a ``front`` the buyers press through it. ``user_ids`` has one for each buyer. ``tokens``
+    has one for each press, if the step needs them: a repeated press sends the same token, as the
+    page does.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Assignment:
     user_ids: Sequence[int]
     tokens: Sequence[str]
     fault: Fault
+    front: Front | None
     sheet: Path
     log: Path
 
@@ -149,7 +152,8 @@ class Seller:
         plan = self._assignment
         user_id = plan.user_ids[plan.crowd.buyer_of(press)]
         token = {"token": plan.tokens[press]} if plan.tokens else {}
-        return partial(self._step.buy, sale_id=plan.sale_id, user_id=user_id, **token)
+        buy = plan.front.buy if plan.front else self._step.buy
+        return partial(buy, sale_id=plan.sale_id, user_id=user_id, **token)
 
     def _try(self, buy: Callable[[], Answer]) -> tuple[str, bool]:
         """Return the answer, and whether to press again."""

@@ -21,6 +21,7 @@ from lab.crowd.seller import Assignment, sell
 from lab.crowd.sheet import FRESH, Sheet, now_us
 from lab.engine.fork_server import ForkServer, Process, ProcessEnded
 from lab.engine.stage import Stage
+from lab.instances import Front
 from lab.steps.ours import is_settled, refused_buyers, tokens_for
 from lab.steps.step import PROMISES, Step
 from lab.verdict import Verdict, judge
@@ -55,6 +56,7 @@ class CrowdStage(Stage):
         super().__init__(step, server)
         self._crowd = crowd
         self._fault = fault
+        self._front = Front.started() if fault is Fault.INSTANCES else None
         self._temporary = TemporaryDirectory(prefix="seckill-race-")
         self._directory = Path(self._temporary.name)
         self._sheet = Sheet(self._directory / "sheet", crowd)
@@ -72,7 +74,7 @@ class CrowdStage(Stage):
         :raises NotStarted: worker or beat did not start.
         :raises RedisStaysAway: Redis was shut down, and nothing has restarted it.
         """
-        if self.step.is_ours:
+        if self.step.is_ours and not self._front:
             # While one worker is frozen, another takes over.
             workers = 2 if self._fault is Fault.PAUSE else 1
             self._back_half = BackHalf(self._directory, workers=workers)
@@ -88,6 +90,7 @@ class CrowdStage(Stage):
             struck=bool(self._sheet.flags.struck_us),
             is_quiet=in_time,
             error=next((text for text, _ in self._errors.most_common(1)), ""),
+            **(self._front.figures(self.sale_id) if self._front else {}),
         )
 
     # --- Processes --------------------------------------------------------------------------------
@@ -108,6 +111,7 @@ class CrowdStage(Stage):
                     user_ids=self.user_ids,
                     tokens=signed,
                     fault=self._fault,
+                    front=self._front,
                     sheet=self._directory / "sheet",
                     log=self._directory / f"{name}.log",
                 ),
@@ -177,7 +181,7 @@ class CrowdStage(Stage):
             return False
         if self._fault is Fault.REDIS_RESTART:
             wait_for_redis()
-        is_over = not self._back_half or wait_until(settled, within_s=SETTLED_S)
+        is_over = not self.step.is_ours or wait_until(settled, within_s=SETTLED_S)
         self._observed_us = 0
         self._observe(watch)
         return is_over
@@ -189,11 +193,11 @@ class CrowdStage(Stage):
             self._resume_if_due()
         if self._fault_is_done:
             return
-        if self._fault is Fault.REDIS_RESTART:
+        if self._fault in (Fault.REDIS_RESTART, Fault.INSTANCES):
             if self._sheet.promises() >= promises_before(self._crowd.stock):
                 self._fault_is_done = True
                 flags.struck_us = now_us()
-                end_redis()
+                self._front.kill_first() if self._front else end_redis()
         elif flags.struck_us:
             self._fault_is_done = True
             if self._fault is Fault.PAUSE and self._back_half:

@@ -73,6 +73,11 @@ def notes_on(verdict: Verdict, *, has_fault: bool) -> Iterator[str]:
         yield _("it did not finish in time")
     if has_fault and not verdict.struck:
         yield _("the fault did not happen: the sale ended first")
+    if verdict.answered:
+        yield _(
+            "presses answered by each instance: %(answered)s; the first was killed, and nginx sent "
+            "%(sent_on)s of its presses on to another"
+        ) % {"answered": " + ".join(map(str, verdict.answered)), "sent_on": verdict.sent_on}
     if verdict.error and verdict.unanswered:
         yield _("most of the missing answers were: %(error)s") % {"error": verdict.error}
 

@@ -18,11 +18,12 @@ from orders.audience.claims import return_claims
 from orders.lifecycle.transitions import Actor, Change, WrongState, change_orders
 from orders.lock_objects import lock_orders
 from orders.models import SOURCES, ActorKind, OrderStatus, VoucherOrder
+from orders.placing.publishing import publish_fulfillment
 from seckill_site.failpoints import failpoint
 from seckill_site.ledger_connection import ledger_connection
 from vouchers.inventory.holdings import Holding
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, ledger_errors
-from vouchers.inventory.reservations import Release, release
+from vouchers.inventory.reservations import Release, claim_kick, release
 from vouchers.lock_objects import lock_seckill_voucher
 
 logger = logging.getLogger(__name__)
@@ -117,7 +118,10 @@ def end_locked(change: Change, *, sale_id: int, order_ids: Sequence[int]) -> lis
 
 
 def give_back(*, sale_id: int, orders: Sequence[VoucherOrder], reason: str) -> None:
-    """Release the units of ended orders in the ledger; the waiting list gets them first."""
+    """Release the units of ended orders in the ledger; the waiting list gets them first.
+
+    Its buyers are pending then, so a fulfil task is sent; one that is lost is sent by the sweep.
+    """
     releases = [
         # Note [Ended orders] in models/orders.py
         Release(Holding(order.pk, order.user_id, order.unit), reason, had_order=True)
@@ -125,9 +129,13 @@ def give_back(*, sale_id: int, orders: Sequence[VoucherOrder], reason: str) -> N
         if order.user_id is not None
     ]
     try:
-        release(sale_id=sale_id, releases=releases)
+        given = release(sale_id=sale_id, releases=releases)
+        if given and claim_kick(sale_id=sale_id):
+            publish_fulfillment(sale_id=sale_id)
     except LedgerUnavailable as error:
-        logger.warning("units of sale %s go back with the next reconcile: %s", sale_id, error)
+        logger.warning(
+            "units of sale %s go back with the next sweep or reconcile: %s", sale_id, error
+        )
     failpoint("end.released")
     if orders:
         logger.info("sale %s: %s orders %s", sale_id, len(orders), reason)

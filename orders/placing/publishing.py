@@ -13,7 +13,7 @@ from kombu import Connection
 from kombu.pools import producers
 
 from seckill_site.breaker import Breaker
-from seckill_site.broker.messages import publish_options
+from seckill_site.broker.messages import impatient, publish_options
 from seckill_site.metrics import PUBLISHES
 
 logger = logging.getLogger(__name__)
@@ -36,13 +36,7 @@ def publish_fulfillment(*, sale_id: int) -> None:
 
 def _publisher_connection() -> Connection:
     """Return the connection for publishing: the broker's, with short timeouts and no retries."""
-    seconds = settings.SECKILL_PUBLISH_TIMEOUT_MS / 1000
-    options = {
-        "socket_timeout": seconds,
-        "socket_connect_timeout": seconds,
-        # Without a limit kombu retries the connection forever.
-        "max_retries": 0,
-    }
+    options = impatient(settings.SECKILL_PUBLISH_TIMEOUT_MS / 1000)
     connection: Connection = current_app.connection_for_write(transport_options=options)
     return connection
 

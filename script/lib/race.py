@@ -4,8 +4,12 @@
 """
 
 import sys
+from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
 
+from instances import instances
 from scratch import PATIENT, ROOT, run, running, scratch_directory, settings_of
 from servers import CannotRun, MariaDB, Redis
 
@@ -15,6 +19,7 @@ TABLES: tuple[tuple[str, ...], ...] = (
     ("--kill", *HARMED),
     ("--pause", *HARMED),
     ("--redis-restart", *HARMED),
+    ("--instances", "2", *HARMED),
 )
 """The races to run by default; a fault needs no large crowd."""
 
@@ -46,20 +51,33 @@ def main() -> int:
             }
             if manage(["migrate", "--verbosity", "0"], settings):
                 raise CannotRun("the tables could not be made: see above")
-            return race(sys.argv[1:], settings)
+            return race(sys.argv[1:], settings, scratch)
 
 
-def race(arguments: Sequence[str], settings: Mapping[str, str]) -> int:
+def race(arguments: Sequence[str], settings: Mapping[str, str], scratch: Path) -> int:
     """Run the requested race, or one for each table; return the worst exit status."""
     asked = [argument for argument in arguments if argument != "--documents"]
     documents = ["--document", *DOCUMENTS] if "--documents" in arguments else []
     worst = 0
     for options in [tuple(asked)] if asked else TABLES:
-        status = manage(["race", *options, *documents], settings)
+        with ExitStack() as stack:
+            environ = dict(settings)
+            if count := instances_in(options):
+                started = instances(count, scratch / "instances", settings)
+                environ["SECKILL_LAB_INSTANCES"] = str(stack.enter_context(started))
+            status = manage(["race", *options, *documents], environ)
         if status not in (0, OURS_BROKE):
             return status
         worst = max(worst, status)
     return worst
+
+
+def instances_in(options: Sequence[str]) -> int:
+    """Return how many instances these options ask for; the command refuses what is no number."""
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--instances", default="0")
+    asked: str = parser.parse_known_args(options)[0].instances
+    return int(asked) if asked.isdecimal() else 0
 
 
 def manage(arguments: Sequence[str], settings: Mapping[str, str]) -> int:

@@ -4,13 +4,21 @@ Note [No clock but Redis'] No message expires, and none names a time: the sender
 the worker's may differ. A message with ``once`` is not queued while its equal waits, so a queue
 without workers does not grow. One with a pause lies among the unacknowledged until Redis, by its
 own clock, has let the pause pass.
+
+Note [RabbitMQ] RabbitMQ looks for no equal of a message and keeps none back. So there a message
+with ``once`` expires, by RabbitMQ's own clock: a queue without workers has an end, and beat sends
+each again. A pause is Celery's: the worker that takes the message waits, by its own clock.
 """
 
 import json
+import os
 import uuid
 from typing import Any
 
 ONCE, PAUSE_S = "once", "pause_s"
+
+LIFE_S = 300
+"""Seconds that a message with ``once`` waits in RabbitMQ: Note [RabbitMQ]."""
 
 _HEADERS = ("lang", "task", "argsrepr", "kwargsrepr", "ignore_result", ONCE)
 """Not what the sender adds of its own, as a task's time limits where it has imported the task."""
@@ -22,8 +30,36 @@ Message = dict[str, Any]
 
 
 def publish_options(*, once: bool = False, pause_s: float = 0) -> dict[str, Any]:
-    """Return options for ``send_task``: wait at most once, and only after a pause."""
-    return {"headers": {ONCE: once} | ({PAUSE_S: pause_s} if pause_s else {})}
+    """Return options for ``send_task``: wait at most once, and only after a pause.
+
+    That is for our transport: Note [RabbitMQ].
+    """
+    options: dict[str, Any] = {"headers": {ONCE: once} | ({PAUSE_S: pause_s} if pause_s else {})}
+    if is_rabbitmq():
+        options |= {"expiration": LIFE_S} if once else {}
+        options |= {"countdown": pause_s} if pause_s else {}
+    return options
+
+
+def is_rabbitmq() -> bool:
+    """Return whether the broker of the settings is RabbitMQ."""
+    return os.environ.get("CELERY_BROKER_URL", "").startswith(("amqp://", "amqps://", "pyamqp://"))
+
+
+def impatient(timeout_s: float, *, connect_s: float | None = None) -> dict[str, float]:
+    """Return options for a connection that waits no longer than this and tries once.
+
+    The first are those of Redis, then those of RabbitMQ. Without a limit Kombu retries for ever.
+    """
+    connect_s = connect_s or timeout_s
+    return {
+        "socket_timeout": timeout_s,
+        "socket_connect_timeout": connect_s,
+        "read_timeout": timeout_s,
+        "write_timeout": timeout_s,
+        "connect_timeout": connect_s,
+        "max_retries": 0,
+    }
 
 
 def waits_once(message: Message) -> bool:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import http.client
-import os
 import re
-import shutil
 import socket
 import struct
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -26,12 +24,14 @@ import pytest
 from seckill_site.front_door.requests import request_language
 from tests.concurrency.sales import crowd_of, make_sale
 from tests.faults.history import History
+from tests.faults.private import script_library
 from tests.support.patience import wait_for
-from tests.support.stack import ROOT, Stack, free_port
+from tests.support.stack import ROOT, Stack
 from vouchers.catalogue.sales import VoucherDetails, edit_sale, terms_of
 from vouchers.models import SeckillVoucher
 
 ORDERS, REST = "orders", "the rest"
+CONFIGURATION = (ROOT / "deploy/nginx.conf").read_text()
 
 SALES = count(100)
 """Sales that nobody has asked for yet."""
@@ -49,20 +49,7 @@ class Others(NamedTuple):
 
 OTHER_PORTS: dict[int, Others] = {}
 
-HEAD = """\
-daemon off;
-pid {directory}/nginx.pid;
-error_log stderr warn;
-{user}
-events {{}}
-http {{
-    access_log off;
-    client_body_temp_path {directory}/body;
-    proxy_temp_path {directory}/proxy;
-    fastcgi_temp_path {directory}/fastcgi;
-    uwsgi_temp_path {directory}/uwsgi;
-    scgi_temp_path {directory}/scgi;
-"""
+LIBRARY = script_library("instances")
 
 
 class Named(BaseHTTPRequestHandler):
@@ -97,54 +84,22 @@ def upstream(name: str) -> Iterator[int]:
         server.shutdown()
 
 
-def adapted(
-    text: str, *, ports: dict[str, int], port: int, directory: Path, second: int = 0
-) -> str:
-    """Return the configuration for this machine: without TLS, on a free port.
-
-    With a ``second`` server for orders all come from this machine, so it has no limits per address.
-    """
-    if second:
-        text = text.replace("10.0.0.12:8000", f"127.0.0.1:{second}")
-        text = re.sub(r"^ *limit_req .*\n", "", text, flags=re.MULTILINE)
-    text = re.sub(r"^.*10\.0\.0\.12:.*\n", "", text, flags=re.MULTILINE)
-    for number, name in (("8000", ORDERS), ("8001", REST)):
-        assert text.count(f"10.0.0.11:{number}") == 1
-        text = text.replace(f"10.0.0.11:{number}", f"127.0.0.1:{ports[name]}")
-    text = re.sub(r"^ *ssl_certificate.*\n", "", text, flags=re.MULTILINE)
-    others = OTHER_PORTS[port] = Others(plain=free_port(), http2=free_port())
-    for default in ("", " default_server"):
-        here = f"listen 127.0.0.1:{port}{default}; listen 127.0.0.1:{others.http2} http2{default};"
-        text = text.replace(f"listen 443 ssl http2{default};", here)
-        text = text.replace(f"listen 80{default};", f"listen 127.0.0.1:{others.plain}{default};")
-    text = text.replace("ssl_reject_handshake on;", "")
-    text = text.replace(
-        "server_name shop.example;", "server_name shop.example 127.0.0.1 localhost;"
-    )
-    text = text.replace("/srv/seckill/deploy", str(ROOT / "deploy"))
-    return text.replace("/var/cache/nginx/seckill", f"{directory}/cache")
-
-
 @contextmanager
-def started(directory: Path, *, orders: int, rest: int, second: int = 0) -> Iterator[int]:
-    """Run a real nginx with that configuration before these servers; yields its port."""
-    program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
-    assert program, "no nginx: script/test installs it"
-    port = free_port()
-    text = adapted(
-        (ROOT / "deploy/nginx.conf").read_text(),
-        ports={ORDERS: orders, REST: rest},
-        port=port,
-        directory=directory,
-        second=second,
-    )
-    user = "user root;" if os.geteuid() == 0 else ""
-    config = directory / "nginx.conf"
-    config.write_text(HEAD.format(directory=directory, user=user) + text + "}\n")
-    process = subprocess.Popen([program, "-p", str(directory), "-c", str(config)])
+def started(
+    directory: Path, *, orders: Sequence[int], rest: int, text: str = CONFIGURATION
+) -> Iterator[int]:
+    """Run a real nginx with that configuration before these servers; yields its port.
+
+    With several servers for orders all come from this machine, so it has no limits per address.
+    """
+    if len(orders) > 1:
+        text = re.sub(r"^ *limit_req .*\n", "", text, flags=re.MULTILINE)
+    server = LIBRARY.Nginx(directory, orders=orders, rest=[rest])
+    OTHER_PORTS[server.port] = Others(plain=server.plain, http2=server.http2)
+    process = subprocess.Popen(server.prepare(text))
     try:
-        wait_for(lambda: process.poll() is not None or answers(port), what="nginx")
-        yield port
+        wait_for(lambda: process.poll() is not None or answers(server.port), what="nginx")
+        yield server.port
     finally:
         process.terminate()
         process.wait()
@@ -156,7 +111,7 @@ def nginx(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     with (
         upstream(ORDERS) as orders,
         upstream(REST) as rest,
-        started(tmp_path_factory.mktemp("nginx"), orders=orders, rest=rest) as port,
+        started(tmp_path_factory.mktemp("nginx"), orders=[orders], rest=rest) as port,
     ):
         yield port
 
@@ -350,7 +305,7 @@ def test_application_sees_only_what_the_key_holds(
 def test_change_shows_within_a_second(stack: Stack, tmp_path: Path) -> None:
     """Over the memory of the processes and nginx; a browser asks each time. Usually in 0.4 s."""
     web, sale, took = stack.web(workers=2), make_sale(stock=5), []
-    with started(tmp_path, orders=web.port, rest=web.port) as port:
+    with started(tmp_path, orders=[web.port], rest=web.port) as port:
         for k in range(7):
             title = f"Voucher number {k}"
             details = VoucherDetails(title, "", 100, 200)
@@ -376,6 +331,75 @@ def test_variants_have_answers_of_their_own(nginx: int) -> None:
     assert len(asked_for(nginx, f"/vouchers/{next(SALES)}/", *variants)) == len(variants)
 
 
+# --- Requests in flight when a server dies --------------------------------------------------------
+
+
+@contextmanager
+def dying(asked: list[str]) -> Iterator[int]:
+    """A server that reads each request whole and dies before it answers; yields its port."""
+
+    class Dying(Named):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            asked.append(self.path)
+            self.close_connection = True
+
+        do_GET = do_POST
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Dying) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+def in_flight(directory: Path, path: str, text: str = CONFIGURATION) -> tuple[list[str], list[str]]:
+    """POST four times before a server that dies and one that lives: answers, and who died."""
+    asked: list[str] = []
+    text = text.replace("max_fails=2", "max_fails=0")  # it stays in turn
+    with (
+        dying(asked) as dead,
+        upstream(ORDERS) as alive,
+        started(directory, orders=[dead, alive], rest=dead, text=text) as port,
+    ):
+        asked.clear()  # by the wait for nginx
+        return [ask(port, "POST", path) for _ in range(4)], asked
+
+
+def presses_in(directory: Path) -> list[list[str]]:
+    """Return who answered each POST, and whether it had been sent to another before, by the log."""
+    lines = (directory / LIBRARY.ANSWERS).read_text().splitlines()
+    return [line.split()[:2] for line in lines if " POST " in line]
+
+
+def test_order_in_flight_is_sent_to_the_next_server(tmp_path: Path) -> None:
+    """It may have been accepted: the same token gets the same answer."""
+    path = "/vouchers/7/orders/"
+    said, asked = in_flight(tmp_path, path)
+    assert said == [ORDERS] * 4
+    assert asked == [path] * len(asked) != []
+    presses = presses_in(tmp_path)
+    assert len({answered_by for answered_by, _ in presses} - {"-"}) == 1
+    assert [sent_on for _, sent_on in presses].count("1") == len(asked)
+
+
+def test_without_that_line_orders_in_flight_are_refused(tmp_path: Path) -> None:
+    """The control: nginx does not repeat a POST by itself."""
+    line = "proxy_next_upstream error timeout non_idempotent;"
+    assert CONFIGURATION.count(line) == 1
+    said, asked = in_flight(tmp_path, "/vouchers/7/orders/", CONFIGURATION.replace(line, ""))
+    assert len(asked) == sum('"unavailable"' in it for it in said) > 0
+    assert presses_in(tmp_path).count(["-", "0"]) == len(asked)
+
+
+def test_payment_in_flight_is_not_repeated(tmp_path: Path) -> None:
+    """Its buyer is told to try again, and asked once."""
+    path = "/vouchers/7/orders/123/pay/"
+    text = CONFIGURATION.replace("http://seckill;", "http://seckill_orders;")  # has a second server
+    said, asked = in_flight(tmp_path, path, text)
+    assert asked == [path] * len(asked) != []
+    assert sum('"unavailable"' in it for it in said) == len(asked)
+
+
 @pytest.mark.concurrency
 @pytest.mark.usefixtures("row_locks")
 def test_restart_of_one_server_is_seen_by_no_buyer(stack: Stack, tmp_path: Path) -> None:
@@ -384,8 +408,10 @@ def test_restart_of_one_server_is_seen_by_no_buyer(stack: Stack, tmp_path: Path)
         first, second, _ = stack.web(workers=2), stack.web(workers=2), stack.worker()
     sale, history = make_sale(stock=2_000), History("", "rolling restart behind nginx")
     tokens, over = crowd_of(sale, count=2_000), threading.Event()
-    ports = {"orders": first.port, "rest": first.port, "second": second.port}
-    with started(tmp_path, **ports) as port, ThreadPoolExecutor(1) as buyers:
+    with (
+        started(tmp_path, orders=[first.port, second.port], rest=first.port) as port,
+        ThreadPoolExecutor(1) as buyers,
+    ):
 
         def buy() -> None:
             for at in count(step=4):  # a repeated request sends the same token

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,7 +33,11 @@ def script_library(name: str) -> ModuleType:
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sys.path.insert(0, str(ROOT / "script" / "lib"))  # its neighbours are at the top too
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        del sys.path[0]
     return module
 
 

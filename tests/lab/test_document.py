@@ -57,7 +57,8 @@ def test_every_fault_has_its_table_with_every_step() -> None:
     results = read_results(DOCS / "six-steps.json")
     assert [it.fault for it in results] == list(Fault)
     for table in results:
-        assert [it.step for it in table.verdicts] == list(STEPS)
+        steps = ["ours"] if table.fault is Fault.INSTANCES else list(STEPS)
+        assert [it.step for it in table.verdicts] == steps
 
 
 def test_figures_show_each_flaw_and_none_of_ours() -> None:
@@ -75,6 +76,13 @@ def test_figures_show_each_flaw_and_none_of_ours() -> None:
     assert all(pause[step].doubled for step in ("v6-expiring", "v6-owned", "v6-watchdog"))
     assert tables[Fault.REDIS_RESTART]["v5-stream"].lost
     assert all(table["ours"].is_right for table in tables.values())
+
+
+def test_page_says_what_each_instance_answered() -> None:
+    killed = verdict("ours", answered=[7, 193], sent_on=10)
+    page = document_text(ENGLISH, [result(), result(killed, fault=Fault.INSTANCES)])
+    said = "was killed had answered 7 presses, and the other one answered 193. nginx had sent 10 of"
+    assert said in " ".join(page.split())
 
 
 def test_linked_lines_exist() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.crowd.faults import Fault
 from lab.crowd.results import Result
 from lab.steps import STEPS
 from tests.support.patience import eventually
@@ -53,6 +54,35 @@ def test_race_leaves_no_process_or_file(tmp_path: Path) -> None:
     assert ours.is_right
     assert not list(tmp_path.iterdir())
     assert not processes_of(tmp_path)
+
+
+@pytest.mark.faults  # servers, tables and all processes of a shop
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("count", [2, 1])
+def test_one_instance_killed_sells_exactly_the_stock(tmp_path: Path, count: int) -> None:
+    """With one instance alone nobody is left, and the race has to say so: that is the control."""
+    said = subprocess.run(
+        [*RACE, "--instances", str(count), "--buyers", "100", "--stock", "30", "--json"],
+        cwd=ROOT, env=environ_with(tmp_path), capture_output=True, text=True, timeout=500,
+        check=False,
+    )  # fmt: skip
+    assert said.stdout, said.stderr
+    result = Result.from_dict(json.loads(said.stdout))
+    (ours,) = result.verdicts
+    assert (result.fault, ours.struck, len(ours.answered)) == (Fault.INSTANCES, True, count)
+    if count == 2:
+        assert said.returncode == 0, said.stderr
+        assert ours.is_right
+        assert (ours.sold, ours.doubled, ours.unanswered) == (30, 0, 0)
+        assert min(ours.answered) > 0
+        assert sum(ours.answered) >= result.crowd.presses
+        assert ours.sent_on > 0
+    else:
+        assert said.returncode == 1
+        assert ours.undersold > 0
+        assert ours.sent_on == 0
+    assert not list(tmp_path.iterdir())
+    assert eventually(lambda: not processes_of(tmp_path))
 
 
 @pytest.mark.faults

@@ -386,17 +386,20 @@ def confirm(
     )
 
 
-def release(*, sale_id: int, releases: Sequence[Release]) -> None:
-    """Give reserved units back, each only if its order id still holds it. Safe to repeat."""
+def release(*, sale_id: int, releases: Sequence[Release]) -> int:
+    """Give reserved units back, each only if its order id still holds it. Safe to repeat.
+
+    Return how many units went to the waiting list: they are pending.
+    """
     if not releases:
-        return
+        return 0
     args: list[str | int] = [ENDED_RETENTION_MS]
     for item in releases:
         entry, live_id = item.entry, item.live_order_id
         args += [str(entry.order_id), str(entry.user_id), entry.unit]
         args += [item.reason, live_id or "", int(item.had_order)]
     keys = LedgerKeys(sale_id)
-    run_script(_RELEASE, [*keys.contents, *keys.copies], *args, read=int)
+    return run_script(_RELEASE, [*keys.contents, *keys.copies], *args, read=int)
 
 
 def claim(*, sale_id: int, holding: Holding) -> None:
@@ -433,6 +436,16 @@ def set_kick(*, sale_id: int) -> bool:
     """Note that a fulfil task is being sent; False if one is queued already."""
     kick = LedgerKeys(sale_id).kick
     return run_script(_SET_KICK, [kick], settings.SECKILL_KICK_MS, read=bool)
+
+
+def claim_kick(*, sale_id: int) -> bool:
+    """Note that a fulfil task is being sent, as a reservation does; False if none is needed.
+
+    None is needed beside a queued task, nor beside a running one, which looks again at its end.
+    """
+    with ledger_errors():
+        kick = LedgerKeys(sale_id).kick
+        return bool(ledger_connection().set(kick, "1", nx=True, px=settings.SECKILL_KICK_MS))
 
 
 def acknowledge_kick(*, sale_id: int) -> bool:

@@ -26,6 +26,7 @@ from lab.crowd.tables import table_on
 from lab.document import write_document
 from lab.engine.database import has_row_locks
 from lab.engine.fork_server import ForkServer, ForkServerGone
+from lab.instances import DESCRIPTION
 from lab.models import LabSale
 from lab.steps import STEPS
 from lab.verdict import Verdict
@@ -71,6 +72,8 @@ class Command(BaseCommand):
             (Fault.REDIS_RESTART, "end Redis in mid-sale; script/race starts it again, empty"),
         ):
             faults.add_argument(f"--{fault}", action="store_true", help=text)
+        text = "ours alone, by 1 to 8 instances behind nginx (of script/race); one is killed"
+        faults.add_argument("--instances", type=_up_to(8), metavar="N", help=text)
         parser.add_argument("--json", action="store_true", help="the result as one object")
         parser.add_argument(
             "--document",
@@ -96,7 +99,8 @@ class Command(BaseCommand):
             check_options(options, crowd, fault)
             if not options["rewrite"]:
                 check_servers()
-                steps = [name for name in STEPS if name in options["steps"] or not options["steps"]]
+                asked = ["ours"] if options["instances"] else options["steps"] or STEPS
+                steps = [name for name in STEPS if name in asked]
                 result = self._race(steps, crowd, fault, as_json=options["json"])
                 verdicts += result.verdicts
                 for document in options["document"]:
@@ -176,6 +180,8 @@ def check_options(options: dict[str, Any], crowd: Crowd, fault: Fault) -> None:
         )
     for document in options["document"]:
         figures_path(document)
+    if options["instances"] and (DESCRIPTION not in os.environ or {*options["steps"]} - {"ours"}):
+        raise BadRace("--instances is for ours alone: script/race starts them")
     if options["document"] and options["steps"]:
         raise BadRace("--document wants the whole table: name no steps")
 

@@ -23,7 +23,7 @@ from pytest_django import Settings
 from backoffice.admin import board as board_admin
 from orders.fulfilment.worker import fulfill_sale
 from orders.models import OrderStatus, VoucherOrder
-from tests.support.inspection import ledger_contents, rows
+from tests.support.inspection import broker_length, empty_broker, ledger_contents, rows
 from tests.support.orders import (
     make_buyer,
     make_buyers,
@@ -380,6 +380,24 @@ def test_stock_changes_up_and_down(operator: Client, stock: int) -> None:
     assert stored(sale).stock == snapshot(sale_id=sale.pk).terms.total == stock
     assert said(response) == [f"success: Stock: 10 → {stock:,}"]
     assert entries() == [("operator", f"Stock: 10 → {stock:,}")]
+
+
+@commits
+@pytest.mark.parametrize(("waiting", "tasks"), [(1, 1), (0, 0)])
+def test_added_stock_sends_the_task_of_who_waits(
+    operator: Client, waiting: int, tasks: int
+) -> None:
+    sale = make_sale(stock=1)
+    reserved(sale, [make_buyer()])
+    fulfill_sale(sale_id=sale.pk)
+    for order_id in range(901, 901 + waiting):
+        join_waiting(sale_id=sale.pk, order_id=order_id, user_id=make_buyer().pk, joined_at_ms=1)
+    empty_broker()
+
+    act(operator, sale, "stock", stock=2)
+
+    assert broker_length() == tasks
+    assert snapshot(sale_id=sale.pk).pending == tasks
 
 
 @commits

@@ -8,20 +8,32 @@ from collections.abc import Callable
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 from django.utils import timezone
 from redis import Redis
 
 from orders.fulfilment.reconcile import reconcile
+from orders.fulfilment.sweep import sweep
 from orders.fulfilment.worker import fulfill_sale
-from orders.lifecycle import waiting_list
+from orders.lifecycle import cancellation, waiting_list
 from orders.lifecycle.cancellation import cancel_order
-from orders.lifecycle.transitions import SYSTEM
+from orders.lifecycle.transitions import SYSTEM, Actor, WrongState
 from orders.lifecycle.waiting_list import NotWaiting, Place, join, leave, place_of, restore_lines
 from orders.models import VoucherOrder, WaitingEntry
 from orders.payments.expiry import expire_orders
+from orders.payments.refunds import refund_order
+from orders.placing.publishing import publish_fulfillment
 from orders.placing.tokens import BadToken, MalformedToken, PurchaseToken
 from orders.receipts.service import NoReceipt, find_receipt
-from tests.support.inspection import assert_conserved, buyers_of, live_ids, refusals_of
+from seckill_site.ledger_connection import ledger_connection
+from tests.support.inspection import (
+    assert_conserved,
+    broker_length,
+    buyers_of,
+    empty_broker,
+    live_ids,
+    refusals_of,
+)
 from tests.support.orders import (
     at_once,
     id_minted,
@@ -31,7 +43,10 @@ from tests.support.orders import (
     reserved,
     token_for,
 )
+from tests.support.patience import wait_for
+from tests.support.payments import pay
 from tests.support.sales import change_state, lose_state
+from tests.support.stack import Stack
 from vouchers.inventory.keys import STATE, LedgerKeys, LedgerUnavailable
 from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.reservations import AlreadyOrdered, NotStarted, SaleEnded
@@ -315,7 +330,9 @@ def test_beat_gives_a_free_unit_to_the_line(ledger: Redis) -> None:
     cancel_order(order_id=held, by=SYSTEM, now=timezone.now())
     change_state(keys.sale_id, begins_at_ms=begins_at_ms)
     assert (snapshot(sale_id=sale.pk).remaining, snapshot(sale_id=sale.pk).waiting) == (1, 1)
+    empty_broker()
     restore_lines(now=timezone.now())
+    assert broker_length() == 1
     fulfill_sale(sale_id=sale.pk)
     assert live_ids(sale) == [place.order_id]
     assert_conserved(sale)
@@ -346,6 +363,124 @@ def test_written_order_closes_entry_as_offered() -> None:
     entry = WaitingEntry.objects.get()
     mine = place_of(sale_id=sale.pk, user_id=entry.user_id)
     assert mine == Place(entry.order_id, None, offered=True)
+
+
+# --- The fulfil task of a unit that was given --------------------------------------------------
+
+
+def expire(order: VoucherOrder) -> None:
+    VoucherOrder.objects.filter(pk=order.pk).update(pay_by=timezone.now())
+    assert expire_orders(now=timezone.now()) == 1
+
+
+def cancel_as_buyer(order: VoucherOrder) -> None:
+    buyer = Actor.buyer(order.user_id)
+    cancel_order(order_id=order.pk, by=buyer, now=timezone.now())
+
+
+def cancel_as_staff(order: VoucherOrder) -> None:
+    cancel_order(order_id=order.pk, by=Actor.staff(None), now=timezone.now())
+
+
+def refund_money(order: VoucherOrder) -> None:
+    pay(order)
+    refund_order(order_id=order.pk, by=Actor.staff(None), now=timezone.now())
+
+
+def refund_without_money(order: VoucherOrder) -> None:
+    VoucherOrder.objects.filter(pk=order.pk).update(status="paid")
+    refund_order(order_id=order.pk, by=Actor.staff(None), now=timezone.now())
+
+
+ENDS = (expire, cancel_as_buyer, cancel_as_staff, refund_money, refund_without_money)
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_unit_given_to_the_line_sends_one_task(end: Callable[[VoucherOrder], None]) -> None:
+    sale, held = sold_out()
+    expected = wait_in(sale, make_buyer())
+    empty_broker()
+    end(VoucherOrder.objects.get(pk=held))
+    assert broker_length() == 1
+    fulfill_sale(sale_id=sale.pk)
+    assert live_ids(sale) == [expected.order_id]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_returned_unit_without_a_line_sends_no_task(end: Callable[[VoucherOrder], None]) -> None:
+    _, held = sold_out()
+    empty_broker()
+    end(VoucherOrder.objects.get(pk=held))
+    assert broker_length() == 0
+
+
+@pytest.mark.parametrize("kick", ["1", "0"])
+def test_no_task_is_sent_beside_a_queued_or_running_one(
+    monkeypatch: pytest.MonkeyPatch, kick: str
+) -> None:
+    """A running worker looks again at its end, after it has cleared the kick."""
+    sale = make_sale(stock=3)
+    held = [token.order_id for token in reserved(sale, make_buyers(3))]
+    fulfill_sale(sale_id=sale.pk)
+    for buyer in make_buyers(3):
+        wait_in(sale, buyer)
+    sent: list[int] = []
+    monkeypatch.setattr(
+        cancellation, "publish_fulfillment", lambda *, sale_id: sent.append(sale_id)
+    )
+    for order_id in held[:2]:
+        cancel_order(order_id=order_id, by=SYSTEM, now=timezone.now())
+    assert sent == [sale.pk]
+    ledger_connection().set(LedgerKeys(sale.pk).kick, kick)
+    cancel_order(order_id=held[2], by=SYSTEM, now=timezone.now())
+    assert sent == [sale.pk]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_task_of_a_given_unit_is_sent_after_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    sale, held = sold_out()
+    wait_in(sale, make_buyer())
+    open_at_send: list[bool] = []
+    monkeypatch.setattr(
+        cancellation,
+        "publish_fulfillment",
+        lambda **_: open_at_send.append(connection.in_atomic_block),
+    )
+    cancel_order(order_id=held, by=SYSTEM, now=timezone.now())
+    assert open_at_send == [False]
+
+
+@pytest.mark.usefixtures("broker_refuses")
+def test_unit_given_without_broker_waits_for_the_sweep() -> None:
+    sale, held = sold_out()
+    expected = wait_in(sale, make_buyer())
+    cancel_order(order_id=held, by=SYSTEM, now=timezone.now())
+    with pytest.raises(WrongState):
+        cancel_order(order_id=held, by=SYSTEM, now=timezone.now())
+    clear_kick_of(sale)
+    assert sweep(now=timezone.now(), at_once=True) == [sale.pk]
+    fulfill_sale(sale_id=sale.pk)
+    assert live_ids(sale) == [expected.order_id]
+
+
+def clear_kick_of(sale: SeckillVoucher) -> None:
+    """Let the kick expire whose message was lost."""
+    ledger_connection().delete(LedgerKeys(sale.pk).kick)
+
+
+@pytest.mark.concurrency
+@pytest.mark.usefixtures("row_locks")
+def test_worker_orders_a_returned_unit_without_beat(stack: Stack) -> None:
+    """Without beat nothing is swept once the worker has started, so only that task can do it."""
+    sale = make_sale(stock=1)
+    stack.worker(concurrency=1)
+    (held,) = reserved(sale, [make_buyer()])
+    publish_fulfillment(sale_id=sale.pk)  # behind the sweep of the worker's start
+    wait_for(lambda: live_ids(sale) == [held.order_id], what="the first order")
+    expected = wait_in(sale, make_buyer())
+    cancel_order(order_id=held.order_id, by=SYSTEM, now=timezone.now())
+    wait_for(lambda: live_ids(sale) == [expected.order_id], what="the next order", seconds=20)
+    assert_conserved(sale)
 
 
 # --- At once -------------------------------------------------------------------------------------

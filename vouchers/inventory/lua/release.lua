@@ -11,7 +11,7 @@
 -- ARGV[2…] groups of six: order id, user id, unit, reason, the live order id that takes the unit or
 --          '', and 1 if the buyer had an order, which may bar another
 --
--- Returns how many fields were freed or replaced.
+-- Returns how many units went to the waiting list.
 -- @include read_ledger
 -- @include now_in_ms
 -- @include integer
@@ -19,7 +19,7 @@
 -- @include unset_plain
 -- @include drop_wrong_type
 
-local released, oversold = 0, false
+local oversold = false
 for i = 7, 8 do drop_wrong_type(KEYS[i], 'hash') end
 -- Even if another key has a wrong type, which later calls then see as well.
 local state = read_sale()
@@ -35,7 +35,6 @@ for i = 2, #ARGV, 6 do
     else
       redis.call('HDEL', KEYS[1], field)
     end
-    released = released + 1
   end
   oversold = oversold or reason == 'sold_out'
   redis.call('ZREM', KEYS[2], order_id .. ':' .. field)
@@ -54,5 +53,5 @@ if redis.call('PTTL', KEYS[3]) < keep_ms then
   redis.call('PEXPIRE', KEYS[3], integer(keep_ms))
 end
 -- The row had no such unit. If it were passed on, the waiting buyers would be refused one by one.
-if sale and not oversold then give_units(sale, now_ms) end
-return released
+if not sale or oversold then return 0 end
+return give_units(sale, now_ms)

@@ -1,0 +1,163 @@
+"""Several instances of the shop behind nginx, as ``deploy/`` has them, on one machine.
+
+An instance is what one application machine of ``deploy/`` runs: a web server for what costs
+no thread, another for the rest, and a worker. nginx runs ``deploy/nginx.conf`` with other addresses
+and paths, and without TLS.
+"""
+
+import json
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from servers import ROOT, CannotRun, celery, free_port, granian, part, tail, web_answers
+
+CONFIGURATION = ROOT / "deploy" / "nginx.conf"
+ANSWERS = "answers.log"
+START_S = 120.0
+
+# The visitors of a race come from this machine, and each names an address of its own. So the limits
+# of an address stay as they are.
+HEAD = """\
+daemon off;
+pid {directory}/nginx.pid;
+error_log {directory}/error.log warn;
+{user}
+events {{ worker_connections 4096; }}
+http {{
+    map $upstream_status $has_answer {{ default yes; "" no; "~(502|504|-)$" no; }}
+    map "$has_answer$upstream_addr" $answered_by {{ default -; "~^yes.*?([0-9.]+:[0-9]+)$" $1; }}
+    map "$has_answer$upstream_addr" $sent_on {{ default 0; "~^yes([0-9.:]+),.* (?!\\1$)\\S+$" 1; }}
+    log_format answers '$answered_by $sent_on $status $request';
+    access_log {directory}/{answers} answers;
+    set_real_ip_from 127.0.0.1;
+    real_ip_header Race-Buyer;
+    client_body_temp_path {directory}/body;
+    proxy_temp_path {directory}/proxy;
+    fastcgi_temp_path {directory}/fastcgi;
+    uwsgi_temp_path {directory}/uwsgi;
+    scgi_temp_path {directory}/scgi;
+"""
+
+
+class Nginx:
+    """nginx with that configuration, before the web servers on these ports.
+
+    ``port`` stands for that of TLS, ``plain`` for port 80, and ``http2`` speaks HTTP/2.
+    """
+
+    def __init__(self, directory: Path, *, orders: Sequence[int], rest: Sequence[int]) -> None:
+        self.directory = directory
+        self.port, self.plain, self.http2 = free_port(), free_port(), free_port()
+        self._servers = {"8000": orders, "8001": rest}
+
+    def prepare(self, text: str = "") -> list[str]:
+        """Return the command that starts it; ``text`` takes the place of the configuration.
+
+        :raises CannotRun: nginx is not installed.
+        """
+        program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
+        if not program:
+            raise CannotRun("no nginx: as root, run apt-get install nginx-light")
+        self.directory.mkdir(parents=True, exist_ok=True)
+        user = "user root;" if os.geteuid() == 0 else ""
+        head = HEAD.format(directory=self.directory, user=user, answers=ANSWERS)
+        config = self.directory / "nginx.conf"
+        config.write_text(f"{head}{self._adapted(text or CONFIGURATION.read_text())}}}\n")
+        return [program, "-p", str(self.directory), "-c", str(config)]
+
+    def _adapted(self, text: str) -> str:
+        for number, ports in self._servers.items():
+            listed = re.compile(rf"(?:^ *server 10\.0\.0\.\d+:{number}\b(.*)\n)+", re.MULTILINE)
+            found = listed.search(text)
+            assert found, f"no server for port {number}"
+            servers = "".join(f"    server 127.0.0.1:{port}{found[1]}\n" for port in ports)
+            text = listed.sub(servers, text)
+        text = re.sub(r"^ *ssl_certificate.*\n", "", text, flags=re.MULTILINE)
+        for default in ("", " default_server"):
+            secure = (
+                f"listen 127.0.0.1:{self.port}{default}; "
+                f"listen 127.0.0.1:{self.http2} http2{default};"
+            )
+            text = text.replace(f"listen 443 ssl http2{default};", secure)
+            text = text.replace(f"listen 80{default};", f"listen 127.0.0.1:{self.plain}{default};")
+        own = "server_name shop.example;"
+        return (
+            text.replace("ssl_reject_handshake on;", "")
+            .replace(own, "server_name shop.example 127.0.0.1 localhost;")
+            .replace("/srv/seckill/deploy", str(ROOT / "deploy"))
+            .replace("/var/cache/nginx/seckill", f"{self.directory}/cache")
+        )
+
+
+@contextmanager
+def instances(count: int, directory: Path, settings: Mapping[str, str]) -> Iterator[Path]:
+    """Run so many instances, beat, and nginx before them; yield the file that describes them.
+
+    It has nginx's ``url`` and ``log``, and for each of the ``instances`` the sessions of its
+    processes, by the address to which nginx sends orders. A line of the log starts with the address
+    that answered (``-``: none did), and 1 if the request had been sent to another one before.
+
+    :raises CannotRun: one of them does not start.
+    """
+    environ = {
+        **os.environ,
+        **settings,
+        "SECKILL_LOG_LEVEL": "INFO",
+        "SECKILL_TRUSTED_PROXIES": "127.0.0.1",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONWARNINGS": "ignore:You're running the worker with superuser privileges",
+    }
+    commands = celery()
+    with ExitStack() as stack:
+
+        def start(name: str, command: Sequence[str], *options: str) -> tuple[Path, int]:
+            log = directory / f"{name}.log"
+            output = stack.enter_context(log.open("wb"))
+            popen = {"cwd": ROOT, "env": environ, "stdout": output, "stderr": output}
+            process = part(name, command, "--may-end", *options, **popen)
+            return log, stack.enter_context(process).pid
+
+        directory.mkdir()
+        webs, logs, found = [], [], {}
+        for number in range(1, count + 1):
+            orders, rest = free_port(), free_port()
+            name = f"instance-{number}"
+            started = [
+                start(f"{name}-orders", [sys.executable, "-m", *granian("127.0.0.1", orders)]),
+                start(f"{name}-rest", [sys.executable, "-m", *granian("127.0.0.1", rest)]),
+                start(
+                    f"{name}-worker",
+                    [sys.executable, "-m", *commands["worker"], "--hostname", f"{name}@%h"],
+                ),
+            ]
+            webs.append((orders, rest))
+            logs.append(started[-1][0])
+            found[f"127.0.0.1:{orders}"] = [pid for _, pid in started]
+        start("beat", [sys.executable, "-m", *commands["beat"]])
+        nginx = Nginx(
+            directory / "nginx", orders=[it for it, _ in webs], rest=[it for _, it in webs]
+        )
+        start("nginx", nginx.prepare(), "--stop", "SIGQUIT")
+        ports = [nginx.port, *(port for pair in webs for port in pair)]
+        _wait(ports, logs, directory)
+        described = directory / "instances.json"
+        log = str(nginx.directory / ANSWERS)
+        url = f"http://127.0.0.1:{nginx.port}"
+        described.write_text(json.dumps({"url": url, "log": log, "instances": found}))
+        yield described
+
+
+def _wait(ports: Sequence[int], logs: Sequence[Path], directory: Path) -> None:
+    """Wait until all web servers respond and all workers consume."""
+    deadline = time.monotonic() + START_S
+    while not (all(map(web_answers, ports)) and all(b" ready." in it.read_bytes() for it in logs)):
+        if time.monotonic() > deadline:
+            ends = [f"{log.name}: {tail(log, 5)}" for log in directory.glob("*.log")]
+            raise CannotRun("\n".join(["an instance did not start", *ends]))
+        time.sleep(0.05)
