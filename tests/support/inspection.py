@@ -76,26 +76,20 @@ def sale_keys() -> list[str]:
     return [key for key in ledger_connection().scan_iter() if "{" in key]
 
 
-STAYS = -1
-"""What PTTL answers about a key that never expires."""
+MOMENTARY = re.compile(r":(released:.+|kick|pace)$")
+"""The ends of keys that expire by themselves within seconds, even between two looks."""
 
 
 def ledger_contents() -> dict[str, Any]:
-    """Return every key of the ledger's Redis that stays, with what it holds.
-
-    A key that expires may do so between two looks, so it is left out.
-    """
+    """Return every key of the ledger's Redis but the momentary ones, with what it holds."""
     client = ledger_connection()
-    keys = list(client.scan_iter())
+    keys = [key for key in client.scan_iter() if not MOMENTARY.search(key)]
     with client.pipeline(transaction=False) as pipeline:
         read = {
             "string": pipeline.get,
             "hash": pipeline.hgetall,
             "zset": partial(pipeline.zrange, start=0, end=-1, withscores=True),
         }
-        for key in keys:
-            pipeline.pttl(key)
-        keys = [it for it, ms in zip(keys, pipeline.execute(), strict=True) if ms == STAYS]
         for key in keys:
             pipeline.type(key)
         for key, kind in zip(keys, pipeline.execute(), strict=True):
