@@ -62,7 +62,7 @@ def experiments_text(name: str, tables: Mapping[str, Table]) -> str:
             {
                 "experiment": it,
                 "table": tables[it.name],
-                "rows": _markdown([*map(str, it.headings)], tables[it.name].cells()),
+                "rows": _markdown(it.headings(), tables[it.name].cells()),
             }
             for it in EXPERIMENTS.values()
             if it.name in tables

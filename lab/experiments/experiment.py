@@ -35,12 +35,15 @@ ONE_DECIMAL_BELOW = 100
 
 @dataclass(frozen=True)
 class Experiment:
-    """A measurement; ``run`` yields the rows, which have a cell for each heading."""
+    """A measurement; ``run`` yields rows with a cell for each of the ``columns``, as in ``a|b``."""
 
     name: str
     title: StrOrPromise
-    headings: tuple[StrOrPromise, ...]
+    columns: StrOrPromise
     run: Callable[[], Iterable[Row]]
+
+    def headings(self) -> list[str]:
+        return str(self.columns).split("|")
 
     def story(self) -> str:
         return render_to_string(f"lab/experiments/{self.name}.txt").strip()
@@ -75,12 +78,11 @@ def text_of(cell: Cell) -> str:
     return f"{cell:,.{int(decimals)}f}"
 
 
-def measure(experiment: Experiment, show: Callable[[list[str]], object]) -> Table:
-    """Run an experiment; show each row as it comes."""
-    rows = []
-    for row in experiment.run():
-        rows.append([round(cell, 2) if isinstance(cell, float) else cell for cell in row])
-        show([text_of(cell) for cell in rows[-1]])
+def measure(experiment: Experiment) -> Table:
+    rows = [
+        [round(cell, 2) if isinstance(cell, float) else cell for cell in row]
+        for row in experiment.run()
+    ]
     return Table(experiment.name, timezone.localdate().isoformat(), describe_machine(), rows)
 
 

@@ -48,7 +48,6 @@ RESTARTS = "SECKILL_LAB_REDIS_RESTARTS"
 
 
 NAMES = f"steps: {', '.join(STEPS)}; experiments: {', '.join(EXPERIMENTS)}"
-NAME_WIDTH, FIGURE_WIDTH, GAP = 36, 10, 2
 
 
 class BadRace(Exception):
@@ -145,17 +144,16 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps([asdict(it) for it in tables], indent=2))
 
     def _measure(self, experiment: Experiment, *, as_json: bool) -> Table:
-        """Run an experiment and show its rows as they come."""
+        """Run an experiment and show its table."""
         out = self.stderr if as_json else self.stdout
-        headings = [str(it) for it in experiment.headings]
-        widths = [max(FIGURE_WIDTH, len(it) + GAP) for it in headings[1:]]
-
-        def show(cells: list[str]) -> None:
-            out.write(f"{cells[0]:{NAME_WIDTH}}{''.join(map(str.rjust, cells[1:], widths))}")
-
         out.write(f"\n{experiment.name}: {experiment.title}")
-        show(headings)
-        return measure(experiment, show)
+        table = measure(experiment)
+        lines = [experiment.headings(), *table.cells()]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        for first, *others in lines:
+            cells = map(str.rjust, others, widths[1:])
+            out.write("  ".join([first.ljust(widths[0]), *cells]))
+        return table
 
     def _race(self, steps: list[str], crowd: Crowd, fault: Fault, *, as_json: bool) -> Result:
         """Race these steps and show the progress."""

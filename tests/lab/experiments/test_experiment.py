@@ -13,7 +13,7 @@ from django.utils import translation
 from lab import views
 from lab.document import experiments_text, is_of_experiments
 from lab.experiments import EXPERIMENTS
-from lab.experiments.experiment import Experiment, Table, add_tables, read_tables, text_of
+from lab.experiments.experiment import Experiment, Row, Table, add_tables, read_tables, text_of
 from tests.support.stack import ROOT
 
 ENGLISH, CHINESE = "around-the-six-steps.md", "around-the-six-steps.zh-CN.md"
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db
 
 
 def table(name: str = "ids", *, figure: float = 1_234.5) -> Table:
-    headings = EXPERIMENTS[name].headings
+    headings = EXPERIMENTS[name].headings()
     row = ["this shop", figure, *(None for _ in headings[2:])]
     return Table(name, measured_on="2031-02-03", machine="a machine", rows=[row])
 
@@ -40,7 +40,7 @@ def test_every_experiment_has_its_table() -> None:
     assert list(tables) == list(EXPERIMENTS)
     for name, found in tables.items():
         assert found.rows
-        assert {len(row) for row in found.rows} == {len(EXPERIMENTS[name].headings)}
+        assert {len(row) for row in found.rows} == {len(EXPERIMENTS[name].headings())}
 
 
 @pytest.mark.parametrize("language", ["en", "zh-hans"])
@@ -85,8 +85,8 @@ def test_command_rewrites_only_documents_of_experiments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     experiment = EXPERIMENTS["ids"]
-    rows = [["this shop", *(7 for _ in experiment.headings[1:])]]
-    made_up = Experiment("ids", experiment.title, experiment.headings, lambda: rows)
+    rows: list[Row] = [["this shop", *(7 for _ in experiment.headings()[1:])]]
+    made_up = Experiment("ids", experiment.title, experiment.columns, lambda: rows)
     monkeypatch.setitem(EXPERIMENTS, "ids", made_up)
     documents = [tmp_path / name for name in (ENGLISH, CHINESE, "six-steps.md")]
     call_command("race", "ids", "--document", *map(str, documents))
