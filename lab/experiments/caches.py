@@ -7,16 +7,15 @@ import random
 import time
 from bisect import bisect
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from hashlib import blake2b
 from statistics import quantiles
 
-from django.db import connection
 from django.db.models import Count
 from django.utils.translation import gettext_lazy, gettext_noop
 
 from lab.experiments.experiment import Cell, Experiment, Row
+from lab.experiments.measuring import in_threads, timed_ms
 from lab.keys import delete_keys
 from lab.models import LabOrder, LabSale
 from locks import RedisLock
@@ -106,28 +105,26 @@ WAYS: tuple[tuple[str, str, Callable[[int, Load], str]], ...] = (
 """What is read, and how."""
 
 
-def read_in_a_crowd(sales: int = 100, orders: int = 20_000, for_s: float = 2.0) -> Iterator[Row]:
+def read_in_a_crowd(sales: int = 300, orders: int = 20_000, for_s: float = 2.0) -> Iterator[Row]:
     """Let a crowd of threads read in each way; the last sale has many orders to count."""
-    made = LabSale.objects.bulk_create(
-        LabSale(step="cache", offered=1, stock=1) for _ in range(sales)
-    )
+    made = LabSale.objects.bulk_create(LabSale(offered=1, stock=1) for _ in range(sales))
     ids = [it.pk for it in made]
+    choices: dict[str, Callable[[], int]] = {
+        SAME: lambda: MADE_UP + random.randrange(SAME_IDS),
+        NEW: lambda: MADE_UP + random.getrandbits(40),
+        HOT: lambda: ids[-1],
+        ALL: lambda: random.choice(ids[:-1]),
+    }
     try:
         buyers = (LabOrder(sale_id=ids[-1], user_id=it) for it in range(orders))
         LabOrder.objects.bulk_create(buyers, batch_size=5_000)
-        choices: dict[str, Callable[[], int]] = {
-            SAME: lambda: MADE_UP + random.randrange(SAME_IDS),
-            NEW: lambda: MADE_UP + random.getrandbits(40),
-            HOT: lambda: ids[-1],
-            ALL: lambda: random.choice(ids[:-1]),
-        }
         for what, name, read in WAYS:
-            delete_keys(f"{KEY}*")
-            for sale_id in ids:  # the cache is warm
-                read(sale_id, _load)
+            for sale_id in ids:  # the cache is filled at once
+                read(sale_id, str)
                 for bit in _bits(sale_id) if read is bloom_filter else ():
                     ledger_connection().setbit(KNOWN, bit, 1)
             yield what, name, *_crowd(read, choices[what], for_s)
+            delete_keys(f"{KEY}*")
     finally:
         delete_keys(f"{KEY}*")
         LabOrder.objects.filter(sale_id=ids[-1]).delete()
@@ -144,28 +141,23 @@ def _crowd(
 ) -> tuple[Cell, ...]:
     """Return reads and queries a second, the most queries in ``PEAK_S``, p99, and the keys left."""
     loads: list[float] = []
-    took_s: list[float] = []
+    took_ms: list[float] = []
     end = time.monotonic() + for_s
 
     def load(sale_id: int) -> str:
         loads.append(time.monotonic())
         return _load(sale_id)
 
-    def keep_reading(_: int) -> None:
-        try:
-            while (start := time.monotonic()) < end:
-                read(choose(), load)
-                took_s.append(time.monotonic() - start)
-        finally:
-            connection.close()
+    def keep_reading() -> None:
+        while time.monotonic() < end:
+            took_ms.append(timed_ms(lambda: read(choose(), load)))
 
-    with ThreadPoolExecutor(THREADS) as pool:
-        list(pool.map(keep_reading, range(THREADS)))
+    in_threads(THREADS, keep_reading)
     loads.sort()
     peak = max((bisect(loads, at + PEAK_S) - place for place, at in enumerate(loads)), default=0)
-    p99_ms = 1_000 * quantiles(took_s, n=100)[-1]
     keys = sum(1 for _ in ledger_connection().scan_iter(f"{KEY}*", count=1_000))
-    return round(len(took_s) / for_s), round(len(loads) / for_s), peak, p99_ms, keys
+    per_s = round(len(took_ms) / for_s), round(len(loads) / for_s)
+    return *per_s, peak, quantiles(took_ms, n=100)[-1], keys
 
 
 EXPERIMENTS = (

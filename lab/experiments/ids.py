@@ -7,13 +7,16 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from statistics import median
 from typing import NamedTuple
 
-from django.db import connection
-from django.utils.translation import gettext_lazy, gettext_noop
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext_noop
 
 from lab.experiments.experiment import Experiment, Row
+from lab.experiments.measuring import sql, timed_ms
 from lab.keys import delete_keys
 from orders.placing.order_ids import EPOCH, mint_call
 from seckill_site.ledger_connection import ledger_connection
@@ -25,7 +28,6 @@ TABLES = ("lab_ids_0", "lab_ids_1")
 AT_ONCE, PER_MS = 1_000, 10
 SET_BACK_S = 5
 VISITORS_PER_ORDER = 5
-MIB = 2**20
 
 
 class ClockSetBack(Exception):
@@ -33,10 +35,9 @@ class ClockSetBack(Exception):
 
 
 def auto_increment(count: int, now_s: float, region: int) -> Sequence[int]:
-    with connection.cursor() as cursor:
-        rows = ", ".join(["(1)"] * count)
-        cursor.execute(f"INSERT INTO {TABLES[region]} (user_id) VALUES {rows}")
-        return range(cursor.lastrowid, cursor.lastrowid + count)
+    rows = ", ".join(["(1)"] * count)
+    found = sql(f"INSERT INTO {TABLES[region]} (user_id) VALUES {rows} RETURNING id")
+    return [it for (it,) in found]
 
 
 def of_the_course(count: int, now_s: float, region: int) -> Sequence[int]:
@@ -102,57 +103,50 @@ def repeat_and_reveal(count: int = AT_ONCE) -> Iterator[Row]:
         _reset(KINDS[0])
         time.sleep(1 - time.time() % 1)  # everything happens in one second
         now_s = time.time()
-        ids = kind.make(count, now_s, 0)
-        in_both_regions = len({*ids} & {*kind.make(count, now_s, 1)})
+        late: int | str = gettext_noop("refuses")
+        ids = {*kind.make(count, now_s, 0)}
+        in_both_regions = len(ids & {*kind.make(count, now_s, 1)})
         visitors = count * (VISITORS_PER_ORDER if kind.make is of_this_shop else 1)
-        first, *_, last = (kind.make(it, now_s, 0)[0] for it in (1, visitors, 1))
+        first, *_others, last = (kind.make(it, now_s, 0)[0] for it in (1, visitors, 1))
         sold = (last - first) % (1 << kind.counter_bits) - 1 if kind.counter_bits else None
         latest = max(kind.make(count, now_s + SET_BACK_S, 0))
-        late: int | str
-        try:
+        with suppress(ClockSetBack):
             late = sum(it < latest for it in kind.make(count, now_s, 0))
-        except ClockSetBack:
-            late = gettext_noop("refuses")
         _reset(KINDS[0])
-        ids = kind.make(count, now_s, 0)
+        ids = {*kind.make(count, now_s, 0)}
         _reset(KINDS[0], is_new_day=False)
-        repeated = len({*ids} & {*kind.make(count, now_s, 0)})
+        repeated = len(ids & {*kind.make(count, now_s, 0)})
+        _drop()
         yield kind.name, kind.parts, repeated, in_both_regions, late, sold
-    _drop()
 
 
 def insert(rows: int = 100_000, repeats: int = 3) -> Iterator[Row]:
     """Insert rows with each kind in turn, ``AT_ONCE`` in a transaction, with an index by buyer."""
-    per_s: dict[str, list[float]] = {it.name: [] for it in KINDS}
+    took_ms: dict[str, list[float]] = {it.name: [] for it in KINDS}
     sizes = {}
     for kind in KINDS * repeats:
         _reset(kind)
         statements = list(_statements(kind, rows))
-        with connection.cursor() as cursor:
-            start = time.perf_counter()
-            for statement in statements:
-                cursor.execute(statement)
-            per_s[kind.name].append(rows / (time.perf_counter() - start))
-            cursor.execute(f"ANALYZE TABLE {TABLES[0]}")
-            cursor.execute(
-                "SELECT data_length, index_length FROM information_schema.tables"
-                " WHERE table_schema = DATABASE() AND table_name = %s", TABLES[:1],
-            )  # fmt: skip
-            sizes[kind.name] = cursor.fetchone()
-    _drop()
-    for name, speeds in per_s.items():
-        speed, plain = median(speeds), median(per_s[KINDS[0].name])
-        yield name, round(speed), speed / plain, *(size / MIB for size in sizes[name])
+        took_ms[kind.name].append(sum(timed_ms(partial(sql, it)) for it in statements))
+        sql(f"ANALYZE TABLE {TABLES[0]}")
+        (sizes[kind.name],) = sql(
+            "SELECT data_length / POW(2, 20), index_length / POW(2, 20) FROM"
+            " information_schema.tables WHERE table_schema = DATABASE() AND table_name = %s",
+            TABLES[0],
+        )
+        _drop()
+    plain_ms = median(took_ms[KINDS[0].name])
+    for name, ms in took_ms.items():
+        yield name, round(1_000 * rows / median(ms)), plain_ms / median(ms), *sizes[name]
 
 
 def _statements(kind: Kind, rows: int) -> Iterator[str]:
     now_s, as_sql = time.time(), "0x{:032x}" if kind.type == "BINARY(16)" else "{}"
-    for batch in range(rows // AT_ONCE):
-        if kind.make is auto_increment:
-            ids = ["NULL"] * AT_ONCE
-        else:
-            moments = (now_s + batch + ms / 1_000 for ms in range(AT_ONCE // PER_MS))
-            ids = [as_sql.format(it) for moment in moments for it in kind.make(PER_MS, moment, 0)]
+    for start in range(0, rows, AT_ONCE):
+        ids = ["NULL"] * AT_ONCE
+        if kind.make is not auto_increment:
+            moments = (now_s + (start + ms) / 1_000 for ms in range(AT_ONCE // PER_MS))
+            ids = [as_sql.format(it) for at in moments for it in kind.make(PER_MS, at, 0)]
         values = ", ".join(f"({it}, {random.getrandbits(40)})" for it in ids)
         yield f"INSERT INTO {TABLES[0]} VALUES {values}"
 
@@ -160,35 +154,31 @@ def _statements(kind: Kind, rows: int) -> Iterator[str]:
 def _reset(kind: Kind, *, is_new_day: bool = True) -> None:
     """Start the counters of both regions, on a new day or as after a loss, with empty tables."""
     _drop()
-    with connection.cursor() as cursor:
-        for table in TABLES:
-            columns = f"id {kind.type} PRIMARY KEY, user_id BIGINT, KEY (user_id)"
-            cursor.execute(f"CREATE TABLE {table} ({columns}) ENGINE=InnoDB")
-    for region in range(len(TABLES)) if is_new_day else ():
-        counter = {"seconds": 0, "day": 0, "sequence": 0}
-        ledger_connection().hset(f"{KEY}shop:{region}", mapping=counter)
+    for region, table in enumerate(TABLES):
+        columns = f"id {kind.type} PRIMARY KEY, user_id BIGINT, KEY (user_id)"
+        sql(f"CREATE TABLE {table} ({columns}) ENGINE=InnoDB")
+        if is_new_day:
+            counter = {"seconds": 0, "day": 0, "sequence": 0}
+            ledger_connection().hset(f"{KEY}shop:{region}", mapping=counter)
 
 
 def _drop() -> None:
     _last_of.clear()
     delete_keys(f"{KEY}*")
-    with connection.cursor() as cursor:
-        cursor.execute(f"DROP TABLE IF EXISTS {', '.join(TABLES)}")
+    sql(f"DROP TABLE IF EXISTS {', '.join(TABLES)}")
 
 
 EXPERIMENTS = (
     Experiment(
         "ids",
-        gettext_lazy("Ids for orders"),
-        gettext_lazy(
-            "kind|bits|repeated: counter lost|repeated: two regions|late: clock back|sales seen"
-        ),
+        _("Ids for orders"),
+        _("kind|bits|repeated: counter lost|repeated: two regions|late: clock back|sales seen"),
         repeat_and_reveal,
     ),
     Experiment(
         "id-inserts",
-        gettext_lazy("Inserting ids"),
-        gettext_lazy("kind|rows/s|to auto-increment|rows, MiB|index by buyer, MiB"),
+        _("Inserting ids"),
+        _("kind|rows/s|to auto-increment|rows, MiB|index by buyer, MiB"),
         insert,
     ),
 )

@@ -1,101 +1,81 @@
 """Sorted sets in Redis beside SQL: a leaderboard, and a delay queue for unpaid orders."""
 
-import random
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import quantiles
 from typing import NamedTuple
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Count, F
 from django.utils.translation import gettext_lazy, gettext_noop
 
 from lab.experiments.experiment import Cell, Experiment, Row
+from lab.experiments.measuring import in_threads, median_ms, sql
 from lab.models import LabOrder, LabSale
 from locks.lua_script import LuaScript
 from seckill_site.ledger_connection import ledger_connection
 
-BOARD, DUE = "lab:board", "lab:due"
+BOARD, DUE, TABLE = "lab:board", "lab:due", "lab_unpaid"
 TOP = 10
 WORKERS = 2
 AT_ONCE = 500
 LEASE_MS = 60_000
-TABLE = "lab_unpaid"
 TAKE_DUE = LuaScript(Path(__file__).parents[1] / "lua" / "take_due.lua")
 
 
-# --- A leaderboard of the sales that sell most ----------------------------------------------------
-
-
-def lead(sales: int = 1_000, orders: int = 100_000, times: int = 50) -> Iterator[Row]:
-    """Count an order, read the top ten and find the rank of one sale, each way."""
-    client, board = ledger_connection(), LabSale.objects.filter(step="board")
-    new = (LabSale(step="board", offered=orders, stock=orders) for _ in range(sales))
-    made = LabSale.objects.bulk_create(new)
-    sold = [0] * sales
-    for _ in range(orders):
-        sold[int(sales * random.betavariate(1, 4))] += 1
-    one, place = made[sales // 2], sales // 2
+def lead(sales: int = 1_000, orders: int = 100_000) -> Iterator[Row]:
+    """Count an order, read the sales that sold most, and find the rank of one, each way."""
+    client, by_stock = ledger_connection(), LabSale.objects.filter(step="board")
+    LabSale.objects.bulk_create(
+        LabSale(step="board", offered=orders, stock=orders) for _ in range(sales)
+    )
+    first = by_stock.earliest("pk").pk
+    by_orders = LabOrder.objects.filter(sale__step="board").values("sale").annotate(n=Count("pk"))
     try:
-        for sale, count in zip(made, sold, strict=True):
-            sale.stock -= count
-        LabSale.objects.bulk_update(made, ["stock"])
-        bought = (
-            LabOrder(sale=it, user_id=0) for it, n in zip(made, sold, strict=True) for _ in range(n)
-        )
-        LabOrder.objects.bulk_create(bought, batch_size=5_000)
-        client.zadd(BOARD, {it.pk: n for it, n in zip(made, sold, strict=True)})
-        counts = LabOrder.objects.filter(sale__step="board").values("sale").annotate(n=Count("pk"))
+        sql(
+            "INSERT INTO lab_laborder (sale_id, user_id)"
+            f" SELECT %s + FLOOR(%s * POW(RAND(), 3)), seq FROM seq_1_to_{orders}", first, sales,
+        )  # fmt: skip
+        sold = dict(by_orders.values_list("sale", "n"))
+        for sale_id, count in sold.items():
+            by_stock.filter(pk=sale_id).update(stock=orders - count)
+        client.zadd(BOARD, sold)
         yield (
             gettext_noop("group the orders"),
             None,
-            _ms(lambda: list(counts.order_by("-n")[:TOP]), times),
-            _ms(lambda: counts.filter(n__gt=sold[place]).count(), times),
+            median_ms(lambda: list(by_orders.order_by("-n")[:TOP])),
+            median_ms(lambda: by_orders.filter(n__gt=sold[first]).count()),
             0,
         )
         yield (
             gettext_noop("sort the sales by their counter"),
-            _ms(lambda: board.filter(pk=one.pk).update(stock=F("stock") - 1), times),
-            _ms(lambda: list(board.order_by("stock")[:TOP]), times),
-            _ms(lambda: board.filter(stock__lt=one.stock).count(), times),
+            median_ms(lambda: by_stock.filter(pk=first).update(stock=F("stock") - 1)),
+            median_ms(lambda: list(by_stock.order_by("stock")[:TOP])),
+            median_ms(lambda: by_stock.filter(stock__lt=orders - sold[first]).count()),
             0,
         )
-        row = (
-            _ms(lambda: client.zincrby(BOARD, 1, one.pk), times),
-            _ms(lambda: client.zrevrange(BOARD, 0, TOP - 1, withscores=True), times),
-            _ms(lambda: client.zrevrank(BOARD, one.pk), times),
+        figures = (
+            median_ms(lambda: client.zincrby(BOARD, 1, first)),
+            median_ms(lambda: client.zrevrange(BOARD, 0, TOP - 1, withscores=True)),
+            median_ms(lambda: client.zrevrank(BOARD, first)),
         )
         client.delete(BOARD)  # Redis comes back empty
-        yield gettext_noop("sorted set"), *row, sales - client.zcard(BOARD)
+        yield gettext_noop("sorted set"), *figures, len(sold) - client.zcard(BOARD)
     finally:
         client.delete(BOARD)
         LabOrder.objects.filter(sale__step="board").delete()
-        board.delete()
-
-
-def _ms(call: Callable[[], object], times: int) -> float:
-    took_s = []
-    for _ in range(times):
-        start = time.perf_counter()
-        call()
-        took_s.append(time.perf_counter() - start)
-    return 1_000 * median(took_s)
-
-
-# --- A delay queue for unpaid orders --------------------------------------------------------------
+        by_stock.delete()
 
 
 def poll_rows(now_ms: int) -> list[int]:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT id FROM {TABLE} WHERE status = 0 AND due_ms <= %s"
-            f" ORDER BY due_ms LIMIT {AT_ONCE} FOR UPDATE SKIP LOCKED", [now_ms],
-        )  # fmt: skip
-        return [it for (it,) in cursor.fetchall()]
+    found = sql(
+        f"SELECT id FROM {TABLE} WHERE status = 0 AND due_ms <= %s"
+        f" ORDER BY due_ms LIMIT {AT_ONCE} FOR UPDATE SKIP LOCKED", now_ms,
+    )  # fmt: skip
+    return [it for (it,) in found]
 
 
 def pop_without_script(now_ms: int) -> list[int]:
@@ -115,15 +95,15 @@ class Way(NamedTuple):
 
     name: str
     take: Callable[[int], list[int]]
-    every_s: float
+    every_s: float = 0.1
 
 
 WAYS = (
     Way(gettext_noop("rows, polled every 2 s"), poll_rows, 2.0),
-    Way(gettext_noop("rows, polled every 0.1 s"), poll_rows, 0.1),
-    Way(gettext_noop("sorted set, no script"), pop_without_script, 0.1),
-    Way(gettext_noop("sorted set, script"), pop, 0.1),
-    Way(gettext_noop("sorted set, script with lease"), partial(pop, lease_ms=LEASE_MS), 0.1),
+    Way(gettext_noop("rows, polled every 0.1 s"), poll_rows),
+    Way(gettext_noop("sorted set, no script"), pop_without_script),
+    Way(gettext_noop("sorted set, script"), pop),
+    Way(gettext_noop("sorted set, script with lease"), partial(pop, lease_ms=LEASE_MS)),
 )
 
 
@@ -138,8 +118,7 @@ def end_due(way: Way, now_ms: int, *, dies: bool = False) -> list[int]:
             return ids
         if dies:
             raise WorkerDied
-        with connection.cursor() as cursor:
-            cursor.execute(f"UPDATE {TABLE} SET status = 1 WHERE id IN %s AND status = 0", [ids])
+        sql(f"UPDATE {TABLE} SET status = 1 WHERE id IN %s AND status = 0", ids)
     ledger_connection().zrem(DUE, *ids)
     return ids
 
@@ -152,8 +131,7 @@ def expire(orders: int = 1_000, for_s: float = 4.0) -> Iterator[Row]:
             yield way.name, *_race(way, orders, for_s), *faults
     finally:
         ledger_connection().delete(DUE)
-        with connection.cursor() as cursor:
-            cursor.execute(f"DROP TABLE IF EXISTS {TABLE}")
+        sql(f"DROP TABLE IF EXISTS {TABLE}")
 
 
 def _race(way: Way, orders: int, for_s: float) -> tuple[Cell, ...]:
@@ -164,26 +142,19 @@ def _race(way: Way, orders: int, for_s: float) -> tuple[Cell, ...]:
     late_ms: dict[int, float] = {}
     taken: list[int] = []
 
-    def work(_: int) -> None:
-        try:
-            look_at = start
-            while len(late_ms) < orders:
-                time.sleep(max(0.0, look_at - time.time()))
-                now = time.time()
-                ids = end_due(way, int(1_000 * now))
-                ended = time.time()
-                taken.extend(ids)
-                late_ms.update({it: 1_000 * (ended - due_s[it]) for it in ids})
-                look_at += way.every_s
-        finally:
-            connection.close()
+    def work() -> None:
+        look_at = start
+        while len(late_ms) < orders:
+            time.sleep(max(0.0, look_at - time.time()))
+            ids = end_due(way, int(1_000 * time.time()))
+            taken.extend(ids)
+            late_ms.update({it: 1_000 * (time.time() - due_s[it]) for it in ids})
+            look_at += way.every_s
 
-    with ThreadPoolExecutor(WORKERS) as pool:
-        list(pool.map(work, range(WORKERS)))
-    percentiles = quantiles(late_ms.values(), n=100)
-    empty_look_ms = _ms(lambda: end_due(way, int(1_000 * start)), 50)
-    twice = len(taken) - len(late_ms)
-    return percentiles[49], percentiles[98], WORKERS / way.every_s, empty_look_ms, twice
+    in_threads(WORKERS, work)
+    median, p99 = quantiles(late_ms.values(), n=100)[49::49]
+    empty_look_ms = median_ms(lambda: end_due(way, int(1_000 * start)))
+    return median, p99, WORKERS / way.every_s, empty_look_ms, len(taken) - len(late_ms)
 
 
 def _lost(way: Way, *, dies: bool, orders: int = 10) -> int:
@@ -196,21 +167,19 @@ def _lost(way: Way, *, dies: bool, orders: int = 10) -> int:
     else:
         ledger_connection().delete(DUE)
     end_due(way, now_ms + LEASE_MS)
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT COUNT(*) FROM {TABLE} WHERE status = 0")
-        return int(cursor.fetchone()[0])
+    return int(sql(f"SELECT COUNT(*) FROM {TABLE} WHERE status = 0")[0][0])
 
 
 def _await_payment(due_s: dict[int, float]) -> None:
-    """Write unpaid orders, as rows and in the sorted set."""
-    with connection.cursor() as cursor:
-        cursor.execute(f"DROP TABLE IF EXISTS {TABLE}")
-        columns = "id INT PRIMARY KEY, due_ms BIGINT, status TINYINT, KEY (status, due_ms)"
-        cursor.execute(f"CREATE TABLE {TABLE} ({columns}) ENGINE=InnoDB")
-        rows = ", ".join(f"({it}, {int(1_000 * at)}, 0)" for it, at in due_s.items())
-        cursor.execute(f"INSERT INTO {TABLE} VALUES {rows}")
+    """Write unpaid orders, as rows and into the sorted set."""
+    due_ms = {it: int(1_000 * at) for it, at in due_s.items()}
+    sql(f"DROP TABLE IF EXISTS {TABLE}")
+    columns = "id INT PRIMARY KEY, due_ms BIGINT, status TINYINT, KEY (status, due_ms)"
+    sql(f"CREATE TABLE {TABLE} ({columns}) ENGINE=InnoDB")
+    rows = ", ".join(f"({it}, {at}, 0)" for it, at in due_ms.items())
+    sql(f"INSERT INTO {TABLE} VALUES {rows}")
     ledger_connection().delete(DUE)
-    ledger_connection().zadd(DUE, {it: int(1_000 * at) for it, at in due_s.items()})
+    ledger_connection().zadd(DUE, due_ms)
 
 
 EXPERIMENTS = (

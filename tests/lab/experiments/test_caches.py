@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Barrier, Event
+from typing import Any
 
 import pytest
 
@@ -114,7 +115,8 @@ def test_jitter_gives_keys_different_lives() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_crowd_reads_in_each_way_and_nothing_is_left() -> None:
-    rows = {(what, how): figures for what, how, *figures in read_in_a_crowd(5, 100, for_s=0.2)}
+    found: Any = read_in_a_crowd(5, 100, for_s=0.2)
+    rows = {(what, how): figures for what, how, *figures in found}
     assert len(rows) == 12
     for (_, how), (reads, queries, *_) in rows.items():
         assert reads >= queries or how == "no cache"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from django.db import connection
 
@@ -26,7 +28,8 @@ def test_faults_repeat_delay_and_reveal_ids() -> None:
 
 
 def test_every_kind_is_inserted_and_nothing_is_left() -> None:
-    rows = {name: figures for name, *figures in insert(rows=2_000, repeats=1)}
+    found: Any = insert(rows=2_000, repeats=1)
+    rows = {name: figures for name, *figures in found}
     assert len(rows) == 6
     assert rows["auto-increment"][1] == 1
     assert all(min(figures) > 0 for figures in rows.values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from functools import partial
 from threading import Barrier
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -19,8 +20,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_leaderboard_is_measured_and_removed() -> None:
-    rows = list(lead(sales=20, orders=300, times=3))
-    assert [row[-1] for row in rows] == [0, 0, 20]
+    rows: list[Any] = list(lead(sales=20, orders=300))
+    assert [row[-1] > 0 for row in rows] == [False, False, True]
     assert all(figure is None or figure > 0 for row in rows for figure in row[1:4])
     assert not LabSale.objects.exists()
     assert not LabOrder.objects.exists()
@@ -28,7 +29,8 @@ def test_leaderboard_is_measured_and_removed() -> None:
 
 
 def test_only_rows_lose_no_order() -> None:
-    rows = {name: figures for name, *figures in expire(orders=40, for_s=0.3)}
+    found: Any = expire(orders=40, for_s=0.3)
+    rows = {name: figures for name, *figures in found}
     assert list(rows) == [way.name for way in WAYS]
     assert {name: figures[-2:] for name, figures in rows.items()} == {
         "rows, polled every 2 s": [0, 0],
