@@ -7,6 +7,7 @@ code and ``templates/lab/``.
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from django.template.loader import render_to_string
@@ -57,37 +58,28 @@ def write_document(document: Path) -> None:
 
 def experiments_text(name: str, tables: Mapping[str, Table]) -> str:
     """Return the text of the document of experiments with this name."""
-    with translation.override(_language_of(name)):
-        chapters = [
-            {
-                "experiment": it,
-                "table": tables[it.name],
-                "rows": _markdown(it.headings(), tables[it.name].cells()),
-            }
-            for it in EXPERIMENTS.values()
-            if it.name in tables
-        ]
-        context = {"stem": name.partition(".")[0], "chapters": chapters}
-        return _tidy(render_to_string("lab/experiments/page.txt", context))
+    with _language_of(name):
+        found = [(it, tables[it.name]) for it in EXPERIMENTS.values() if it.name in tables]
+        chapters = [(it, table, _markdown(it.headings(), table.cells())) for it, table in found]
+        return _render("experiments", name, {"chapters": chapters})
 
 
 def document_text(name: str, results: Sequence[Result]) -> str:
     """Return the text of the document with this name."""
     names = dict.fromkeys(step.partition("-")[0] for step in STEPS)
-    with translation.override(_language_of(name)):
-        context = {
-            "stem": name.partition(".")[0],
-            "tables": [{"result": it, **_table(it)} for it in results],
-            "chapters": {it: Chapter(it, results) for it in names},
-        }
-        return _tidy(render_to_string("lab/six_steps/page.txt", context))
+    with _language_of(name):
+        tables = [{"result": it, **_table(it)} for it in results]
+        chapters = {it: Chapter(it, results) for it in names}
+        return _render("six_steps", name, {"tables": tables, "chapters": chapters})
 
 
-def _language_of(name: str) -> str:
-    return "zh-hans" if name.endswith(CHINESE) else "en"
+def _language_of(name: str) -> AbstractContextManager[None]:
+    return translation.override("zh-hans" if name.endswith(CHINESE) else "en")
 
 
-def _tidy(text: str) -> str:
+def _render(folder: str, name: str, context: dict[str, object]) -> str:
+    context["stem"] = name.partition(".")[0]
+    text = render_to_string(f"lab/{folder}/page.txt", context)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 

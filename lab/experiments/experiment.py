@@ -78,12 +78,19 @@ def text_of(cell: Cell) -> str:
     return f"{cell:,.{int(decimals)}f}"
 
 
-def measure(experiment: Experiment) -> Table:
+def measure(experiment: Experiment, write: Callable[[str], object]) -> Table:
+    """Run an experiment and write its table."""
+    write(f"\n{experiment.name}: {experiment.title}")
     rows = [
         [round(cell, 2) if isinstance(cell, float) else cell for cell in row]
         for row in experiment.run()
     ]
-    return Table(experiment.name, timezone.localdate().isoformat(), describe_machine(), rows)
+    table = Table(experiment.name, timezone.localdate().isoformat(), describe_machine(), rows)
+    lines = [experiment.headings(), *table.cells()]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for first, *others in lines:
+        write("  ".join([first.ljust(widths[0]), *map(str.rjust, others, widths[1:])]))
+    return table
 
 
 def read_tables(path: Path) -> dict[str, Table]:

@@ -27,7 +27,7 @@ from lab.document import is_of_experiments, write_document
 from lab.engine.database import has_row_locks
 from lab.engine.fork_server import ForkServer, ForkServerGone
 from lab.experiments import EXPERIMENTS
-from lab.experiments.experiment import Experiment, Table, add_tables, measure
+from lab.experiments.experiment import Experiment, add_tables, measure
 from lab.figures import NoDocument, describe_machine, figures_path
 from lab.models import LabSale
 from lab.steps import STEPS
@@ -125,9 +125,8 @@ class Command(BaseCommand):
     def _race_all(
         self, documents: list[Path], crowd: Crowd, fault: Fault, options: dict[str, Any]
     ) -> Sequence[Verdict]:
-        """Race the named steps, or all, and keep the figures beside these documents."""
-        names = options["names"] or STEPS
-        steps = [name for name in STEPS if name in names]
+        """Race the named steps, or all; keep the figures beside these documents."""
+        steps = [name for name in STEPS if name in (options["names"] or STEPS)]
         result = self._race(steps, crowd, fault, as_json=options["json"])
         for document in documents:
             add_result(document, result)
@@ -136,24 +135,13 @@ class Command(BaseCommand):
     def _measure_all(
         self, experiments: list[Experiment], documents: list[Path], *, as_json: bool
     ) -> None:
-        """Run these experiments, and keep the figures beside these documents."""
-        tables = [self._measure(it, as_json=as_json) for it in experiments]
+        """Run these experiments; keep the figures beside these documents."""
+        out = self.stderr if as_json else self.stdout
+        tables = [measure(it, out.write) for it in experiments]
         for document in documents:
             add_tables(document, tables, EXPERIMENTS)
         if as_json:
             self.stdout.write(json.dumps([asdict(it) for it in tables], indent=2))
-
-    def _measure(self, experiment: Experiment, *, as_json: bool) -> Table:
-        """Run an experiment and show its table."""
-        out = self.stderr if as_json else self.stdout
-        out.write(f"\n{experiment.name}: {experiment.title}")
-        table = measure(experiment)
-        lines = [experiment.headings(), *table.cells()]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        for first, *others in lines:
-            cells = map(str.rjust, others, widths[1:])
-            out.write("  ".join([first.ljust(widths[0]), *cells]))
-        return table
 
     def _race(self, steps: list[str], crowd: Crowd, fault: Fault, *, as_json: bool) -> Result:
         """Race these steps and show the progress."""
