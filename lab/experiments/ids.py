@@ -7,7 +7,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from statistics import median
 from typing import NamedTuple
@@ -99,42 +99,42 @@ KINDS = (
 
 def repeat_and_reveal(count: int = AT_ONCE) -> Iterator[Row]:
     """Count the ids that are made twice or in the wrong order, and the sales that they reveal."""
-    for kind in KINDS:
-        _reset(KINDS[0])
-        time.sleep(1 - time.time() % 1)  # everything happens in one second
-        now_s = time.time()
-        late: int | str = gettext_noop("refuses")
-        ids = {*kind.make(count, now_s, 0)}
-        in_both_regions = len(ids & {*kind.make(count, now_s, 1)})
-        visitors = count * (VISITORS_PER_ORDER if kind.make is of_this_shop else 1)
-        first, *_others, last = (kind.make(it, now_s, 0)[0] for it in (1, visitors, 1))
-        sold = (last - first) % (1 << kind.counter_bits) - 1 if kind.counter_bits else None
-        latest = max(kind.make(count, now_s + SET_BACK_S, 0))
-        with suppress(ClockSetBack):
-            late = sum(it < latest for it in kind.make(count, now_s, 0))
-        _reset(KINDS[0])
-        ids = {*kind.make(count, now_s, 0)}
-        _reset(KINDS[0], is_new_day=False)
-        repeated = len(ids & {*kind.make(count, now_s, 0)})
-        _drop()
-        yield kind.name, kind.parts, repeated, in_both_regions, late, sold
+    with _removed_afterwards():
+        for kind in KINDS:
+            _reset(KINDS[0])
+            time.sleep(1 - time.time() % 1)  # everything happens in one second
+            now_s = time.time()
+            ids = {*kind.make(count, now_s, 0)}
+            in_both_regions = len(ids & {*kind.make(count, now_s, 1)})
+            visitors = count * (VISITORS_PER_ORDER if kind.make is of_this_shop else 1)
+            first, *_others, last = (kind.make(it, now_s, 0)[0] for it in (1, visitors, 1))
+            sold = (last - first) % (1 << kind.counter_bits) - 1 if kind.counter_bits else None
+            latest = max(kind.make(count, now_s + SET_BACK_S, 0))
+            late: int | str = gettext_noop("refuses")
+            with suppress(ClockSetBack):
+                late = sum(it < latest for it in kind.make(count, now_s, 0))
+            _reset(KINDS[0])
+            ids = {*kind.make(count, now_s, 0)}
+            _reset(KINDS[0], is_new_day=False)
+            repeated = len(ids & {*kind.make(count, now_s, 0)})
+            yield kind.name, kind.parts, repeated, in_both_regions, late, sold
 
 
 def insert(rows: int = 100_000, repeats: int = 3) -> Iterator[Row]:
     """Insert rows with each kind in turn, ``AT_ONCE`` in a transaction, with an index by buyer."""
     took_ms: dict[str, list[float]] = {it.name: [] for it in KINDS}
     sizes = {}
-    for kind in KINDS * repeats:
-        _reset(kind)
-        statements = list(_statements(kind, rows))
-        took_ms[kind.name].append(sum(timed_ms(partial(sql, it)) for it in statements))
-        sql(f"ANALYZE TABLE {TABLES[0]}")
-        (sizes[kind.name],) = sql(
-            "SELECT data_length / POW(2, 20), index_length / POW(2, 20) FROM"
-            " information_schema.tables WHERE table_schema = DATABASE() AND table_name = %s",
-            TABLES[0],
-        )
-        _drop()
+    with _removed_afterwards():
+        for kind in KINDS * repeats:
+            _reset(kind)
+            statements = list(_statements(kind, rows))
+            took_ms[kind.name].append(sum(timed_ms(partial(sql, it)) for it in statements))
+            sql(f"ANALYZE TABLE {TABLES[0]}")
+            (sizes[kind.name],) = sql(
+                "SELECT data_length / POW(2, 20), index_length / POW(2, 20) FROM"
+                " information_schema.tables WHERE table_schema = DATABASE() AND table_name = %s",
+                TABLES[0],
+            )
     plain_ms = median(took_ms[KINDS[0].name])
     for name, ms in took_ms.items():
         yield name, round(1_000 * rows / median(ms)), plain_ms / median(ms), *sizes[name]
@@ -160,6 +160,14 @@ def _reset(kind: Kind, *, is_new_day: bool = True) -> None:
         if is_new_day:
             counter = {"seconds": 0, "day": 0, "sequence": 0}
             ledger_connection().hset(f"{KEY}shop:{region}", mapping=counter)
+
+
+@contextmanager
+def _removed_afterwards() -> Iterator[None]:
+    try:
+        yield
+    finally:
+        _drop()
 
 
 def _drop() -> None:

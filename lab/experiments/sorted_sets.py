@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from django.db import transaction
 from django.db.models import Count, F
-from django.utils.translation import gettext_lazy, gettext_noop
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext_noop
 
 from lab.experiments.experiment import Cell, Experiment, Row
 from lab.experiments.measuring import in_threads, median_ms, sql
@@ -185,14 +186,14 @@ def _await_payment(due_s: dict[int, float]) -> None:
 EXPERIMENTS = (
     Experiment(
         "leaderboard",
-        gettext_lazy("A leaderboard"),
-        gettext_lazy("how|count an order, ms|top ten, ms|rank of one, ms|sales lost with Redis"),
+        _("A leaderboard"),
+        _("how|count an order, ms|top ten, ms|rank of one, ms|sales lost with Redis"),
         lead,
     ),
     Experiment(
         "delay-queue",
-        gettext_lazy("A delay queue for unpaid orders"),
-        gettext_lazy(
+        _("A delay queue for unpaid orders"),
+        _(
             "how|late p50, ms|late p99, ms|looks/s|empty look, ms|taken twice"
             "|lost: worker dies|lost: Redis empty"
         ),
