@@ -7,7 +7,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from statistics import median
 from typing import NamedTuple
@@ -99,7 +99,8 @@ KINDS = (
 
 def repeat_and_reveal(count: int = AT_ONCE) -> Iterator[Row]:
     """Count the ids that are made twice or in the wrong order, and the sales that they reveal."""
-    with _removed_afterwards():
+    with ExitStack() as stack:
+        stack.callback(_drop)
         for kind in KINDS:
             _reset(KINDS[0])
             time.sleep(1 - time.time() % 1)  # everything happens in one second
@@ -124,7 +125,8 @@ def insert(rows: int = 100_000, repeats: int = 3) -> Iterator[Row]:
     """Insert rows with each kind in turn, ``AT_ONCE`` in a transaction, with an index by buyer."""
     took_ms: dict[str, list[float]] = {it.name: [] for it in KINDS}
     sizes = {}
-    with _removed_afterwards():
+    with ExitStack() as stack:
+        stack.callback(_drop)
         for kind in KINDS * repeats:
             _reset(kind)
             statements = list(_statements(kind, rows))
@@ -160,14 +162,6 @@ def _reset(kind: Kind, *, is_new_day: bool = True) -> None:
         if is_new_day:
             counter = {"seconds": 0, "day": 0, "sequence": 0}
             ledger_connection().hset(f"{KEY}shop:{region}", mapping=counter)
-
-
-@contextmanager
-def _removed_afterwards() -> Iterator[None]:
-    try:
-        yield
-    finally:
-        _drop()
 
 
 def _drop() -> None:

@@ -14,9 +14,8 @@ from lab.experiments.caches import (
     KEY,
     KNOWN,
     Load,
-    _bits,
-    bloom_filter,
     cache,
+    known_ids,
     logical_expiry,
     mutex,
     read_in_a_crowd,
@@ -55,7 +54,7 @@ def read_together(read: Callable[[int, Load], str], database: Database) -> list[
 
 
 @pytest.mark.parametrize(
-    ("read", "queries"), [(cache, 3), (partial(cache, keeps_missing=True), 1), (bloom_filter, 0)]
+    ("read", "queries"), [(cache, 3), (partial(cache, keeps_missing=True), 1), (known_ids, 0)]
 )
 def test_missing_sale_reaches_the_database(read: Callable[[int, Load], str], queries: int) -> None:
     database = Database()
@@ -63,10 +62,9 @@ def test_missing_sale_reaches_the_database(read: Callable[[int, Load], str], que
     assert len(database.asked) == queries
 
 
-def test_filter_lets_known_sales_through() -> None:
-    for bit in _bits(SALE):
-        ledger_connection().setbit(KNOWN, bit, 1)
-    assert bloom_filter(SALE, Database().load) == "1 0"
+def test_known_sale_is_let_through() -> None:
+    ledger_connection().sadd(KNOWN, SALE)
+    assert known_ids(SALE, Database().load) == "1 0"
 
 
 def test_expired_key_lets_the_whole_crowd_through() -> None:
@@ -120,7 +118,7 @@ def test_crowd_reads_in_each_way_and_nothing_is_left() -> None:
     assert len(rows) == 12
     for (_, how), (reads, queries, *_) in rows.items():
         assert reads >= queries or how == "no cache"
-    assert rows["made-up ids, ever new", "Bloom filter"][1] == 0
+    assert rows["made-up ids, ever new", "a set of the known ids"][1] == 0
     assert not LabSale.objects.exists()
     assert not LabOrder.objects.exists()
     assert not list(ledger_connection().scan_iter(f"{KEY}*"))
