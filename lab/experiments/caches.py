@@ -22,7 +22,7 @@ from seckill_site.ledger_connection import ledger_connection
 
 KEY = "lab:cache:"
 KNOWN = f"{KEY}known"
-LIFE_MS = 500
+LIFE_MS = 1_000
 LOCK_S = 10
 THREADS = 8
 PEAK_S = 0.05
@@ -94,7 +94,7 @@ WAYS: tuple[tuple[str, str, Callable[[int, Load], str]], ...] = (
 """What is read, and how."""
 
 
-def read_in_a_crowd(sales: int = 300, orders: int = 20_000, for_s: float = 2.0) -> Iterator[Row]:
+def read_in_a_crowd(sales: int = 60, orders: int = 20_000, for_s: float = 3.0) -> Iterator[Row]:
     """Let a crowd of threads read in each way; the last sale has many orders to count."""
     made = LabSale.objects.bulk_create(LabSale(offered=1, stock=1) for _ in range(sales))
     ids = [it.pk for it in made]

@@ -41,8 +41,8 @@ def lead(sales: int = 1_000, orders: int = 100_000) -> Iterator[Row]:
             f" SELECT %s + FLOOR(%s * POW(RAND(), 3)), seq FROM seq_1_to_{orders}", first, sales,
         )  # fmt: skip
         sold = dict(by_orders.values_list("sale", "n"))
-        for sale_id, count in sold.items():
-            by_stock.filter(pk=sale_id).update(stock=orders - count)
+        counts = "SELECT COUNT(*) FROM lab_laborder WHERE sale_id = lab_labsale.id"
+        sql(f"UPDATE lab_labsale SET stock = offered - ({counts}) WHERE step = 'board'")
         client.zadd(BOARD, sold)
         yield (
             gettext_noop("group the orders"),
