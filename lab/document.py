@@ -1,11 +1,13 @@
-"""``docs/six-steps.md``: the story with its tables, written from the figures of races.
+"""The documents of the lab, written from figures of races and of experiments.
 
-The figures are beside the documents as JSON, one table for each fault. The documents depend only on
-them, the code and ``templates/lab/six_steps/``.
+``docs/six-steps.md`` has a table for each fault, ``docs/around-the-six-steps.md`` one for each
+experiment. The figures are beside the documents as JSON. The documents depend only on them, the
+code and ``templates/lab/``.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from django.template.loader import render_to_string
@@ -13,14 +15,18 @@ from django.utils import translation
 from django.utils.translation import gettext_lazy
 
 from lab.crowd.faults import Fault
-from lab.crowd.results import NoDocument, Result, figures_path, read_results
-from lab.crowd.tables import COLUMNS, FINDINGS, cells_of, headings
+from lab.crowd.results import Result, read_results
+from lab.crowd.tables import FINDINGS, cells_of, headings
+from lab.experiments import EXPERIMENTS
+from lab.experiments.experiment import Table, read_tables
+from lab.figures import NoDocument, figures_path
 from lab.interleaving.races import races_of
 from lab.listing import Culprit, culprit_of
 from lab.steps import STEPS
 from lab.verdict import finding_text
 
 CHINESE = ".zh-CN.md"
+AROUND = "around-"
 
 TITLES = {
     Fault.NONE: gettext_lazy("The crowd alone"),
@@ -31,40 +37,68 @@ TITLES = {
 }
 
 
+def is_of_experiments(document: Path) -> bool:
+    """Return whether a document shows experiments, not races."""
+    return document.name.startswith(AROUND)
+
+
 def write_document(document: Path) -> None:
     """Rewrite a document from its figures, in the language of its file name.
 
     :raises NoDocument: it is not Markdown, or has no figures yet.
     """
-    results = read_results(figures_path(document))
-    if not results:
+    path = figures_path(document)
+    if not path.exists():
         raise NoDocument(f"{document} has no figures yet: race without --rewrite first")
-    document.write_text(document_text(document.name, results), encoding="utf-8")
+    if is_of_experiments(document):
+        text = experiments_text(document.name, read_tables(path))
+    else:
+        text = document_text(document.name, read_results(path))
+    document.write_text(text, encoding="utf-8")
+
+
+def experiments_text(name: str, tables: Mapping[str, Table]) -> str:
+    """Return the text of the document of experiments with this name."""
+    with _language_of(name):
+        found = [(it, tables[it.name]) for it in EXPERIMENTS.values() if it.name in tables]
+        chapters = [(it, table, _markdown(it.headings(), table.cells())) for it, table in found]
+        return _render("experiments", name, {"chapters": chapters})
 
 
 def document_text(name: str, results: Sequence[Result]) -> str:
     """Return the text of the document with this name."""
     names = dict.fromkeys(step.partition("-")[0] for step in STEPS)
-    with translation.override("zh-hans" if name.endswith(CHINESE) else "en"):
-        context = {
-            "stem": name.partition(".")[0],
-            "tables": [{"result": it, **_table(it)} for it in results],
-            "chapters": {it: Chapter(it, results) for it in names},
-        }
-        text = render_to_string("lab/six_steps/page.txt", context)
+    with _language_of(name):
+        tables = [{"result": it, **_table(it)} for it in results]
+        chapters = {it: Chapter(it, results) for it in names}
+        return _render("six_steps", name, {"tables": tables, "chapters": chapters})
+
+
+def _language_of(name: str) -> AbstractContextManager[None]:
+    return translation.override("zh-hans" if name.endswith(CHINESE) else "en")
+
+
+def _render(folder: str, name: str, context: dict[str, object]) -> str:
+    context["stem"] = name.partition(".")[0]
+    text = render_to_string(f"lab/{folder}/page.txt", context)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
+def _markdown(headings: list[str], rows: list[list[str]]) -> str:
+    lines = [headings, ["---", *["---:"] * (len(headings) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _table(result: Result) -> dict[str, object]:
     """Return a table for the page, with the findings in bold type."""
-    lines = [headings(), ["---", *["---:"] * (len(COLUMNS) - 1)]]
+    lines = []
     for verdict in result.verdicts:
         step, *cells = cells_of(verdict)
         cells[FINDINGS] = [cell if cell == "0" else f"**{cell}**" for cell in cells[FINDINGS]]
         lines.append([f"`{step}`", *cells])
     return {
         "title": TITLES[result.fault],
-        "rows": "\n".join(f"| {' | '.join(line)} |" for line in lines),
+        "rows": _markdown(headings(), lines),
         "buyers": f"{result.crowd.buyers:,}",
         "stock": f"{result.crowd.stock:,}",
     }

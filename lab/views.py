@@ -1,4 +1,6 @@
-"""The lab's pages: the steps with their races, and a race, played at the press of a button.
+"""The lab's pages: the steps with their races, the experiments with their figures, and a race.
+
+A race is played at the press of a button.
 
 Anyone may press it, without an account: the lab is off by default, and meant for a newcomer's own
 machine. The effect of a press is bounded: one race at a time for the whole server, with a few
@@ -12,23 +14,36 @@ from redis import RedisError
 
 from lab.engine.database import has_row_locks
 from lab.engine.fork_server import ForkServer
+from lab.experiments import EXPERIMENTS
+from lab.experiments.experiment import read_tables
 from lab.interleaving.races import RACES, races_of
 from lab.interleaving.races.race import PLAY_ERRORS, Outcome, Race, play
-from lab.listing import listing
+from lab.listing import ROOT, listing
 from lab.steps import STEPS
 from lab.steps.step import Step
 from locks import LockBusy, RedisLock
 from seckill_site.ledger_connection import ledger_connection
 from seckill_site.web.responses import allow, for_owner, for_visitors, unavailable
 
+FIGURES = ROOT / "docs" / "around-the-six-steps.json"
 STAGE_LOCK = "lock:{lab}:stage"
 
 
 @allow("GET", "HEAD")
 def index(request: HttpRequest) -> HttpResponse:
-    """List the steps in the order of the story, each with its races."""
+    """List the steps in the order of the story, each with its races, then the experiments."""
     steps = [{"step": step, "races": races_of(step)} for step in STEPS.values()]
-    return for_visitors(render(request, "lab/index.html", {"steps": steps}), request)
+    context = {"steps": steps, "experiments": EXPERIMENTS.values()}
+    return for_visitors(render(request, "lab/index.html", context), request)
+
+
+@allow("GET", "HEAD")
+def experiment_page(request: HttpRequest, *, name: str) -> HttpResponse:
+    """Show the story of an experiment, and the figures of the document."""
+    if name not in EXPERIMENTS:
+        raise Http404
+    context = {"experiment": EXPERIMENTS[name], "table": read_tables(FIGURES).get(name)}
+    return for_visitors(render(request, "lab/experiment.html", context), request)
 
 
 @allow("GET", "HEAD", "POST")

@@ -20,10 +20,15 @@ TABLES: tuple[tuple[str, ...], ...] = (
     ("--pause", *HARMED),
     ("--redis-restart", *HARMED),
     ("--instances", "2", *HARMED),
+    ("--experiments",),
 )
 """The races to run by default; a fault needs no large crowd."""
 
-DOCUMENTS = ("docs/six-steps.md", "docs/six-steps.zh-CN.md")
+DOCUMENTS = tuple(
+    f"docs/{stem}{language}.md"
+    for stem in ("six-steps", "around-the-six-steps")
+    for language in ("", ".zh-CN")
+)
 OURS_BROKE = 1
 
 

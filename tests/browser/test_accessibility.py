@@ -94,6 +94,7 @@ BUYERS_PAGES: dict[str, tuple[str, Where]] = {
     "sandbox-paid": ("ann", lambda window: f"/sandbox/{window.trades['paid']}/"),
     "lab": ("", at("/lab/")),
     "lab-race": ("", at("/lab/v6-owned/lease-runs-out/")),
+    "lab-experiment": ("", at("/lab/experiments/caches/")),
 }  # fmt: skip
 
 STAFFS_PAGES: dict[str, tuple[str, Where]] = {

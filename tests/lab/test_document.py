@@ -13,8 +13,9 @@ from django.core.management import call_command
 
 from lab.crowd.crowd import Crowd
 from lab.crowd.faults import Fault
-from lab.crowd.results import NoDocument, Result, add_result, figures_path, read_results
+from lab.crowd.results import Result, add_result, read_results
 from lab.document import document_text, write_document
+from lab.figures import NoDocument, figures_path
 from lab.steps import STEPS
 from lab.verdict import Verdict
 from tests.support.stack import ROOT

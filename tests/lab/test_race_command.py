@@ -119,7 +119,9 @@ def test_only_ours_may_not_break(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["v7"], "argument STEP: there is no step v7; there are: v1, v1-as-read, "),
+        (["v7"], "argument NAME: there is no step or experiment v7; there are steps: v1, v1-as-"),
+        (["ids", "v1"], "an experiment has no crowd and no fault"),
+        (["--experiments", "--kill"], "an experiment has no crowd and no fault"),
         (["--stock", 0], "argument --stock: must be from 1 to 100,000"),
         (["--buyers", 100_001], "argument --buyers: must be from 1 to 100,000"),
         (["--processes", 0], "argument --processes: must be from 1 to 16"),

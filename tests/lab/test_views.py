@@ -13,6 +13,7 @@ from redis import RedisError
 
 from lab import views
 from lab.engine.fork_server import ProcessEnded
+from lab.experiments import EXPERIMENTS
 from lab.interleaving.actors import NeverCame
 from lab.interleaving.races import RACES, races_of
 from lab.steps import STEPS
@@ -41,8 +42,8 @@ def test_index_lists_steps_and_races_in_order(
 
     page = response.content.decode()
     links = re.findall(r'href="(/lab/[^"]+/)"', page)
-    assert links == [f"/lab/{step.name}/{race.name}/" for step in STEPS.values()
-                     for race in races_of(step)]  # fmt: skip
+    races = [f"/lab/{step.name}/{race.name}/" for step in STEPS.values() for race in races_of(step)]
+    assert links == [*races, *(f"/lab/experiments/{name}/" for name in EXPERIMENTS)]
     assert response["Cache-Control"] == "public, max-age=1"
 
 

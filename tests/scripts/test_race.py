@@ -14,6 +14,7 @@ import pytest
 
 from lab.crowd.faults import Fault
 from lab.crowd.results import Result
+from lab.experiments import EXPERIMENTS
 from lab.steps import STEPS
 from tests.support.patience import eventually
 from tests.support.stack import processes_of
@@ -28,13 +29,12 @@ def environ_with(scratch: Path) -> dict[str, str]:
     return {**os.environ, "TMPDIR": str(scratch)}
 
 
-def test_race_help_names_every_step() -> None:
+def test_race_help_names_every_step_and_experiment() -> None:
     script = ROOT / "script" / "race"
     said = subprocess.run([script, "--help"], capture_output=True, text=True, check=True)
     assert said.stdout.startswith("Usage: script/race")
-    named = re.search(r"only these: (.*?)\n +--buyers", said.stdout, re.DOTALL)
-    assert named
-    assert named[1].split() == list(STEPS)
+    named = re.findall(r"only these: (.*?)(?=;|\n +[A-Z-]{2,})", said.stdout, re.DOTALL)
+    assert [it.split() for it in named] == [list(STEPS), list(EXPERIMENTS)]
     assert said.stderr == ""
 
 

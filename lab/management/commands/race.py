@@ -1,4 +1,4 @@
-"""``manage.py race``: the same crowd for every step, and a verdict on each of them."""
+"""``manage.py race``: the same crowd for every step, and a verdict on each; or experiments."""
 
 import json
 import logging
@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from argparse import ArgumentTypeError
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -20,12 +20,15 @@ from redis.exceptions import RedisError
 from lab.crowd.back_half import NotStarted
 from lab.crowd.crowd import Crowd
 from lab.crowd.faults import Fault, RedisStaysAway
-from lab.crowd.results import NoDocument, Result, add_result, describe_machine, figures_path
+from lab.crowd.results import Result, add_result
 from lab.crowd.stage import CrowdStage, SellerDied
 from lab.crowd.tables import table_on
-from lab.document import write_document
+from lab.document import is_of_experiments, write_document
 from lab.engine.database import has_row_locks
 from lab.engine.fork_server import ForkServer, ForkServerGone
+from lab.experiments import EXPERIMENTS
+from lab.experiments.experiment import Experiment, add_tables, measure
+from lab.figures import NoDocument, describe_machine, figures_path
 from lab.instances import DESCRIPTION
 from lab.models import LabSale
 from lab.steps import STEPS
@@ -45,6 +48,9 @@ MOST_LANES = 200
 RESTARTS = "SECKILL_LAB_REDIS_RESTARTS"
 
 
+NAMES = f"steps: {', '.join(STEPS)}; experiments: {', '.join(EXPERIMENTS)}"
+
+
 class BadRace(Exception):
     """A race cannot be run with these options or servers; the message says what to do."""
 
@@ -54,13 +60,14 @@ class Command(BaseCommand):
         "Let the same crowd buy from each step of the classic course project, and from this shop, "
         "and say what was oversold, doubled, lost or left over, how fast it was, and which line of "
         "the step is to blame. Everything is removed afterwards, except the accounts of the buyers "
-        "of ours (lab:1, lab:2 …). Exit status 0 if all ran, whatever broke, but 1 if ours broke; "
-        "2 if it could not be run."
+        "of ours (lab:1, lab:2 …). Or run experiments: measurements beside the steps. "
+        "Exit status 0 if all ran, whatever broke, but 1 if ours broke; 2 if it could not be run."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        names = ", ".join(STEPS)
-        parser.add_argument("steps", nargs="*", metavar="STEP", type=_step, help=f"of {names}")
+        parser.add_argument("names", nargs="*", metavar="NAME", type=_name, help=NAMES)
+        text = "all experiments"
+        parser.add_argument("--experiments", action="store_true", help=text)
         for name, most in LIMITS.items():
             default = getattr(Crowd, name)
             text = f"1 to {most:,}, default {default:,}"
@@ -91,21 +98,21 @@ class Command(BaseCommand):
 
     @no_translations
     def handle(self, *args: Any, **options: Any) -> None:
-        verdicts: list[Verdict] = []
         faults = [fault for fault in Fault if options.get(fault.replace("-", "_"))]
         fault = faults[0] if faults else Fault.NONE
         crowd = Crowd(**{name: options[name] for name in LIMITS})
+        verdicts: Sequence[Verdict] = ()
         try:
-            check_options(options, crowd, fault)
+            experiments = check_options(options, crowd, fault)
+            documents = options["document"]
             if not options["rewrite"]:
                 check_servers()
-                asked = ["ours"] if options["instances"] else options["steps"] or STEPS
-                steps = [name for name in STEPS if name in asked]
-                result = self._race(steps, crowd, fault, as_json=options["json"])
-                verdicts += result.verdicts
-                for document in options["document"]:
-                    add_result(document, result)
-            for document in options["document"]:
+                documents = [it for it in documents if is_of_experiments(it) == bool(experiments)]
+                if experiments:
+                    self._measure_all(experiments, documents, as_json=options["json"])
+                else:
+                    verdicts = self._race_all(documents, crowd, fault, options)
+            for document in documents:
                 write_document(document)
         except (BadRace, NoDocument) as error:
             raise CommandError(str(error), returncode=COULD_NOT) from error
@@ -117,6 +124,28 @@ class Command(BaseCommand):
             raise CommandError(text, returncode=INTERRUPTED) from error
         if any(it.step == "ours" and not it.is_right for it in verdicts):
             sys.exit(OURS_BROKE)
+
+    def _race_all(
+        self, documents: list[Path], crowd: Crowd, fault: Fault, options: dict[str, Any]
+    ) -> Sequence[Verdict]:
+        """Race the named steps, or all; keep the figures beside these documents."""
+        asked = ["ours"] if options["instances"] else options["names"] or STEPS
+        steps = [name for name in STEPS if name in asked]
+        result = self._race(steps, crowd, fault, as_json=options["json"])
+        for document in documents:
+            add_result(document, result)
+        return result.verdicts
+
+    def _measure_all(
+        self, experiments: list[Experiment], documents: list[Path], *, as_json: bool
+    ) -> None:
+        """Run these experiments; keep the figures beside these documents."""
+        out = self.stderr if as_json else self.stdout
+        tables = [measure(it, out.write) for it in experiments]
+        for document in documents:
+            add_tables(document, tables, EXPERIMENTS)
+        if as_json:
+            self.stdout.write(json.dumps([asdict(it) for it in tables], indent=2))
 
     def _race(self, steps: list[str], crowd: Crowd, fault: Fault, *, as_json: bool) -> Result:
         """Race these steps and show the progress."""
@@ -147,9 +176,9 @@ class Command(BaseCommand):
         return result
 
 
-def _step(name: str) -> str:
-    if name not in STEPS:
-        raise ArgumentTypeError(f"there is no step {name}; there are: {', '.join(STEPS)}")
+def _name(name: str) -> str:
+    if name not in {*STEPS, *EXPERIMENTS}:
+        raise ArgumentTypeError(f"there is no step or experiment {name}; there are {NAMES}")
     return name
 
 
@@ -162,12 +191,16 @@ def _up_to(most: int) -> Callable[[str], int]:
     return number
 
 
-def check_options(options: dict[str, Any], crowd: Crowd, fault: Fault) -> None:
-    """Check what argparse cannot.
+def check_options(options: dict[str, Any], crowd: Crowd, fault: Fault) -> list[Experiment]:
+    """Check what argparse cannot, and return the requested experiments.
 
     :raises BadRace: no race can be run with these options.
     :raises NoDocument: a document is not Markdown.
     """
+    names = options["names"]
+    experiments = [it for it in EXPERIMENTS.values() if it.name in names or options["experiments"]]
+    if experiments and (fault is not Fault.NONE or options["instances"] or STEPS.keys() & names):
+        raise BadRace("an experiment has no crowd and no fault: run it without steps and faults")
     if options["rewrite"] and not options["document"]:
         raise BadRace("--rewrite wants --document FILE")
     if crowd.lane_count > MOST_LANES:
@@ -180,10 +213,11 @@ def check_options(options: dict[str, Any], crowd: Crowd, fault: Fault) -> None:
         )
     for document in options["document"]:
         figures_path(document)
-    if options["instances"] and (DESCRIPTION not in os.environ or {*options["steps"]} - {"ours"}):
+    if options["instances"] and (DESCRIPTION not in os.environ or {*names} - {"ours"}):
         raise BadRace("--instances is for ours alone: script/race starts them")
-    if options["document"] and options["steps"]:
+    if options["document"] and names and not experiments:
         raise BadRace("--document wants the whole table: name no steps")
+    return experiments
 
 
 def check_servers() -> None:
