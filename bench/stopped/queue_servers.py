@@ -32,7 +32,7 @@ IDLE_MS = 2_000
 """Milliseconds after which somebody else may take a message, or a consumer counts as dead."""
 
 POLL_S, QUIET_S, LONGEST_S = 0.1, 8.0, 60.0
-"""Seconds of a wait for a message, of silence after which nothing more comes, of a consumer."""
+"""Seconds of a wait for a message, of silence after which nothing more comes, and for the shop."""
 
 NAME = "lab:{queue-servers}"
 QUEUE, IN_HAND, DONE, DEATHS = (f"{NAME}:{it}" for it in ("queue", "in-hand", "done", "deaths"))
