@@ -198,7 +198,7 @@ def test_watchdog_survives_a_failed_renewal(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture
-def other_connection() -> Iterator[Callable[[Callable[[], bool]], bool]]:
+def other_connection() -> Iterator[Callable[[Callable[[], object]], object]]:
     """A function that calls another in a thread with a connection of its own."""
     with ThreadPoolExecutor(1) as pool:
         yield lambda call: pool.submit(call).result(GENEROUS_S)
@@ -208,7 +208,7 @@ def other_connection() -> Iterator[Callable[[Callable[[], bool]], bool]]:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("form", [RowLock, ConnectionLock])
 def test_database_lock_has_one_holder_until_release(
-    form: type[NamedLock], other_connection: Callable[[Callable[[], bool]], bool]
+    form: type[NamedLock], other_connection: Callable[[Callable[[], object]], object]
 ) -> None:
     lock = held(form)
     assert is_held(NAME)
@@ -240,11 +240,11 @@ def test_row_lock_of_a_dead_holder_expires() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_get_lock_ends_with_its_connection(
-    other_connection: Callable[[Callable[[], bool]], bool],
+    other_connection: Callable[[Callable[[], object]], object],
 ) -> None:
     assert other_connection(ConnectionLock(NAME).take)
     assert not ConnectionLock(NAME).take()
-    other_connection(lambda: bool(connections.close_all()))
+    other_connection(connections.close_all)
     assert ConnectionLock(NAME).take_within(GENEROUS_S)
 
 
