@@ -27,3 +27,14 @@ class LabOrder(models.Model):
 
     def __str__(self) -> str:
         return str(self.pk)
+
+
+class LabLock(models.Model):
+    """A lock in a row: the token of its last holder, and the end of that holder's lease."""
+
+    name = models.CharField(primary_key=True, max_length=64)
+    token = models.BigIntegerField()
+    expires_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return self.name

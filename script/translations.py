@@ -34,6 +34,7 @@ SOURCES = (
     "backoffice",
     "locks",
     "lab",
+    "bench/stopped",
     "templates",
 )
 CALLS = re.compile(

@@ -15,6 +15,7 @@ from lab.interleaving.actor_process import fulfill, run_actors, write_order
 from lab.interleaving.actors import PATIENCE_S, Actor, NeverCame, State
 from lab.interleaving.timeline import Column, Kind, Role, Timeline
 from lab.keys import NO_EXPIRY, LabKeys
+from lab.locks import is_held
 from lab.steps import ours
 from lab.steps.step import PROMISES, Answer, Step
 from lab.verdict import Answers, Verdict, judge
@@ -144,7 +145,7 @@ class PlayedStage(Stage):
             self._note(Kind.NO_LEASE)
             return
         within_s = 1.5 * self._leases_ms[holder] / 1_000
-        is_over = wait_until(lambda: not client.exists(*keys), within_s=within_s)
+        is_over = wait_until(lambda: not any(map(is_held, keys)), within_s=within_s)
         self._note(Kind.LEASE_OVER if is_over else Kind.LEASE_KEPT)
 
     def _signal(self, number: int, signum: signal.Signals, kind: Kind) -> None:

@@ -4,7 +4,14 @@ from functools import partial
 
 from django.utils.translation import gettext_lazy as _
 
-from lab.locks import ExpiringLock, OwnedLock, SetnxLock, WatchdogLock
+from lab.locks import (
+    ConnectionLock,
+    ExpiringLock,
+    OwnedLock,
+    RowLock,
+    SetnxLock,
+    WatchdogLock,
+)
 from lab.steps import v1, v2, v3, v4, v5, v5_stream, v6
 from lab.steps.ours import OUR_SHOP
 from lab.steps.step import Step
@@ -42,6 +49,8 @@ _IN_ORDER = (
     Step("v6-expiring", _("a lock in Redis that expires"), partial(v6.buy, lock=ExpiringLock)),
     Step("v6-owned", _("a lock in Redis that knows its owner"), partial(v6.buy, lock=OwnedLock)),
     Step("v6-watchdog", _("a lock in Redis that is renewed"), partial(v6.buy, lock=WatchdogLock)),
+    Step("v6-row", _("a lock in a row of the database"), partial(v6.buy, lock=RowLock)),
+    Step("v6-get-lock", _("GET_LOCK of the database"), partial(v6.buy, lock=ConnectionLock)),
     OUR_SHOP,
 )
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 from lab.keys import NO_EXPIRY, LabKeys, delete_keys
-from lab.models import LabOrder, LabSale
+from lab.models import LabLock, LabOrder, LabSale
 from seckill_site.ledger_connection import ledger_connection
 
 if TYPE_CHECKING:
@@ -91,4 +91,6 @@ class Step:
         """Remove a sale with its orders and keys, once no process uses it any more."""
         LabOrder.objects.filter(sale_id=sale_id).delete()
         LabSale.objects.filter(pk=sale_id).delete()
-        delete_keys(LabKeys(sale_id).pattern)
+        pattern = LabKeys(sale_id).pattern
+        LabLock.objects.filter(name__startswith=pattern.rstrip("*")).delete()
+        delete_keys(pattern)

@@ -13,9 +13,12 @@ has_client_library() {
   has pkg-config && { pkg-config --exists libmariadb || pkg-config --exists mysqlclient; }
 }
 
-# One package per line. The -core packages contain only the programs, without a system service.
+# missing_packages PYTHON BROWSER [PACKAGE...]: one per line, first those that are known to be missing.
+# The -core packages contain only the programs, without a system service.
 missing_packages() {
   local python=$1 browser=$2
+  shift 2
+  (($#)) && printf '%s\n' "$@"
   if ! has mariadbd || ! has mariadb-install-db || ! has my_print_defaults; then
     printf '%s\n' mariadb-server-core mariadb-client-core
   fi
@@ -40,6 +43,25 @@ require_packages() {
   has apt-get || die "the tests need what Debian calls: ${missing[*]}"
   may_install || die "the tests need more packages: as root, run apt-get install ${missing[*]}"
   install_with_apt "${missing[@]}"
+}
+
+# lab_packages PYTHON ARGUMENTS: the missing packages of the experiments that script/race runs with them.
+# shellcheck disable=SC2153 # ROOT is that of the script
+lab_packages() { "$1" "$ROOT/script/lib/lab_servers.py" "${@:2}"; }
+
+# Debian has no Kafka: its jars come from Maven Central. Without them an experiment leaves it out.
+fetch_kafka() {
+  local pom=$ROOT/script/lib/kafka.xml jars=$RUN/kafka
+  if ! has mvn || is_stamped "$jars/.pom" "$(hash_of "$pom")"; then return 0; fi
+  say "Fetching Kafka with Maven ..."
+  rm -rf "$jars"
+  if retried attended mvn --batch-mode --quiet --file "$pom" dependency:copy-dependencies \
+    -DoutputDirectory="$jars" >"$RUN/install.log" 2>&1; then
+    hash_of "$pom" >"$jars/.pom"
+  else
+    rm -rf "$jars"
+    say "Kafka could not be fetched: read .run/install.log"
+  fi
 }
 
 may_install() { ((EUID == 0)) || sudo --non-interactive true 2>/dev/null; }

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from instances import instances
+from lab_servers import needed_by
 from scratch import PATIENT, ROOT, run, running, scratch_directory, settings_of
 from servers import CannotRun, MariaDB, Redis
 
@@ -46,10 +47,13 @@ class NonPersistentRedis(Redis):
 def main() -> int:
     with scratch_directory("race", status=2) as scratch:
         servers = NonPersistentRedis(scratch / "redis"), MariaDB(scratch / "mysql")
-        with running(scratch, *servers) as wait:
+        installed = (it for it in needed_by(sys.argv[1:]) if it.is_installed())
+        further = [it(scratch / it.__name__.lower()) for it in installed]
+        with running(scratch, *servers, *further) as wait:
             wait()
             settings = {
                 **settings_of(scratch, *servers),
+                **{server.setting: server.url() for server in further},
                 "SECKILL_LAB_REDIS_RESTARTS": "true",
                 "SECKILL_LOG_LEVEL": "ERROR",
                 "TMPDIR": str(scratch),

@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 
-from servers import CannotRun, MariaDB, Redis, part, redis_settings, tail, wait_for
+from servers import CannotRun, MariaDB, Redis, Server, part, redis_settings, tail, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -87,7 +87,7 @@ def end(signum: int, _: FrameType | None) -> None:
 
 
 @contextmanager
-def running(directory: Path, *servers: Redis | MariaDB) -> Iterator[Callable[[], None]]:
+def running(directory: Path, *servers: Server) -> Iterator[Callable[[], None]]:
     """Run servers in a directory; yield a function that waits until all of them respond.
 
     :raises CannotRun: raised by that function, if a server does not respond.

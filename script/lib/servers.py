@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import parse_qs, quote, urlsplit
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,6 +29,16 @@ PART = str(Path(__file__).with_name("part.py"))
 OLDEST_REDIS = (6, 2)
 LONGEST_SOCKET_PATH = 100  # bytes; the kernel takes 107
 MARIADB_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
+
+
+class Server(Protocol):
+    """A server with a directory and a URL, for which ``prepare`` returns the command."""
+
+    directory: Path
+
+    def url(self) -> str: ...
+
+    def prepare(self) -> list[str]: ...
 
 
 class CannotRun(Exception):
@@ -59,7 +69,7 @@ def free_port() -> int:
 
 
 def wait_for(
-    *urls: str, seconds: float = 60, while_true: Callable[[], bool] = lambda: True
+    *urls: str, seconds: float = 120, while_true: Callable[[], bool] = lambda: True
 ) -> None:
     """Wait until the servers behind these URLs respond.
 
@@ -86,6 +96,8 @@ def answers(url: str) -> bool:
             with socket.create_connection((parts.hostname, parts.port), timeout=1) as connection:
                 connection.sendall(f"AUTH {parts.password}\r\nPING\r\nQUIT\r\n".encode())
                 return b"+PONG" in connection.makefile("rb").read()
+        if parts.port:
+            socket.create_connection((parts.hostname, parts.port), timeout=1).close()
     except OSError:
         return False
     return True  # a file

@@ -1,26 +1,41 @@
-"""The four forms of the course's lock: how each is taken and released."""
+"""The forms of the course's lock, and those in the database: how each is taken and released."""
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from django.db import OperationalError, connection, connections
 from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from lab import locks
+from lab.engine.database import cut_connection
 from lab.keys import LabKeys
-from lab.locks import LEASE_MS, ExpiringLock, OwnedLock, SetnxLock, WatchdogLock
+from lab.locks import (
+    LEASE_MS,
+    ConnectionLock,
+    ExpiringLock,
+    NamedLock,
+    OwnedLock,
+    RowLock,
+    SetnxLock,
+    WatchdogLock,
+    is_held,
+)
+from lab.models import LabLock
 from seckill_site.ledger_connection import ledger_connection
-from tests.support.patience import MOMENT_S, wait_for
+from tests.support.patience import GENEROUS_S, MOMENT_S, wait_for
 
 NAME = LabKeys(1).lock_of(7)
+EPOCH = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
 
 FORMS = [SetnxLock, ExpiringLock, OwnedLock, WatchdogLock]
 LEASED = [ExpiringLock, OwnedLock]
-
-AnyLock = SetnxLock | ExpiringLock | OwnedLock | WatchdogLock
 
 
 @pytest.fixture
@@ -35,7 +50,7 @@ def client() -> Redis:
     return ledger_connection()
 
 
-def held(form: type[AnyLock]) -> AnyLock:
+def held(form: type[NamedLock]) -> NamedLock:
     """Return a lock of this form that is taken."""
     lock = form(NAME)
     assert lock.take()
@@ -60,7 +75,7 @@ def no_watchdog_left() -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_lock_has_one_holder_until_release(form: type[AnyLock]) -> None:
+def test_lock_has_one_holder_until_release(form: type[NamedLock]) -> None:
     lock = held(form)
     assert not form(NAME).take()
     lock.release()
@@ -68,7 +83,7 @@ def test_lock_has_one_holder_until_release(form: type[AnyLock]) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_buyers_have_separate_locks(form: type[AnyLock]) -> None:
+def test_buyers_have_separate_locks(form: type[NamedLock]) -> None:
     lock, other = held(form), form(LabKeys(1).lock_of(8))
     assert other.take()
     lock.release()
@@ -81,7 +96,7 @@ def test_setnx_lock_never_expires(client: Redis) -> None:
 
 
 @pytest.mark.parametrize("form", LEASED)
-def test_lease_expires(form: type[AnyLock], client: Redis) -> None:
+def test_lease_expires(form: type[NamedLock], client: Redis) -> None:
     held(form)
     assert 0 < client.pttl(NAME) <= LEASE_MS
     another = form(NAME)
@@ -90,7 +105,7 @@ def test_lease_expires(form: type[AnyLock], client: Redis) -> None:
 
 
 @pytest.mark.parametrize("form", [SetnxLock, ExpiringLock])
-def test_plain_del_deletes_anothers_lock(form: type[AnyLock], client: Redis) -> None:
+def test_plain_del_deletes_anothers_lock(form: type[NamedLock], client: Redis) -> None:
     late = held(form)
     client.delete(NAME)  # it expired, or somebody cleaned up
     held(form)
@@ -99,7 +114,7 @@ def test_plain_del_deletes_anothers_lock(form: type[AnyLock], client: Redis) -> 
 
 
 @pytest.mark.parametrize("form", [OwnedLock, WatchdogLock])
-def test_compared_del_keeps_anothers_lock(form: type[AnyLock], client: Redis) -> None:
+def test_compared_del_keeps_anothers_lock(form: type[NamedLock], client: Redis) -> None:
     late = held(form)
     run_out(client)
     second = held(form)
@@ -110,7 +125,7 @@ def test_compared_del_keeps_anothers_lock(form: type[AnyLock], client: Redis) ->
 
 
 @pytest.mark.parametrize("form", LEASED)
-def test_late_release_after_expiry_is_silent(form: type[AnyLock], client: Redis) -> None:
+def test_late_release_after_expiry_is_silent(form: type[NamedLock], client: Redis) -> None:
     first = held(form)
     run_out(client)
     held(form).release()
@@ -177,3 +192,75 @@ def test_watchdog_survives_a_failed_renewal(monkeypatch: pytest.MonkeyPatch) -> 
     wait_for(lambda: len(tries) >= 3, what="the third renewal")
     assert not WatchdogLock(NAME).take()
     lock.release()
+
+
+# --- In the database ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def other_connection() -> Iterator[Callable[[Callable[[], object]], object]]:
+    """A function that calls another in a thread with a connection of its own."""
+    with ThreadPoolExecutor(1) as pool:
+        yield lambda call: pool.submit(call).result(GENEROUS_S)
+        pool.submit(connections.close_all).result(GENEROUS_S)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("form", [RowLock, ConnectionLock])
+def test_database_lock_has_one_holder_until_release(
+    form: type[NamedLock], other_connection: Callable[[Callable[[], object]], object]
+) -> None:
+    lock = held(form)
+    assert is_held(NAME)
+    assert not other_connection(form(NAME).take)
+    lock.release()
+    assert not is_held(NAME)
+    assert other_connection(form(NAME).take)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_row_lock_gives_rising_tokens() -> None:
+    tokens = []
+    for _ in range(3):
+        lock = held(RowLock)
+        tokens.append(lock.token)
+        lock.release()
+    assert tokens == [1, 2, 3]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_row_lock_of_a_dead_holder_expires() -> None:
+    first = held(RowLock)
+    second = RowLock(NAME)
+    assert second.take_within(GENEROUS_S)
+    first.release()  # of a token that is not the last: frees nothing
+    assert is_held(NAME)
+    assert LabLock.objects.get().token == second.token == 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_get_lock_ends_with_its_connection(
+    other_connection: Callable[[Callable[[], object]], object],
+) -> None:
+    assert other_connection(ConnectionLock(NAME).take)
+    assert not ConnectionLock(NAME).take()
+    other_connection(connections.close_all)
+    assert ConnectionLock(NAME).take_within(GENEROUS_S)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_write_of_a_cut_get_lock_holder_fails() -> None:
+    """Lock and write share a connection: whoever has lost one cannot do the other."""
+    connection.ensure_connection()
+    assert ConnectionLock(NAME).take()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT CONNECTION_ID()")
+        (number,) = cursor.fetchone()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(cut_connection, number).result(GENEROUS_S)
+        wait_for(lambda: not pool.submit(is_held, NAME).result(GENEROUS_S))
+        pool.submit(connections.close_all).result(GENEROUS_S)
+    with pytest.raises(OperationalError):
+        LabLock.objects.create(name="late", token=1, expires_at=EPOCH)
+    connection.close()
+    assert not LabLock.objects.exists()

@@ -117,12 +117,12 @@ RACES = (
         name="holder-dies",
         title=_("The holder dies"),
         story=_(
-            "The process that holds the lock in Redis is killed and never releases it. Then "
+            "The process that holds the lock is killed and never releases it. Then "
             "another process tries to take the same lock, at once and again after more than a "
             "lease."
         ),
         script=holder_dies,
         breaks={"v6-setnx": {"undersold": 1, "stuck": 1}},
-        holds=("v6-expiring", "ours"),
+        holds=("v6-expiring", "v6-row", "v6-get-lock", "ours"),
     ),
 )

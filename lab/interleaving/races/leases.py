@@ -64,8 +64,8 @@ RACES = (
             "pauses for longer than the lease. Meanwhile the second press arrives."
         ),
         script=partial(_overtake, freeze=False),
-        breaks={"v6-expiring": {"doubled": 1}, "v6-owned": {"doubled": 1}},
-        holds=("v6-watchdog",),
+        breaks={name: {"doubled": 1} for name in ("v6-expiring", "v6-owned", "v6-row")},
+        holds=("v6-watchdog", "v6-get-lock"),
     ),
     Race(
         name="deletes-anothers-lock",
@@ -89,7 +89,7 @@ RACES = (
             "the one that writes."
         ),
         script=process_stands_still,
-        breaks={"v6-watchdog": {"doubled": 1}},
-        holds=("ours",),
+        breaks={"v6-watchdog": {"doubled": 1}, "v6-row": {"doubled": 1}},
+        holds=("v6-get-lock", "ours"),
     ),
 )

@@ -88,6 +88,6 @@ RACES = (
         ),
         script=partial(_press_twice, processes=(1, 2)),
         breaks={"v2": {"doubled": 1}, "v3": {"doubled": 1}},
-        holds=("v6-owned", "ours"),
+        holds=("v6-owned", "v6-row", "v6-get-lock", "ours"),
     ),
 )

@@ -98,7 +98,8 @@ def test_clearing_leaves_other_sales(name: str) -> None:
 def test_steps_are_in_the_order_of_the_story() -> None:
     assert list(STEPS) == [
         *("v1", "v1-as-read", "v1-any-left", "v1-for-update", "v2", "v3", "v3-inside", "v4"),
-        *("v5", "v5-stream", "v6-setnx", "v6-expiring", "v6-owned", "v6-watchdog", "ours"),
+        *("v5", "v5-stream", "v6-setnx", "v6-expiring", "v6-owned", "v6-watchdog"),
+        *("v6-row", "v6-get-lock", "ours"),
     ]
     assert all(name == step.name for name, step in STEPS.items())
 
