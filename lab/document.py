@@ -18,7 +18,7 @@ from lab.crowd.tables import COLUMNS, FINDINGS, cells_of, headings
 from lab.interleaving.races import races_of
 from lab.listing import Culprit, culprit_of
 from lab.steps import STEPS
-from lab.verdict import error_text, finding_text
+from lab.verdict import finding_text
 
 CHINESE = ".zh-CN.md"
 
@@ -86,8 +86,8 @@ class Chapter:
             for name, count in [*verdict.findings, ("told_lost", verdict.told_lost)]:
                 if count and (Fault.NONE, verdict.step, name) not in found:
                     found[fault, verdict.step, name] = finding_text(name, count)
-            if verdict.errors and (Fault.NONE, verdict.step, "error") not in found:
-                found[fault, verdict.step, "error"] = error_text(verdict)
+                    if name == "errors":
+                        found[fault, verdict.step, name] += f" (`{verdict.error}`)"
         return [(TITLES[fault], step, what) for (fault, step, _), what in found.items()]
 
     def culprits(self) -> list[Culprit]:

@@ -129,12 +129,6 @@ def percentile(ascending: Sequence[float], percent: int) -> float:
     return ascending[max(0, -(-len(ascending) * percent // 100) - 1)]
 
 
-def error_text(verdict: Verdict) -> str:
-    """Return what presses without an answer met, if anything."""
-    text = _("most of the missing answers were: %(error)s") % {"error": verdict.error}
-    return text if verdict.error and verdict.unanswered else ""
-
-
 def finding_text(finding: str, count: int) -> str:
     """Return a finding in words."""
     return _(TEXTS[finding]) % {"count": count}

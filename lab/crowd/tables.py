@@ -11,7 +11,7 @@ from django.utils.translation import gettext_noop
 
 from lab.listing import culprit_of
 from lab.steps import STEPS
-from lab.verdict import Verdict, error_text, finding_text
+from lab.verdict import Verdict, finding_text
 
 HAS_RICH = find_spec("rich") is not None
 if HAS_RICH:  # for terminals; the shop does not need it
@@ -73,8 +73,8 @@ def notes_on(verdict: Verdict, *, has_fault: bool) -> Iterator[str]:
         yield _("it did not finish in time")
     if has_fault and not verdict.struck:
         yield _("the fault did not happen: the sale ended first")
-    if text := error_text(verdict):
-        yield text
+    if verdict.error and verdict.unanswered:
+        yield _("most of the missing answers were: %(error)s") % {"error": verdict.error}
 
 
 def table_on(

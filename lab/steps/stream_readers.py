@@ -1,7 +1,5 @@
-"""Other readers of V5's stream: a poisoned entry, one name for two, and V6's lock around the write.
-
-V6 with a stream is where the course ends. A reader that finds the lock taken has an order that is
-being written, or that was being written when another reader died. It cannot tell which.
+"""Other readers of V5's stream: poisoned entries, one name for two, and V6's lock, with which the
+course ends. A reader that misses the lock cannot tell whether its holder writes or has died.
 
 Points: those of V5's reader, with V6's inside where there is a lock.
 """
@@ -18,9 +16,7 @@ from seckill_site.ledger_connection import ledger_connection
 logger = logging.getLogger(__name__)
 
 POISONED = 2
-"""Entries that nobody can write, one for each process of a default crowd: they are of an older
-release, with another name for a field.
-"""
+"""Entries of an older release, with another name for a field: one for each of two processes."""
 
 
 class LoopingReader(Reader):

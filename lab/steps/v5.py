@@ -77,14 +77,15 @@ def put(order: Order) -> None:
 class QueueWriter:
     """The thread that writes the orders of its process, one after the other."""
 
-    def __init__(self, process_name: str, waiting: Queue[Order]) -> None:
+    waiting = boundless
+
+    def __init__(self, process_name: str) -> None:
         self.process_name = process_name
-        self._waiting = waiting
 
     def work_once(self) -> bool:
         """Write the oldest order; one that fails is only logged."""
         try:
-            sale_id, user_id = self._waiting.get(timeout=WAIT_S)
+            sale_id, user_id = self.waiting.get(timeout=WAIT_S)
         except Empty:
             return False
         point("taken from the queue")
@@ -95,3 +96,7 @@ class QueueWriter:
         else:
             point("committed")
         return True
+
+
+class BoundedWriter(QueueWriter):
+    waiting = bounded

@@ -1,20 +1,19 @@
-"""Races around a queue that is full, poisoned or read by two, and a release with a mistake."""
+"""Races around a queue that is full, poisoned or read by two."""
 
 from django.utils.translation import gettext_lazy as _
 
 from lab.interleaving.races.race import Race
-from lab.interleaving.stage import FAIR_LEASE_MS, PlayedStage
+from lab.interleaving.stage import PlayedStage
 from lab.steps.stream_readers import POISONED
 
 
 def queue_full(stage: PlayedStage) -> None:
     stage.open(units=4, buyers=3)
-    for number, name in enumerate("AB", 1):
-        stage.buyer(name, number).finish()
-    last = stage.buyer("C", 3)
-    if last.until("queued", or_end=True):
-        if not last.has_ended:
-            last.finish()
+    for number, name in enumerate("ABC", 1):
+        press = stage.buyer(name, number)
+        if press.until("queued", or_end=True) and not press.has_ended:
+            press.finish()
+    if press.has_ended:
         for _turn in range(3):
             stage.writer(process=1).finish()
     else:
@@ -36,27 +35,6 @@ def one_name(stage: PlayedStage) -> None:
     first.until("orders counted")
     stage.writer(process=2, name="W'").finish()
     first.finish()
-
-
-def lock_missed(stage: PlayedStage) -> None:
-    stage.open(units=1, buyers=1)
-    stage.process(1, lease_ms=FAIR_LEASE_MS)
-    stage.buyer("A", 1).finish()
-    stage.writer(process=1).until("orders counted")
-    stage.kill(1)
-    stage.writer(process=2).finish()
-    stage.let_a_lease_pass(holder=1)
-    stage.writer(process=2).finish()
-
-
-def error_after_commit(stage: PlayedStage) -> None:
-    stage.open(units=1, buyers=2)
-    stage.process(1, lease_ms=FAIR_LEASE_MS)
-    stage.buyer("A", 1).finish()
-    stage.buyer("A", 1).finish()
-    stage.let_a_lease_pass(holder=1)
-    stage.buyer("A", 1).finish()
-    stage.buyer("B", 2).finish()
 
 
 RACES = (
@@ -99,28 +77,5 @@ RACES = (
         script=one_name,
         breaks={"v5-one-name": {"doubled": 1}},
         holds=("v5-stream", "v6-kept"),
-    ),
-    Race(
-        name="lock-missed",
-        title=_("The lock is missed"),
-        story=_(
-            "A reader dies while it writes an order under the buyer's lock. Its successor finds "
-            "the order in the pending list at once, and the lock still taken. Does it take the "
-            "order for a repeated one, or look again?"
-        ),
-        script=lock_missed,
-        breaks={"v6-dropped": {"lost": 1, "undersold": 1}},
-        holds=("v6-kept",),
-    ),
-    Race(
-        name="error-after-commit",
-        title=_("An error after the commit"),
-        story=_(
-            "A buyer presses, again at once, and again after a lease. Then another one comes, too "
-            "late. Each time, the script that releases the lock runs last."
-        ),
-        script=error_after_commit,
-        breaks={"v6-mistyped": {"errors": 3}},
-        holds=("v6-owned",),
     ),
 )
