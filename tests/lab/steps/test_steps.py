@@ -119,6 +119,7 @@ def test_titles_are_short_and_distinct() -> None:
 
 def test_markers_name_known_findings() -> None:
     sources = Path(lab.__file__).parent
-    text = "".join(path.read_text() for path in [*sources.glob("steps/*.py"), sources / "locks.py"])
-    marks = [re.findall("[a-z]+", it) for it in re.findall(r"# breaks: (.*)", text)]
+    paths = [*sources.glob("steps/*.py"), sources / "locks.py", *sources.glob("lua/*.lua")]
+    text = "".join(path.read_text() for path in paths)
+    marks = [re.findall("[a-z]+", it) for it in re.findall(r"(?:#|--) breaks: (.*)", text)]
     assert {finding for mark in marks for finding in mark} == FINDINGS
