@@ -32,21 +32,13 @@ _IN_ORDER = (
     Step("v3-inside", _("a process lock, released too early"), v3.buy_locked_inside),
     Step("v4", _("a script in Redis decides first"), v4.buy, v4.set_stock),
     Step("v4-nil", _("a script compares a missing stock"), partial(v4.buy, script=v4.COMPARE_NIL)),
-    Step(
-        "v5",
-        _("a queue in memory writes later"),
-        partial(v5.buy, enqueue=v5.grow),
-        v4.set_stock,
-        v5.QueueWriter,
-    ),
     *(
-        Step(
-            f"v5-{it.__name__}", title, partial(v5.buy, enqueue=it), v4.set_stock, v5.BoundedWriter
-        )
-        for it, title in (
-            (v5.add, _("a bounded queue: add raises")),
-            (v5.offer, _("a bounded queue: offer loses")),
-            (v5.put, _("a bounded queue: put waits")),
+        Step(name, title, partial(v5.buy, enqueue=enqueue), v4.set_stock, writer)
+        for name, title, enqueue, writer in (
+            ("v5", _("a queue in memory writes later"), v5.grow, v5.QueueWriter),
+            ("v5-add", _("a bounded queue: add raises"), v5.add, v5.BoundedWriter),
+            ("v5-offer", _("a bounded queue: offer loses"), v5.offer, v5.BoundedWriter),
+            ("v5-put", _("a bounded queue: put waits"), v5.put, v5.BoundedWriter),
         )
     ),
     *(

@@ -32,10 +32,11 @@ BOUND = 2
 """Orders that fit into the bounded queue; few, so that you can watch it fill up."""
 
 Order = tuple[int, int]
-"""The sale and the user id of an order that this process has promised."""
+"""The sale and the user id of an order."""
 
 boundless: Queue[Order] = Queue()
 bounded: Queue[Order] = Queue(BOUND)
+"""What this process has promised."""
 
 
 def buy(*, sale_id: int, user_id: int, enqueue: Callable[[Order], None]) -> Answer:

@@ -80,15 +80,15 @@ def holder_dies(stage: PlayedStage) -> None:
         stage.worker(process=3).finish()
         return
     stage.process(1, lease_ms=FAIR_LEASE_MS)
-    tries = partial(stage.buyer, "A", 1)
-    if stage.step.writer:
-        tries().finish()
-        tries = stage.writer
-    tries(process=1).until("lock held")
+    is_queued = stage.step.writer is not None
+    if is_queued:
+        stage.buyer("A", 1).finish()
+    holder = partial(stage.writer) if is_queued else partial(stage.buyer, "A", 1)
+    holder(process=1).until("lock held")
     stage.kill(1)
-    tries(process=2).finish()
+    holder(process=2).finish()
     stage.let_a_lease_pass(holder=1)
-    tries(process=2).finish()
+    holder(process=2).finish()
 
 
 RACES = (
