@@ -78,7 +78,7 @@ class Reader:
             logger.warning("%s will look into its pending list: %r", self.name, error)
             self._streams, self._looks_back = [], True
             time.sleep(WAIT_MS / 1_000)
-            return False
+            return isinstance(error, TimeoutError)  # the order waits for a lock, which expires
         return bool(found)
 
     def _next(self) -> list[Any]:
