@@ -113,9 +113,9 @@ class Reader:
     def _write(self, stream: str, number: str, order: dict[str, str]) -> None:
         point("read")
         self._buy(int(order["sale_id"]), int(order["user_id"]))
-        point("committed")
         ledger_connection().xack(stream, GROUP, number)
         point("acknowledged")
 
     def _buy(self, sale_id: int, user_id: int) -> None:
         v2.buy(sale_id=sale_id, user_id=user_id)
+        point("committed")
