@@ -13,7 +13,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from django.db import OperationalError, connection, connections
+from django.db import InterfaceError, OperationalError, connection, connections
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
@@ -161,7 +161,8 @@ class Seller:
         except Exception as error:  # the buyer gets the same error page for each
             self._note_error(error)
             connection.close_if_unusable_or_obsolete()
-            return UNANSWERED if isinstance(error, OperationalError) else FAILED, False
+            is_away = isinstance(error, OperationalError | InterfaceError)
+            return UNANSWERED if is_away else FAILED, False
         return answer, answer is Answer.BUSY
 
     def _write_once(self, writer: Writer) -> bool:
