@@ -135,7 +135,7 @@ def listing(step: Step, findings: Iterable[str]) -> list[Excerpt]:
         places = [_place_of(it) for it in OURS]
     else:
         sources = _sources_of(step)
-        whole, _, _ = _place_of(step.buy.func if isinstance(step.buy, partial) else step.buy)
+        whole, _, _ = _place_of(next(_of_the_lab(getattr(step.buy, "func", step.buy))))
         others = (_place_of(it) for it in sources if _marked_in(it))
         places = [(whole, 1, len(_lines(whole))), *(it for it in others if it[0] != whole)]
     return [_excerpt(*place, culprits) for place in places]
