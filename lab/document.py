@@ -121,6 +121,8 @@ class Chapter:
             for name, count in [*verdict.findings, ("told_lost", verdict.told_lost)]:
                 if count and (Fault.NONE, verdict.step, name) not in found:
                     found[fault, verdict.step, name] = finding_text(name, count)
+                    if name == "errors":
+                        found[fault, verdict.step, name] += f" (`{verdict.error}`)"
         return [(TITLES[fault], step, what) for (fault, step, _), what in found.items()]
 
     def culprits(self) -> list[Culprit]:

@@ -2,8 +2,8 @@
 
 A line that breaks ends with a comment that names its findings, such as ``# breaks: oversold``. The
 comments are read from the source, so they are never out of date. The code of a step is its ``buy``,
-its writer, and the lab's code that these use. The nearest comes first: a lock explains a step
-better than the transaction that several steps share.
+its writer, and the lab's code and scripts that these use. The nearest comes first: a lock explains
+a step better than the transaction that several steps share.
 """
 
 import inspect
@@ -17,16 +17,17 @@ from types import FunctionType, ModuleType
 from lab.steps import ours
 from lab.steps.step import Step
 from lab.verdict import MARKED_AS
+from locks.lua_script import LuaScript
 from orders.fulfilment.batch import write_batch
 from orders.placing.service import place_order
 
 ROOT = Path(__file__).resolve().parents[1]
-MARKER = re.compile(r"# breaks: ([a-z, ]+)$")
+MARKER = re.compile(r"(?:#|--) breaks: ([a-z, ]+)$")
 
 OURS: tuple[Callable[..., object], ...] = (ours.buy, place_order, write_batch)
 """The functions of the shop to read; ``ARCHITECTURE.md`` describes the rest."""
 
-Source = FunctionType | type
+Source = FunctionType | type | LuaScript
 
 
 # --- The lines that break -------------------------------------------------------------------------
@@ -66,10 +67,13 @@ def _sources_of(step: Step) -> list[Source]:
 
 
 def _of_the_lab(*values: object) -> Iterator[Source]:
-    """Yield the functions and classes of the lab among these values."""
+    """Yield the functions, classes and scripts of the lab; those of a variant alone first."""
     for value in values:
         if isinstance(value, partial):
-            yield from _of_the_lab(value.func, *value.keywords.values())
+            yield from _of_the_lab(*value.keywords.values(), value.func)
+            continue
+        if isinstance(value, LuaScript):
+            yield value
             continue
         plain = inspect.unwrap(value) if callable(value) else value
         if isinstance(plain, FunctionType | type) and plain.__module__.startswith("lab."):
@@ -131,7 +135,7 @@ def listing(step: Step, findings: Iterable[str]) -> list[Excerpt]:
         places = [_place_of(it) for it in OURS]
     else:
         sources = _sources_of(step)
-        whole, _, _ = _place_of(sources[0])
+        whole, _, _ = _place_of(next(_of_the_lab(getattr(step.buy, "func", step.buy))))
         others = (_place_of(it) for it in sources if _marked_in(it))
         places = [(whole, 1, len(_lines(whole))), *(it for it in others if it[0] != whole)]
     return [_excerpt(*place, culprits) for place in places]
@@ -142,8 +146,11 @@ def _excerpt(path: str, first: int, last: int, culprits: set[str]) -> Excerpt:
     return Excerpt(path, tuple(Line(it, text, f"{path}:{it}" in culprits) for it, text in numbered))
 
 
-def _place_of(source: Callable[..., object]) -> tuple[str, int, int]:
-    """Return the path of a function or class, and its first and last line."""
+def _place_of(source: Callable[..., object] | LuaScript) -> tuple[str, int, int]:
+    """Return the path of a function, class or script, and its first and last line."""
+    if isinstance(source, LuaScript):
+        script = f"lab/lua/{source.name}.lua"
+        return script, 1, len(_lines(script))
     path = Path(inspect.getsourcefile(source) or "").resolve().relative_to(ROOT)
     lines, first = inspect.getsourcelines(source)
     return str(path), first, first + len(lines) - 1

@@ -1,4 +1,4 @@
-"""The lock in Redis as the course develops it: four forms, each with its remaining flaw.
+"""The lock in Redis as the course develops it: four forms with their flaws, and a typo.
 
 Behind them are two forms in the database. None of them is the lock of the shop (``locks/``). Use a
 lock object once: ``take`` it, and if that returns True, ``release`` it.
@@ -20,6 +20,7 @@ LEASE_MS = 400
 
 _LUA = Path(__file__).parent / "lua"
 _DELETE_IF_OWN = LuaScript(_LUA / "delete_if_own.lua")
+_DELETE_MISTYPED = LuaScript(_LUA / "delete_mistyped.lua")
 _RENEW_IF_OWN = LuaScript(_LUA / "renew_if_own.lua")
 
 
@@ -90,6 +91,13 @@ class OwnedLock(NamedLock):
         """Start the lease again; return False if another holder has the lock."""
         args: list[str | int] = [self._value, LEASE_MS]
         return bool(_RENEW_IF_OWN.run(ledger_connection(), keys=[self._name], args=args))
+
+
+class MistypedLock(OwnedLock):
+    """An owned lock whose script to release it has a typo: Redis stops it with an error."""
+
+    def release(self) -> None:
+        _DELETE_MISTYPED.run(ledger_connection(), keys=[self._name], args=[self._value])
 
 
 class WatchdogLock(OwnedLock):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-FINDINGS = ("oversold", "doubled", "lost", "undersold", "turned_away", "stuck")
+FINDINGS = ("oversold", "doubled", "lost", "undersold", "turned_away", "stuck", "errors")
 """Possible findings, worst first."""
 
 TEXTS = {
@@ -17,6 +17,7 @@ TEXTS = {
     "undersold": gettext_noop("%(count)s left over although there were enough buyers"),
     "turned_away": gettext_noop("%(count)s turned away while units were left"),
     "stuck": gettext_noop("%(count)s blocked for ever by leftover data"),
+    "errors": gettext_noop("%(count)s presses answered with an error"),
     "told_lost": gettext_noop("%(count)s told in their receipts that the order was lost"),
 }
 
@@ -29,12 +30,14 @@ class Answers:
     """The answers to a crowd; ``took_ms`` is ascending, ``first_us`` the time of the first press.
 
     ``promised`` are the user ids with a promise. ``turned_away`` are those that were told "sold
-    out" although a later press got a unit.
+    out" although a later press got a unit. ``errors`` counts the unanswered ones that met an error
+    although all servers responded.
     """
 
     promised: frozenset[int]
     turned_away: frozenset[int] = frozenset()
     unanswered: int = 0
+    errors: int = 0
     took_ms: Sequence[float] = ()
     first_us: int = 0
 
@@ -48,8 +51,9 @@ class Verdict:
     ``lost``. ``undersold`` counts units left although there were enough buyers, ``turned_away``
     buyers without a unit who were told "sold out" while one was left. ``stuck`` buyers can never
     buy, because of leftover data. ``struck`` says whether the fault happened, ``is_quiet`` whether
-    everything ended in time. ``error`` is the most common error of unanswered presses. ``answered``
-    counts the presses that each instance answered, ``sent_on`` those that nginx sent to a second.
+    everything ended in time. ``error`` is the most common error of unanswered presses, and
+    ``errors`` counts those that met one although all servers responded. ``answered`` counts the
+    presses that each instance answered, ``sent_on`` those that nginx sent to a second.
     """
 
     step: str
@@ -69,6 +73,7 @@ class Verdict:
     struck: bool = False
     is_quiet: bool = True
     error: str = ""
+    errors: int = 0
     answered: list[int] = field(default_factory=list)
     sent_on: int = 0
 
@@ -116,6 +121,7 @@ def judge(
         stuck=len(set(barred) - sold_to.keys() - lost),
         told_lost=len(without) - len(lost),
         unanswered=answers.unanswered,
+        errors=answers.errors,
         orders_per_s=round(len(rows) / took_s, 1) if rows and took_s > 0 else None,
         p99_ms=round(percentile(answers.took_ms, 99), 1) if answers.took_ms else None,
     )

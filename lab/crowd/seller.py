@@ -13,13 +13,13 @@ from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from django.db import connection, connections
+from django.db import InterfaceError, OperationalError, connection, connections
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from lab.crowd.crowd import Crowd, Lane
 from lab.crowd.faults import POINTS, SIGNALS, Fault, promises_before
-from lab.crowd.sheet import UNANSWERED, Sheet, now_us
+from lab.crowd.sheet import FAILED, UNANSWERED, Sheet, now_us
 from lab.instances import Front
 from lab.points import listening
 from lab.steps import STEPS
@@ -165,7 +165,8 @@ class Seller:
         except Exception as error:  # the buyer gets the same error page for each
             self._note_error(error)
             connection.close_if_unusable_or_obsolete()
-            return UNANSWERED, False
+            is_away = isinstance(error, OperationalError | InterfaceError)
+            return UNANSWERED if is_away else FAILED, False
         return answer, answer is Answer.BUSY
 
     def _write_once(self, writer: Writer) -> bool:
@@ -178,7 +179,7 @@ class Seller:
             return False
 
     def _note_error(self, error: Exception) -> None:
-        self.errors[f"{type(error).__name__}: {error}"[:ERROR_LENGTH]] += 1
+        self.errors[f"{type(error).__name__}: {error}"[:ERROR_LENGTH].rstrip(": ")] += 1
 
     # --- The fault --------------------------------------------------------------------------------
 

@@ -14,8 +14,9 @@ from lab.crowd.crowd import Crowd
 from lab.steps.step import PROMISES, Answer
 from lab.verdict import Answers
 
-FRESH, IN_HAND, UNANSWERED = "fresh", "in hand", "unanswered"
-STATES: tuple[str, ...] = (FRESH, IN_HAND, UNANSWERED, *Answer)
+FRESH, IN_HAND, UNANSWERED, FAILED = "fresh", "in hand", "unanswered", "failed"
+OPEN = (FRESH, IN_HAND, UNANSWERED, FAILED)
+STATES: tuple[str, ...] = (*OPEN, *Answer)
 """The states of a press; the sheet holds their numbers."""
 
 _NUMBER = {state: number for number, state in enumerate(STATES)}
@@ -110,12 +111,13 @@ class Sheet:
         took_us = [
             self.ended_us[press] - self.began_us[press]
             for press, state in enumerate(states)
-            if state not in (FRESH, IN_HAND, UNANSWERED)
+            if state not in OPEN
         ]
         return Answers(
             promised=frozenset(user_ids[crowd.buyer_of(press)] for press in promised),
             turned_away=frozenset(user_ids[crowd.buyer_of(press)] for press in turned_away),
             unanswered=len(states) - len(took_us),
+            errors=states.count(FAILED),
             took_ms=[microseconds / 1_000 for microseconds in sorted(took_us)],
             first_us=min((us for us in self.began_us if us), default=0),
         )

@@ -10,13 +10,7 @@ from tempfile import TemporaryDirectory
 
 from lab.crowd.back_half import BackHalf
 from lab.crowd.crowd import Crowd, Lane
-from lab.crowd.faults import (
-    PAUSE_S,
-    Fault,
-    end_redis,
-    promises_before,
-    wait_for_redis,
-)
+from lab.crowd.faults import PAUSE_S, Fault, end_redis, promises_before, wait_for_redis
 from lab.crowd.seller import Assignment, sell
 from lab.crowd.sheet import FRESH, Sheet, now_us
 from lab.engine.fork_server import ForkServer, Process, ProcessEnded

@@ -24,8 +24,8 @@ LOOK_S = (0.11, 0.2)
 """Seconds of silence before the database is asked whether an actor waits. The server refreshes
 that table at most every 0.1 s, and not at all for clients that query more often."""
 
-WAITS_FOR_LOCK = "waits for the lock"
-"""The point at which a step's thread is about to wait for another thread of its process."""
+WAITS = {"waits for the lock": Kind.WAITS_FOR_LOCK, "waits for room": Kind.WAITS_FOR_ROOM}
+"""The points at which a step's thread is about to wait for another thread of its process."""
 
 
 class NeverCame(Exception):
@@ -109,8 +109,8 @@ class Actor:
             raise NeverCame(f"{self.name} cannot come to {goal!r}: it {self.state}")
         self.state = State.MOVES
         self.come_to_rest(goal)
-        if self.state is State.STANDS and self.at == WAITS_FOR_LOCK:
-            self._wait(Kind.WAITS_FOR_LOCK)
+        if self.state is State.STANDS and self.at in WAITS:
+            self._wait(WAITS[self.at])
             self.process.send("go", self.name)
         return self.state is not State.WAITS
 

@@ -79,10 +79,10 @@ class PlayedStage(Stage):
         column = next(it for it in self.timeline.columns if it.name == name)
         return self.actor(column, process, partial(ours.receipt, token))
 
-    def writer(self, *, process: int) -> Actor:
+    def writer(self, *, process: int, name: str = "W") -> Actor:
         """Return a step's background half in this process, which looks for one order."""
         write = partial(write_order, self.step.name, f"process {process}")
-        return self.actor(Column("W", Role.WRITER), process, write)
+        return self.actor(Column(name, Role.WRITER), process, write)
 
     def worker(self, *, process: int, name: str = "W") -> Actor:
         """Return a worker of ours with a fulfil task of the sale, as from Celery or the sweep."""
@@ -170,6 +170,9 @@ class PlayedStage(Stage):
             if event.kind is Kind.ANSWER and event.actors[0] in buyers:
                 user_id = self.user_ids[buyers[event.actors[0]] - 1]
                 answers.setdefault(user_id, []).append(event.what)
+        failed = [it for it in self.timeline.events if it.kind is Kind.FAILS]
+        # A connection that the race has cut is no flaw of the step.
+        errors = sum(it.actors[0] in buyers and "OperationalError" not in it.what for it in failed)
         promised = {user_id for user_id, its in answers.items() if PROMISES & set(its)}
         barring = (Answer.BUSY, Answer.ALREADY_ORDERED)
         return judge(
@@ -177,7 +180,7 @@ class PlayedStage(Stage):
             buyers=len(set(buyers.values())),
             offered=self.offered,
             rows=self.step.rows(self.sale_id),
-            answers=Answers(promised=frozenset(promised)),
+            answers=Answers(promised=frozenset(promised), errors=errors),
             told_lost={user_id for user_id, its in answers.items() if TOLD_LOST in its},
             barred={user_id for user_id, its in answers.items() if its[-1] in barring},
         )

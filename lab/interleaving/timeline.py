@@ -34,6 +34,7 @@ class Kind(StrEnum):
     LOG = "log"
     WAITS_FOR_ROW = "waits for row"
     WAITS_FOR_LOCK = "waits for lock"
+    WAITS_FOR_ROOM = "waits for room"
     GOES_ON = "goes on"
     ANSWER = "answer"
     FAILS = "fails"
@@ -59,6 +60,7 @@ _TEXTS: dict[Kind, StrOrPromise] = {
     Kind.BEGINS: _("starts, in process %(what)s"),
     Kind.WAITS_FOR_ROW: _("waits for the row"),
     Kind.WAITS_FOR_LOCK: _("waits for the lock of its process"),
+    Kind.WAITS_FOR_ROOM: _("waits for room in the queue of its process"),
     Kind.GOES_ON: _("has the row now"),
     Kind.KILLED: _("is killed with its process"),
     Kind.STOPPED: _("freezes with its whole process"),

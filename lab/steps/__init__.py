@@ -7,11 +7,13 @@ from django.utils.translation import gettext_lazy as _
 from lab.locks import (
     ConnectionLock,
     ExpiringLock,
+    MistypedLock,
     OwnedLock,
     RowLock,
     SetnxLock,
     WatchdogLock,
 )
+from lab.steps import stream_readers as readers
 from lab.steps import v1, v2, v3, v4, v5, v5_stream, v6
 from lab.steps.ours import OUR_SHOP
 from lab.steps.step import Step
@@ -37,20 +39,39 @@ _IN_ORDER = (
     Step("v3", _("a lock in the process"), v3.buy),
     Step("v3-inside", _("a process lock, released too early"), v3.buy_locked_inside),
     Step("v4", _("a script in Redis decides first"), v4.buy, v4.set_stock),
-    Step("v5", _("a queue in memory writes later"), v5.buy, v4.set_stock, v5.QueueWriter),
-    Step(
-        v5_stream.STEP,
-        _("a stream in Redis keeps the queue"),
-        v5_stream.buy,
-        v5_stream.set_stock_and_stream,
-        v5_stream.Reader,
+    Step("v4-nil", _("a script compares a missing stock"), partial(v4.buy, script=v4.COMPARE_NIL)),
+    *(
+        Step(name, title, partial(v5.buy, enqueue=enqueue), v4.set_stock, writer)
+        for name, title, enqueue, writer in (
+            ("v5", _("a queue in memory writes later"), v5.grow, v5.QueueWriter),
+            ("v5-add", _("a bounded queue: add raises"), v5.add, v5.BoundedWriter),
+            ("v5-offer", _("a bounded queue: offer loses"), v5.offer, v5.BoundedWriter),
+            ("v5-put", _("a bounded queue: put waits"), v5.put, v5.BoundedWriter),
+        )
+    ),
+    *(
+        Step(it.step, title, v5_stream.buy, it.prepare, it)
+        for it, title in (
+            (v5_stream.Reader, _("a stream in Redis keeps the queue")),
+            (readers.LoopingReader, _("a stream with entries nobody can write")),
+            (readers.AsideReader, _("the same, but they are set aside")),
+            (readers.OneNameReader, _("two readers of the stream, one name")),
+        )
     ),
     Step("v6-setnx", _("a lock in Redis that never expires"), partial(v6.buy, lock=SetnxLock)),
     Step("v6-expiring", _("a lock in Redis that expires"), partial(v6.buy, lock=ExpiringLock)),
     Step("v6-owned", _("a lock in Redis that knows its owner"), partial(v6.buy, lock=OwnedLock)),
     Step("v6-watchdog", _("a lock in Redis that is renewed"), partial(v6.buy, lock=WatchdogLock)),
+    Step("v6-mistyped", _("a lock whose release has a typo"), partial(v6.buy, lock=MistypedLock)),
     Step("v6-row", _("a lock in a row of the database"), partial(v6.buy, lock=RowLock)),
     Step("v6-get-lock", _("GET_LOCK of the database"), partial(v6.buy, lock=ConnectionLock)),
+    *(
+        Step(it.step, title, v5_stream.buy, it.prepare, it)
+        for it, title in (
+            (readers.DroppingReader, _("stream and lock: the order is dropped")),
+            (readers.KeepingReader, _("stream and lock: the order waits")),
+        )
+    ),
     OUR_SHOP,
 )
 

@@ -2,7 +2,7 @@
 
 Redis runs one script at a time, so nobody gets a unit too many or a second one. But nothing takes a
 unit back: if writing fails or the process dies, the unit is gone, and its buyer is told "already
-ordered" forever.
+ordered" forever. In the second form, the script compares a stock that nobody has put into Redis.
 
 Points: "decided", "order written", "committed".
 """
@@ -22,6 +22,7 @@ from seckill_site.ledger_connection import ledger_connection
 LUA = Path(__file__).parents[1] / "lua"
 
 _DECIDE = LuaScript(LUA / "decide.lua")
+COMPARE_NIL = LuaScript(LUA / "compare_nil.lua")
 
 
 def set_stock(sale_id: int, units: int) -> None:
@@ -29,9 +30,9 @@ def set_stock(sale_id: int, units: int) -> None:
     ledger_connection().set(LabKeys(sale_id).stock, units)
 
 
-def buy(*, sale_id: int, user_id: int) -> Answer:
-    """Let Redis decide, and write what it has given away."""
-    refusal = decide(sale_id=sale_id, user_id=user_id)  # breaks: stuck
+def buy(*, sale_id: int, user_id: int, script: LuaScript = _DECIDE) -> Answer:
+    """Let Redis decide by a script, and write what it has given away."""
+    refusal = decide(sale_id=sale_id, user_id=user_id, script=script)  # breaks: stuck
     point("decided")
     if refusal:
         return refusal
@@ -41,10 +42,10 @@ def buy(*, sale_id: int, user_id: int) -> Answer:
     return answer
 
 
-def decide(*, sale_id: int, user_id: int) -> Answer | None:
+def decide(*, sale_id: int, user_id: int, script: LuaScript = _DECIDE) -> Answer | None:
     """Take a unit for this buyer in Redis, or return why not."""
     keys = LabKeys(sale_id)
-    code = _DECIDE.run(ledger_connection(), keys=[keys.stock, keys.buyers], args=[user_id])
+    code = script.run(ledger_connection(), keys=[keys.stock, keys.buyers], args=[user_id])
     return refusal_of(code)
 
 

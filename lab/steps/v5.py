@@ -3,11 +3,18 @@
 The buyer is told "queued" before anything is written, so the answer is fast. The queue is memory:
 if the process dies, all orders in it are lost, and so is the one being written.
 
-Points: "decided", "queued"; the writer: "taken from the queue", V2's, "committed".
+The course's queue is bounded, by 1,048,576 orders. If such a queue of Java is full, ``add`` throws,
+which the course calls; ``offer`` returns false; ``put`` waits. ``v5`` has no bound, and the other
+forms have one that a crowd reaches.
+
+Points: "decided", "waits for room" (only ``put``), "queued"; the writer: "taken from the queue",
+V2's, "committed".
 """
 
 import logging
-from queue import Empty, SimpleQueue
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, Full, Queue
 
 from django.db import Error as DatabaseFault
 
@@ -21,26 +28,57 @@ logger = logging.getLogger(__name__)
 WAIT_S = 0.1
 """Seconds that the writer waits for an order."""
 
-_waiting: SimpleQueue[tuple[int, int]] = SimpleQueue()
-"""Sale and user id of each order that this process has promised.
+BOUND = 2
+"""Orders that fit into the bounded queue; few, so that you can watch it fill up."""
 
-The course's queue is bounded and blocks buyers when it is full; this one grows.
-"""
+Order = tuple[int, int]
+"""The sale and the user id of an order."""
+
+boundless: Queue[Order] = Queue()
+bounded: Queue[Order] = Queue(BOUND)
+"""What this process has promised."""
 
 
-def buy(*, sale_id: int, user_id: int) -> Answer:
-    """Let Redis decide, and promise the order."""
+def buy(*, sale_id: int, user_id: int, enqueue: Callable[[Order], None]) -> Answer:
+    """Let Redis decide, and promise the order that ``enqueue`` puts into a queue."""
     refusal = decide(sale_id=sale_id, user_id=user_id)  # breaks: stuck
     point("decided")
     if refusal:
         return refusal
-    _waiting.put((sale_id, user_id))  # breaks: lost, undersold
+    enqueue((sale_id, user_id))
     point("queued")
     return Answer.QUEUED
 
 
+def grow(order: Order) -> None:
+    boundless.put(order)  # breaks: lost, undersold
+
+
+def add(order: Order) -> None:
+    """Take an order if there is room.
+
+    :raises queue.Full: there is none, and the unit stays taken.
+    """
+    bounded.put_nowait(order)  # breaks: stuck, undersold, errors
+
+
+def offer(order: Order) -> None:
+    """Take an order if there is room; otherwise Java returns false, and nobody looks."""
+    with suppress(Full):
+        bounded.put_nowait(order)  # breaks: lost, undersold
+
+
+def put(order: Order) -> None:
+    """Wait for room, for as long as the writer takes."""
+    if bounded.full():
+        point("waits for room")
+    bounded.put(order)  # breaks: lost, undersold, stuck
+
+
 class QueueWriter:
     """The thread that writes the orders of its process, one after the other."""
+
+    waiting = boundless
 
     def __init__(self, process_name: str) -> None:
         self.process_name = process_name
@@ -48,7 +86,7 @@ class QueueWriter:
     def work_once(self) -> bool:
         """Write the oldest order; one that fails is only logged."""
         try:
-            sale_id, user_id = _waiting.get(timeout=WAIT_S)
+            sale_id, user_id = self.waiting.get(timeout=WAIT_S)
         except Empty:
             return False
         point("taken from the queue")
@@ -59,3 +97,7 @@ class QueueWriter:
         else:
             point("committed")
         return True
+
+
+class BoundedWriter(QueueWriter):
+    waiting = bounded

@@ -10,7 +10,7 @@ Points: "decided"; the writer: "read", V2's, "committed", "acknowledged".
 
 import logging
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 from django.db import Error as DatabaseFault
 from redis.exceptions import RedisError
@@ -26,7 +26,6 @@ from seckill_site.ledger_connection import ledger_connection
 
 logger = logging.getLogger(__name__)
 
-STEP = "v5-stream"
 GROUP = "writers"
 WAIT_MS = 100
 """Milliseconds that the writer waits for an order; well below the connection's timeout."""
@@ -34,12 +33,6 @@ WAIT_MS = 100
 _ONE = {"count": 1, "block": WAIT_MS}
 
 _DECIDE_AND_QUEUE = LuaScript(LUA / "decide_and_queue.lua")
-
-
-def set_stock_and_stream(sale_id: int, units: int) -> None:
-    """Put the stock of a new sale into Redis, and make its stream and group."""
-    set_stock(sale_id, units)
-    ledger_connection().xgroup_create(LabKeys(sale_id).stream, GROUP, id="0", mkstream=True)
 
 
 def buy(*, sale_id: int, user_id: int) -> Answer:
@@ -52,7 +45,19 @@ def buy(*, sale_id: int, user_id: int) -> Answer:
 
 
 class Reader:
-    """One reader of the group, with the name of its process."""
+    """One reader of the group, with the name of its process.
+
+    ``retried`` are the errors after which it looks into its pending list again.
+    """
+
+    step = "v5-stream"
+    retried: ClassVar[tuple[type[Exception], ...]] = (RedisError, DatabaseFault)
+
+    @staticmethod
+    def prepare(sale_id: int, units: int) -> None:
+        """Put the stock of a new sale into Redis, and make its stream and group."""
+        set_stock(sale_id, units)
+        ledger_connection().xgroup_create(LabKeys(sale_id).stream, GROUP, id="0", mkstream=True)
 
     def __init__(self, process_name: str) -> None:
         self.name = process_name
@@ -69,11 +74,11 @@ class Reader:
             for stream, messages in found:
                 for number, order in messages:
                     self._write(stream, number, order)
-        except (RedisError, DatabaseFault) as error:
-            logger.warning("%s will look into its pending list: %s", self.name, error)
+        except self.retried as error:
+            logger.warning("%s will look into its pending list: %r", self.name, error)
             self._streams, self._looks_back = [], True
             time.sleep(WAIT_MS / 1_000)
-            return False
+            return isinstance(error, TimeoutError)  # the order waits for a lock, which expires
         return bool(found)
 
     def _next(self) -> list[Any]:
@@ -99,13 +104,18 @@ class Reader:
 
     def _find_streams(self) -> None:
         """Find the streams of all sales; reading all of them fails if one is lost."""
-        sale_ids = LabSale.objects.filter(step=STEP).order_by("pk").values_list("pk", flat=True)
+        sale_ids = (
+            LabSale.objects.filter(step=self.step).order_by("pk").values_list("pk", flat=True)
+        )
         streams = [LabKeys(sale_id).stream for sale_id in sale_ids]
         self._streams = [stream for stream in streams if ledger_connection().exists(stream)]
 
     def _write(self, stream: str, number: str, order: dict[str, str]) -> None:
         point("read")
-        v2.buy(sale_id=int(order["sale_id"]), user_id=int(order["user_id"]))
-        point("committed")
+        self._buy(int(order["sale_id"]), int(order["user_id"]))
         ledger_connection().xack(stream, GROUP, number)
         point("acknowledged")
+
+    def _buy(self, sale_id: int, user_id: int) -> None:
+        v2.buy(sale_id=sale_id, user_id=user_id)
+        point("committed")

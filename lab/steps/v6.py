@@ -1,7 +1,7 @@
 """V6: V2's transaction under a lock for each buyer in Redis, which all processes share.
 
-A press that finds the lock taken is answered "busy". The four forms of the lock, two in the
-database beside them, and what breaks each, are in ``lab/locks.py``.
+A press that finds the lock taken is answered "busy". The forms of the lock, and what breaks each,
+are in ``lab/locks.py``.
 
 Points: "lock held", V2's, "committed", "lock released".
 """

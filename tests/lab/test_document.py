@@ -113,6 +113,13 @@ def test_flaws_are_bold_in_the_table_and_words_below() -> None:
     assert "manage.py interleave v1 last-unit\n" in text
 
 
+def test_document_says_what_buyers_saw_instead_of_an_answer() -> None:
+    found = verdict("v4-nil", sold=0, errors=18, unanswered=18, error="ResponseError: nil")
+    text = document_text(ENGLISH, [result(found)])
+    assert "`v4-nil`: 18 presses answered with an error (`ResponseError: nil`)\n" in text
+    assert re.search(r"- \[lab/lua/compare_nil\.lua:\d+\]", text)
+
+
 def test_document_omits_evidence_without_flaws() -> None:
     text = document_text(ENGLISH, [result(verdict())])
     assert "Where to look" not in text

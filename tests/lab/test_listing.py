@@ -46,6 +46,14 @@ def test_class_is_shown_with_the_class_it_extends() -> None:
     assert "class OwnedLock(NamedLock):" in shown
 
 
+def test_script_with_the_line_that_breaks_is_shown() -> None:
+    excerpts = listing(STEPS["v6-mistyped"], ["errors"])
+
+    assert excerpts[0].path == "lab/steps/v6.py"
+    assert "lab/lua/delete_mistyped.lua" in [it.path for it in excerpts]
+    assert marked("v6-mistyped", "errors")[0][1].startswith("if redis.call('GET', KEY[1])")
+
+
 def test_ours_shows_the_shop_itself() -> None:
     excerpts = listing(STEPS["ours"], [])
 

@@ -10,7 +10,7 @@ import pytest
 from django.utils import translation
 
 from lab.crowd.crowd import Crowd
-from lab.crowd.sheet import IN_HAND, UNANSWERED, Sheet
+from lab.crowd.sheet import FAILED, IN_HAND, UNANSWERED, Sheet
 from lab.crowd.tables import notes_on
 from lab.listing import ROOT, culprit_of, marked_lines
 from lab.steps import STEPS
@@ -142,8 +142,10 @@ def test_sold_out_before_the_last_winner_is_turned_away(
 
 
 def test_unanswered_presses_are_counted_and_not_timed(answers_to: Callable[..., Answers]) -> None:
-    answers = answers_to((IN_HAND, 5, 0), (UNANSWERED, 3, 9), (Answer.BUSY, 4, 2004))
-    assert answers.unanswered == 2
+    answers = answers_to(
+        (IN_HAND, 5, 0), (UNANSWERED, 3, 9), (FAILED, 4, 9), (Answer.BUSY, 4, 2004)
+    )
+    assert (answers.unanswered, answers.errors) == (3, 1)
     assert answers.took_ms == [2.0]
     assert answers.first_us == 3
 
@@ -167,12 +169,21 @@ def test_one_process_is_struck(tmp_path: Path) -> None:
         ("v3-inside", "doubled", "with _locked(user_id):"),
         ("v4", "undersold", "_write("),
         ("v4", "stuck", "decide("),
-        ("v5", "lost", ".put("),
+        ("v4-nil", "errors", "<= 0 then return 'SOLD_OUT' end"),
+        ("v5", "lost", "boundless.put("),
+        ("v5", "stuck", "decide("),
+        ("v5-add", "stuck", "put_nowait("),
+        ("v5-offer", "lost", "put_nowait("),
+        ("v5-put", "stuck", "bounded.put("),
         ("v5-stream", "lost", "xreadgroup("),
+        ("v5-poisoned", "lost", "(Exception,)"),
+        ("v5-one-name", "doubled", '"c1"'),
         ("v6-setnx", "stuck", "nx=True"),
         ("v6-expiring", "doubled", ".delete("),
         ("v6-owned", "doubled", "px=LEASE_MS"),
         ("v6-watchdog", "doubled", ".renew()"),
+        ("v6-mistyped", "errors", "KEY[1]"),
+        ("v6-dropped", "lost", "may not order twice"),
     ],
 )
 def test_finding_names_its_line(step: str, finding: str, code: str) -> None:

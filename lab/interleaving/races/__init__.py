@@ -1,11 +1,11 @@
 """The named races, in the order of the story."""
 
-from lab.interleaving.races import deaths, leases, presses
+from lab.interleaving.races import deaths, leases, presses, queues
 from lab.interleaving.races.race import Race
 from lab.steps.step import Step
 
 RACES: dict[str, Race] = {
-    race.name: race for race in (*presses.RACES, *deaths.RACES, *leases.RACES)
+    race.name: race for race in (*presses.RACES, *deaths.RACES, *queues.RACES, *leases.RACES)
 }
 
 

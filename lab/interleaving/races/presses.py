@@ -76,7 +76,7 @@ RACES = (
             "order is visible."
         ),
         script=partial(_press_twice, processes=(1, 1)),
-        breaks={"v2": {"doubled": 1}, "v3-inside": {"doubled": 1}},
+        breaks={"v2": {"doubled": 1}, "v3-inside": {"doubled": 1}, "v6-mistyped": {"errors": 1}},
         holds=("v3", "v6-setnx", "v6-expiring", "v6-owned", "v6-watchdog", "ours"),
     ),
     Race(

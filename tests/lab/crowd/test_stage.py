@@ -66,10 +66,36 @@ def test_v3_is_right_in_one_process(race: Race):
     assert race("v3", crowd=replace(SMALL, processes=1)).is_right
 
 
-@pytest.mark.parametrize("step", ["v4", "v5", "v5-stream", "v6-setnx"])
+@pytest.mark.parametrize("step", ["v4", "v5", "v5-put", "v5-stream", "v5-aside", "v6-setnx"])
 def test_crowd_alone_breaks_nothing_from_v4_on(race: Race, step: str):
     """Locks with a lease are left out: a machine that freezes for a moment is a fault, too."""
     assert race(step).is_right
+
+
+@pytest.mark.parametrize("step", ["v5-add", "v5-offer"])
+def test_bounded_queue_burns_units_when_full(race: Race, step: str):
+    verdict = race(step)
+    assert 0 < verdict.sold < verdict.offered == verdict.sold + verdict.undersold
+    burnt = {"v5-add": verdict.stuck, "v5-offer": verdict.lost}
+    assert burnt[step] == verdict.undersold
+    assert bool(verdict.errors) == (step == "v5-add")
+
+
+def test_poisoned_stream_writes_nothing(race: Race):
+    verdict = race("v5-poisoned")
+    assert (verdict.sold, verdict.lost, verdict.undersold) == (0, 20, 20)
+    assert verdict.is_quiet
+
+
+def test_every_press_meets_the_error_of_a_script(race: Race):
+    few = replace(SMALL, buyers=16, stock=8)
+    nil, mistyped = race("v4-nil", crowd=few), race("v6-mistyped", crowd=few)
+    assert nil.findings == [("undersold", 8), ("errors", 32)]
+    assert "attempt to compare nil with number" in nil.error
+    assert mistyped.sold == 8  # and nobody was told
+    assert mistyped.findings == [("errors", mistyped.errors)]
+    assert mistyped.errors >= 16
+    assert "nonexistent global variable 'KEY'" in mistyped.error
 
 
 # --- A process is killed or stands still ----------------------------------------------------------
@@ -89,6 +115,11 @@ def test_killed_v5_breaks_promises(race: Race, step: str):
     verdict = race(step, fault=Fault.KILL)
     assert verdict.lost > 0
     assert verdict.undersold > 0
+
+
+def test_order_of_a_killed_reader_waits_for_its_lock(race: Race):
+    """The one that drops it is left out: on a slow machine the lock is free by then."""
+    assert race("v6-kept", fault=Fault.KILL).is_right
 
 
 def test_lock_without_expiry_bars_the_buyer_of_a_killed_holder(race: Race):

@@ -21,12 +21,16 @@ pytestmark = pytest.mark.django_db(transaction=True)
 UNCHECKED = ("v1", "v1-as-read", "v1-any-left", "v1-for-update")
 """These never ask whether the buyer has an order."""
 
-CHECKED = [name for name in STEPS if name not in UNCHECKED]
-OWN = [name for name in STEPS if name != "ours"]
-FINDINGS = {"oversold", "undersold", "doubled", "lost", "stuck"}
+SELLING = [name for name in STEPS if name not in ("v4-nil", "v5-poisoned", "v6-mistyped")]
+"""The others answer with an error, or write nothing, however quiet the sale."""
+
+CHECKED = [name for name in SELLING if name not in UNCHECKED]
+OWN = [name for name in SELLING if name != "ours"]
+BOUNDED = ("v5-add", "v5-offer", "v5-put")
+FINDINGS = {"oversold", "undersold", "doubled", "lost", "stuck", "errors"}
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("name", [it for it in SELLING if it not in BOUNDED])
 def test_step_sells_its_stock_to_sequential_buyers(name: str) -> None:
     step = STEPS[name]
     sale_id, buyers = step.open(3), step.buyers(5)
@@ -97,9 +101,11 @@ def test_clearing_leaves_other_sales(name: str) -> None:
 
 def test_steps_are_in_the_order_of_the_story() -> None:
     assert list(STEPS) == [
-        *("v1", "v1-as-read", "v1-any-left", "v1-for-update", "v2", "v3", "v3-inside", "v4"),
-        *("v5", "v5-stream", "v6-setnx", "v6-expiring", "v6-owned", "v6-watchdog"),
-        *("v6-row", "v6-get-lock", "ours"),
+        *("v1", "v1-as-read", "v1-any-left", "v1-for-update", "v2", "v3", "v3-inside"),
+        *("v4", "v4-nil", "v5", "v5-add", "v5-offer", "v5-put"),
+        *("v5-stream", "v5-poisoned", "v5-aside", "v5-one-name"),
+        *("v6-setnx", "v6-expiring", "v6-owned", "v6-watchdog", "v6-mistyped"),
+        *("v6-row", "v6-get-lock", "v6-dropped", "v6-kept", "ours"),
     ]
     assert all(name == step.name for name, step in STEPS.items())
 
@@ -113,6 +119,7 @@ def test_titles_are_short_and_distinct() -> None:
 
 def test_markers_name_known_findings() -> None:
     sources = Path(lab.__file__).parent
-    text = "".join(path.read_text() for path in [*sources.glob("steps/*.py"), sources / "locks.py"])
-    marks = [re.findall("[a-z]+", it) for it in re.findall(r"# breaks: (.*)", text)]
+    paths = [*sources.glob("steps/*.py"), sources / "locks.py", *sources.glob("lua/*.lua")]
+    text = "".join(path.read_text() for path in paths)
+    marks = [re.findall("[a-z]+", it) for it in re.findall(r"(?:#|--) breaks: (.*)", text)]
     assert {finding for mark in marks for finding in mark} == FINDINGS

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 from redis import Redis
+from redis.exceptions import ResponseError
 
 from lab.keys import LabKeys
 from lab.steps import STEPS
 from lab.steps.step import Answer
+from lab.steps.v4 import set_stock
 from seckill_site.ledger_connection import ledger_connection
 from tests.lab.steps.meeting import Died, at, buy, die, elsewhere, passed
 
@@ -49,3 +51,21 @@ def test_empty_redis_means_sold_out(redis_databases: list[Redis]) -> None:
     sale_id = STEPS["v4"].open(5)
     redis_databases[0].flushdb()
     assert buy("v4", sale_id, 1) is Answer.SOLD_OUT
+
+
+# --- A stock that nobody has put into Redis -------------------------------------------------------
+
+
+def test_comparison_with_a_missing_stock_is_an_error_for_every_press() -> None:
+    sale_id = STEPS["v4-nil"].open(5)
+    for user_id in (1, 1, 2):
+        with pytest.raises(ResponseError, match="attempt to compare nil with number"):
+            buy("v4-nil", sale_id, user_id)
+    assert STEPS["v4-nil"].rows(sale_id) == []
+
+
+def test_same_script_sells_a_loaded_stock() -> None:
+    sale_id = STEPS["v4-nil"].open(1)
+    set_stock(sale_id, 1)
+    told = [buy("v4-nil", sale_id, user_id) for user_id in (1, 2)]
+    assert told == [Answer.BOUGHT, Answer.SOLD_OUT]

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, Full
 
 import pytest
 from django.db import OperationalError
 
+from lab.keys import LabKeys
 from lab.steps import STEPS, v5
 from lab.steps.step import Answer
-from tests.lab.steps.meeting import Died, at, buy, die, passed, write_all, writer_of
+from seckill_site.ledger_connection import ledger_connection
+from tests.lab.steps.meeting import Died, at, beside, buy, die, passed, write_all, writer_of
+from tests.support.patience import GENEROUS_S
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture(autouse=True)
-def empty_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    restart_process(monkeypatch)
+def empty_queue() -> None:
+    restart_process()
 
 
-def restart_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def restart_process() -> None:
     """Forget what a process that dies forgets."""
-    monkeypatch.setattr(v5, "_waiting", SimpleQueue())
+    for queue in (v5.boundless, v5.bounded):
+        with suppress(Empty):
+            while True:
+                queue.get_nowait()
 
 
 def test_points_follow_the_statements() -> None:
@@ -53,11 +60,11 @@ def test_sales_share_one_queue() -> None:
     assert [step.rows(sale_id) for sale_id in sale_ids] == [[1], [1]]
 
 
-def test_queue_of_a_dead_process_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queue_of_a_dead_process_is_lost() -> None:
     step = STEPS["v5"]
     sale_id = step.open(1)
     assert buy("v5", sale_id, 1) is Answer.QUEUED
-    restart_process(monkeypatch)
+    restart_process()
     assert not writer_of(step).work_once()
     assert step.rows(sale_id) == []
     assert buy("v5", sale_id, 2) is Answer.SOLD_OUT
@@ -89,3 +96,54 @@ def test_failed_order_is_logged_and_the_next_is_written(
     assert writer.work_once()
     assert step.rows(sale_id) == [2]
     assert "the order of 1 is not written" in caplog.text
+
+
+# --- The bounded queue ----------------------------------------------------------------------------
+
+
+def filled(step: str) -> int:
+    """Open a sale and let buyers fill the queue of this process; return the sale."""
+    sale_id = STEPS[step].open(10)
+    for number in range(v5.BOUND):
+        assert buy(step, sale_id, number) is Answer.QUEUED
+    return sale_id
+
+
+@pytest.mark.parametrize("step", ["v5-add", "v5-offer", "v5-put"])
+def test_orders_within_the_bound_are_written(step: str) -> None:
+    sale_id = filled(step)
+    write_all(STEPS[step], sale_id, until=v5.BOUND)
+
+
+def test_add_raises_after_the_unit_is_taken() -> None:
+    sale_id = filled("v5-add")
+    with pytest.raises(Full):
+        buy("v5-add", sale_id, 7)
+    assert buy("v5-add", sale_id, 7) is Answer.ALREADY_ORDERED
+    assert ledger_connection().get(LabKeys(sale_id).stock) == str(10 - v5.BOUND - 1)
+    write_all(STEPS["v5-add"], sale_id, until=v5.BOUND)
+    assert not writer_of(STEPS["v5-add"]).work_once()
+
+
+def test_offer_promises_what_is_not_in_the_queue() -> None:
+    sale_id = filled("v5-offer")
+    assert buy("v5-offer", sale_id, 7) is Answer.QUEUED
+    write_all(STEPS["v5-offer"], sale_id, until=v5.BOUND)
+    assert not writer_of(STEPS["v5-offer"]).work_once()
+    assert 7 not in STEPS["v5-offer"].rows(sale_id)
+
+
+def test_put_waits_until_the_writer_makes_room() -> None:
+    sale_id = filled("v5-put")
+    with beside(lambda: buy("v5-put", sale_id, 7), until="waits for room") as answer:
+        assert not answer.done()
+        write_all(STEPS["v5-put"], sale_id, until=v5.BOUND + 1)
+        assert answer.result(GENEROUS_S) is Answer.QUEUED
+    assert STEPS["v5-put"].rows(sale_id)[-1] == 7
+
+
+def test_unbounded_queue_takes_them_all() -> None:
+    sale_id = STEPS["v5"].open(10)
+    for number in range(v5.BOUND + 3):
+        assert buy("v5", sale_id, number) is Answer.QUEUED
+    write_all(STEPS["v5"], sale_id, until=v5.BOUND + 3)

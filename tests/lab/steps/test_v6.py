@@ -8,6 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 from django.db.models.functions import Now
+from redis.exceptions import ResponseError
 
 from lab import locks
 from lab.keys import LabKeys
@@ -144,3 +145,18 @@ def test_late_release_admits_a_third_press_unless_compared(name: str, told: Answ
         with at("orders counted", be_overtaken):
             assert buy(name, sale_id, 1) is Answer.BOUGHT
         assert buy(name, sale_id, 1) is told
+
+
+def test_mistyped_release_answers_a_bought_order_with_an_error() -> None:
+    sale_id = STEPS["v6-mistyped"].open(1)
+    with pytest.raises(ResponseError, match="nonexistent global variable 'KEY'"):
+        buy("v6-mistyped", sale_id, 1)
+    assert STEPS["v6-mistyped"].rows(sale_id) == [1]
+    assert buy("v6-mistyped", sale_id, 1) is Answer.BUSY
+
+
+def test_mistyped_release_hides_that_all_is_sold() -> None:
+    sale_id = STEPS["v6-mistyped"].open(0)
+    with pytest.raises(ResponseError):
+        buy("v6-mistyped", sale_id, 1)
+    assert buy("v6-owned", sale_id, 2) is Answer.SOLD_OUT

@@ -1,0 +1,105 @@
+"""Readers of the stream: a poisoned entry, one name for two, and the lock that is missed."""
+
+from __future__ import annotations
+
+import pytest
+
+from lab.keys import LabKeys
+from lab.locks import OwnedLock
+from lab.steps import STEPS
+from lab.steps.step import Answer
+from lab.steps.stream_readers import POISONED
+from lab.steps.v5_stream import GROUP
+from seckill_site.ledger_connection import ledger_connection
+from tests.lab.steps.meeting import Died, at, buy, die, elsewhere, passed, writer_of
+from tests.support.patience import wait_for
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def queued(step: str) -> int:
+    """Open a sale of two units with an order in the stream; return the sale."""
+    sale_id = STEPS[step].open(2)
+    assert buy(step, sale_id, 1) is Answer.QUEUED
+    return sale_id
+
+
+def pending(sale_id: int) -> int:
+    return int(ledger_connection().xpending(LabKeys(sale_id).stream, GROUP)["pending"])
+
+
+def write_once(step: str, process_name: str = "p1") -> bool:
+    """Let a new reader, as after a restart, look for one order."""
+    return writer_of(STEPS[step], process_name).work_once()
+
+
+# --- The poisoned entry ---------------------------------------------------------------------------
+
+
+def test_reader_loops_on_an_entry_it_cannot_write(caplog: pytest.LogCaptureFixture) -> None:
+    sale_id = queued("v5-poisoned")
+    reader = writer_of(STEPS["v5-poisoned"])
+    assert [reader.work_once() for _ in range(POISONED + 2)] == [False] * (POISONED + 2)
+    assert STEPS["v5-poisoned"].rows(sale_id) == []
+    assert pending(sale_id) == 1
+    assert caplog.text.count("KeyError('user_id')") == POISONED + 2
+
+
+def test_entry_set_aside_holds_nobody_up() -> None:
+    sale_id = queued("v5-aside")
+    reader = writer_of(STEPS["v5-aside"])
+    assert [reader.work_once() for _ in range(POISONED + 2)] == [True] * (POISONED + 1) + [False]
+    assert STEPS["v5-aside"].rows(sale_id) == [1]
+    assert pending(sale_id) == 0
+    assert ledger_connection().xlen(f"{LabKeys(sale_id).stream}:aside") == POISONED
+
+
+def test_reader_of_the_same_name_writes_what_is_pending() -> None:
+    sale_id = queued("v5-one-name")
+    with at("unit taken", die), pytest.raises(Died):
+        write_once("v5-one-name")
+    assert write_once("v5-one-name")
+    assert STEPS["v5-one-name"].rows(sale_id) == [1]
+
+
+# --- One name -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("step", "rows"), [("v5-one-name", [1, 1]), ("v5-stream", [1])])
+def test_second_reader_of_one_name_writes_the_same_order(step: str, rows: list[int]) -> None:
+    sale_id = queued(step)
+    with at("orders counted", lambda: elsewhere(lambda: write_once(step, "p2"))):
+        assert write_once(step)
+    assert STEPS[step].rows(sale_id) == rows
+
+
+# --- The lock that is missed ----------------------------------------------------------------------
+
+
+def test_points_follow_the_statements() -> None:
+    sale_id = queued("v6-dropped")
+    assert passed(lambda: write_once("v6-dropped")) == [
+        *("read", "lock held", "orders counted", "unit taken", "order written", "committed"),
+        *("lock released", "acknowledged"),
+    ]
+    assert pending(sale_id) == 0
+
+
+def test_order_is_acknowledged_though_the_lock_is_missed() -> None:
+    sale_id = queued("v6-dropped")
+    assert OwnedLock(LabKeys(sale_id).lock_of(1)).take()
+    assert write_once("v6-dropped")
+    wait_for(lambda: not ledger_connection().exists(LabKeys(sale_id).lock_of(1)))
+    assert not write_once("v6-dropped")
+    assert STEPS["v6-dropped"].rows(sale_id) == []
+    assert pending(sale_id) == 0
+    assert buy("v6-dropped", sale_id, 1) is Answer.ALREADY_ORDERED
+
+
+def test_order_waits_for_the_lock_in_the_pending_list() -> None:
+    sale_id = queued("v6-kept")
+    assert OwnedLock(LabKeys(sale_id).lock_of(1)).take()
+    assert write_once("v6-kept")  # there is something left to do
+    assert (STEPS["v6-kept"].rows(sale_id), pending(sale_id)) == ([], 1)
+    wait_for(lambda: write_once("v6-kept") and not pending(sale_id))
+    assert STEPS["v6-kept"].rows(sale_id) == [1]
