@@ -69,6 +69,11 @@ class PlayedStage(Stage):
             buy = partial(buy, token=(token or self.token(number)).sign())
         return self.actor(Column(name, Role.BUYER, number), process, buy)
 
+    def stranger(self, name: str, *, process: int = 1) -> Actor:
+        """Return the actor of the last buyer's press in another sale, which is opened for it."""
+        buy = partial(self.step.buy, sale_id=self.open_sale(1), user_id=self.user_ids[-1])
+        return self.actor(Column(name, Role.STRANGER), process, buy)
+
     def token(self, number: int) -> PurchaseToken:
         """Open the shop's page as this buyer (from 1), and return its token."""
         return ours.tokens_for(self.sale_id, [self.user_ids[number - 1]])[0]
@@ -179,7 +184,13 @@ class PlayedStage(Stage):
             answers=Answers(promised=frozenset(promised)),
             told_lost={user_id for user_id, its in answers.items() if TOLD_LOST in its},
             barred={user_id for user_id, its in answers.items() if its[-1] in barring},
+            delayed=self._strangers_that_waited(),
         )
+
+    def _strangers_that_waited(self) -> int:
+        strangers = {(it.name,) for it in self.timeline.columns if it.role is Role.STRANGER}
+        waits = {it.actors for it in self.timeline.events if it.kind.startswith("waits for ")}
+        return len(strangers & waits)
 
 
 def _wait_until_disconnected(actor: Actor) -> None:

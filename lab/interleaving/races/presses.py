@@ -1,4 +1,4 @@
-"""Races between presses: two buyers for one unit, or one buyer twice."""
+"""Races between presses: several buyers, one buyer twice, or a buyer of another sale."""
 
 from functools import partial
 
@@ -31,8 +31,35 @@ def _press_twice(stage: PlayedStage, *, processes: tuple[int, int]) -> None:
     _finish(stage, [first, second])
 
 
-_CHECKED = {"v3-inside": "lock released", "ours": "place.read"}
+_UNCHECKED = ("v1-retry", "v1-any-left", "v1-for-update", "v1-scan")
+
+_CHECKED = {"v3-inside": "lock released", "ours": "place.read"} | dict.fromkeys(
+    _UNCHECKED, "stock read"
+)
 """The point after the check, in steps where it is not "orders counted"."""
+
+
+def _outrun(stage: PlayedStage) -> None:
+    """Let another buyer buy between each reading of the stock and the try that follows."""
+    stage.open(units=4, buyers=4)
+    slow = stage.buyer("A", 1)
+    for number, name in enumerate("BCD", 2):
+        slow.until("stock read")
+        stage.buyer(name, number).finish()
+    slow.finish()
+
+
+def _pass_by(stage: PlayedStage) -> None:
+    """Let a buyer of another sale press while this one holds its lock."""
+    stage.open(units=1, buyers=2)
+    holder, point = stage.buyer("A", 1), _CHECKED.get(stage.step.name, "orders counted")
+    if stage.step.is_ours:
+        holder.finish()
+        holder, point = stage.worker(process=2), "batch.before_commit"
+    holder.until(point)
+    stranger = stage.stranger("S")
+    stranger.until(point, or_end=True)
+    _finish(stage, [holder, stranger])
 
 
 def _finish(stage: PlayedStage, pressing: list[Actor]) -> None:
@@ -54,7 +81,10 @@ RACES = (
         ),
         script=partial(_read_and_buy, units=1),
         breaks={"v1": {"oversold": 1}},
-        holds=("v1-as-read", "v1-any-left", "v1-for-update", "ours"),
+        holds=(
+            *("v1-as-read", "v1-version", "v1-retry", "v1-any-left", "v1-for-update", "v1-scan"),
+            "ours",
+        ),
     ),
     Race(
         name="stale-read",
@@ -64,8 +94,34 @@ RACES = (
             "What the other one read is now out of date, but there is enough for both."
         ),
         script=partial(_read_and_buy, units=3),
-        breaks={"v1-as-read": {"undersold": 1}},
-        holds=("v1-any-left", "ours"),
+        breaks={
+            "v1-as-read": {"undersold": 1},
+            "v1-version": {"undersold": 1},
+            "v1-retry-stale": {"undersold": 1},
+        },
+        holds=("v1-retry", "v1-any-left", "ours"),
+    ),
+    Race(
+        name="outrun",
+        title=_("Outrun each time"),
+        story=_(
+            "A buyer reads the stock, finds it changed, reads it again and tries again. Each time "
+            "somebody else is faster. There is a unit for everybody."
+        ),
+        script=_outrun,
+        breaks={"v1-retry": {"undersold": 1}},
+        holds=(),
+    ),
+    Race(
+        name="bystander",
+        title=_("A bystander"),
+        story=_(
+            "A buyer holds a lock. A buyer who has nothing to do with it presses in another sale. "
+            "A lock on one row or one buyer lets the bystander pass; a lock on everything does not."
+        ),
+        script=_pass_by,
+        breaks={"v1-scan": {"delayed": 1}, "v3-one-lock": {"delayed": 1}},
+        holds=("v1-for-update", "v3", "v6-owned", "ours"),
     ),
     Race(
         name="double-click",
@@ -76,8 +132,11 @@ RACES = (
             "order is visible."
         ),
         script=partial(_press_twice, processes=(1, 1)),
-        breaks={"v2": {"doubled": 1}, "v3-inside": {"doubled": 1}},
-        holds=("v3", "v6-setnx", "v6-expiring", "v6-owned", "v6-watchdog", "ours"),
+        breaks={step: {"doubled": 1} for step in (*_UNCHECKED, "v2", "v3-equal-key", "v3-inside")},
+        holds=(
+            *("v3", "v3-one-lock", "v3-bypassed"),
+            *("v6-setnx", "v6-expiring", "v6-owned", "v6-watchdog", "ours"),
+        ),
     ),
     Race(
         name="two-processes",

@@ -48,7 +48,7 @@ def test_every_step_has_races_and_ours_never_breaks() -> None:
     breaking = {step for race, step in PAIRS if race.expects[step]}
 
     assert all(races_of(step) for step in STEPS.values())
-    assert breaking == set(STEPS) - {"v1-any-left", "v1-for-update", "ours"}
+    assert breaking == set(STEPS) - {"ours"}
 
 
 @pytest.mark.parametrize("step_name", ["v6-watchdog", "ours"])
