@@ -38,9 +38,18 @@ class NonPersistentRedis(Redis):
         return [*again, *super().prepare(), "--appendonly", "no"]
 
 
+class OpenMariaDB(MariaDB):
+    """A MariaDB that tells the application what InnoDB has locked."""
+
+    grants = "GRANT PROCESS ON *.* TO app@localhost;\n"
+
+
 def main() -> int:
     with scratch_directory("race", status=2) as scratch:
-        servers = NonPersistentRedis(scratch / "redis"), MariaDB(scratch / "mysql")
+        servers = (
+            NonPersistentRedis(scratch / "redis"),
+            OpenMariaDB(scratch / "mysql", options=["--innodb-status-output-locks"]),
+        )
         with running(scratch, *servers) as wait:
             wait()
             settings = {
