@@ -64,7 +64,8 @@ def test_search_without_an_index_locks_every_row_and_gap(tmp_path: Path) -> None
         check=False,
     )  # fmt: skip
     assert said.returncode == 0, said.stderr
-    found = {(name, level): locked for name, level, *locked in json.loads(said.stdout)["rows"]}
+    (table,) = json.loads(said.stdout)
+    found = {(name, level): locked for name, level, *locked in table["rows"]}
     committed, repeatable = LEVELS
     assert found == {
         ("sale by its key", committed): [1, 0],

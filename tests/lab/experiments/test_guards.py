@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
+from typing import Any
 
 import pytest
 from django.db import OperationalError, connection, connections, transaction
@@ -37,7 +38,7 @@ def both(task: Callable[[Barrier], object]) -> list[object]:
 @pytest.mark.concurrency
 def test_each_guard_has_a_line_and_its_updates_are_counted() -> None:
     crowd = Crowd(buyers=24, stock=8, threads=2, clicks=1)
-    rows = {name: figures for name, *figures in sell(crowd)}
+    rows: dict[Any, Any] = {name: figures for name, *figures in sell(crowd)}
     assert tuple(rows) == GUARDS
     for name in ("v1-any-left", "v1-for-update"):
         sold, turned_away, tries, *_ = rows[name]
