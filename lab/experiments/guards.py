@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterator
 
 from django.db import connection, transaction
-from django.utils.translation import gettext_lazy, gettext_noop
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext_noop
 
 from lab.crowd.crowd import Crowd
 from lab.crowd.faults import Fault
@@ -40,7 +41,7 @@ def sell(crowd: Crowd = CROWD) -> Iterator[Row]:
         for name in GUARDS:
             before = _updates()
             with CrowdStage(STEPS[name], server, crowd=crowd, fault=Fault.NONE) as stage:
-                it = stage.run(lambda *_: None)
+                it = stage.run(lambda *ignored: None)
             tries = (_updates() - before) / it.sold
             yield name, it.sold, it.turned_away, tries, it.orders_per_s, it.p99_ms
 
@@ -53,7 +54,7 @@ def _updates() -> int:
 
 def lock() -> Iterator[Row]:
     """Let each statement lock something among some sales with an order each."""
-    sales = [LabSale.objects.create(step="locks", offered=1, stock=1) for _ in range(SALES)]
+    sales = [LabSale.objects.create(step="locks", offered=1, stock=1) for _number in range(SALES)]
     LabOrder.objects.bulk_create(LabOrder(sale=sale, user_id=2) for sale in sales)
     try:
         for name, sql in STATEMENTS.items():
@@ -70,12 +71,11 @@ def _locked_by(sql: str, level: str) -> tuple[int, int]:
         with transaction.atomic():
             cursor.execute(sql)
             cursor.execute("SHOW ENGINE INNODB STATUS")
-            _, _, status = cursor.fetchone()
+            status = cursor.fetchone()[2]
             transaction.set_rollback(True)
         own = rf"thread id {cursor.connection.thread_id()},.*?(?=\n---|$)"
     records = gaps = 0
-    _, *found = re.findall(own, status, re.DOTALL)[0].split("RECORD LOCKS")
-    for each in found:
+    for each in re.findall(own, status, re.DOTALL)[0].split("RECORD LOCKS")[1:]:
         entries = each.count("Record lock,")
         if "locks gap before rec" not in each:
             records += entries - each.count("supremum")  # the end of an index is only a gap
@@ -87,14 +87,11 @@ def _locked_by(sql: str, level: str) -> tuple[int, int]:
 EXPERIMENTS = (
     Experiment(
         "guards",
-        gettext_lazy("Guards in a crowd"),
-        gettext_lazy("step|sold|turned away|UPDATEs per order|orders/s|p99 ms"),
+        _("Guards in a crowd"),
+        _("step|sold|turned away|UPDATEs per order|orders/s|p99 ms"),
         sell,
     ),
     Experiment(
-        "innodb-locks",
-        gettext_lazy("What InnoDB locks"),
-        gettext_lazy("statement|isolation level|records|gaps"),
-        lock,
+        "innodb-locks", _("What InnoDB locks"), _("statement|isolation level|records|gaps"), lock
     ),
 )

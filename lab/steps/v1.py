@@ -62,12 +62,10 @@ def take_if_version_as_read(sale: LabSale) -> bool:
 
 def take_with_retries(sale: LabSale) -> bool:
     for _ in range(TRIES):  # breaks: undersold
-        if take_if_as_read(sale):
-            return True
+        if sale.stock < 1 or take_if_as_read(sale):
+            return sale.stock > 0
         sale.refresh_from_db(fields=["stock"])
         point("stock read")
-        if sale.stock < 1:
-            break
     return False
 
 

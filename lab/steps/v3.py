@@ -11,7 +11,6 @@ Points: "waits for the lock" (only if it is taken), "lock held", V2's, then "com
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from threading import Lock
 
 from django.db import transaction
@@ -35,19 +34,15 @@ def lock_of_all(user_id: int) -> Lock:
     return _one_lock  # breaks: delayed, doubled
 
 
-@dataclass(frozen=True)
-class Key:
-    """A buyer's key that carries its lock, as every object does in Java.
+class Key(str):
+    """A string with a lock, as every object of Java has one; an equal string has another."""
 
-    Two keys of one buyer are equal, and have two locks.
-    """
-
-    user_id: int
-    lock: Lock = field(default_factory=Lock, compare=False)
+    def __init__(self, _: str) -> None:
+        self.lock = Lock()
 
 
 def lock_of_equal_key(user_id: int) -> Lock:
-    return Key(user_id).lock  # breaks: doubled
+    return Key(str(user_id)).lock  # breaks: doubled
 
 
 def buy(*, sale_id: int, user_id: int, lock_of: Callable[[int], Lock]) -> Answer:

@@ -169,7 +169,7 @@ def test_one_process_is_struck(tmp_path: Path) -> None:
         ("v1-scan", "delayed", "number=sale_id"),
         ("v3", "doubled", "return _locks[user_id]"),
         ("v3-one-lock", "delayed", "return _one_lock"),
-        ("v3-equal-key", "doubled", "Key(user_id).lock"),
+        ("v3-equal-key", "doubled", "Key(str(user_id)).lock"),
         ("v3-inside", "doubled", "with _held("),
         ("v3-bypassed", "undersold", "v2.order_once("),
         ("v4", "undersold", "_write("),

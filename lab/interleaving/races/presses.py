@@ -8,35 +8,38 @@ from lab.interleaving.actors import Actor
 from lab.interleaving.races.race import Race
 from lab.interleaving.stage import PlayedStage
 
+_CHECKED = {"v3-inside": "lock released", "ours": "place.read"}
+
+
+def _meet(stage: PlayedStage, *pressing: Actor) -> None:
+    """Let each come to the point after its check, if it can; then finish one after the other."""
+    name = stage.step.name
+    point = _CHECKED.get(name, "stock read" if name.startswith("v1") else "orders counted")
+    for actor in pressing:
+        actor.until(point, or_end=True)
+    for actor in pressing:
+        if not actor.has_ended:
+            actor.finish()
+    if stage.step.is_ours:
+        stage.worker(process=2).finish()
+
 
 def _read_and_buy(stage: PlayedStage, *, units: int) -> None:
-    """Let two buyers read the stock, then finish one after the other."""
     stage.open(units=units, buyers=2)
-    point = "place.read" if stage.step.is_ours else "stock read"
-    pressing = [stage.buyer("A", 1), stage.buyer("B", 2)]
-    for actor in pressing:
-        actor.until(point)
-    _finish(stage, pressing)
+    _meet(stage, stage.buyer("A", 1), stage.buyer("B", 2))
 
 
 def _press_twice(stage: PlayedStage, *, processes: tuple[int, int]) -> None:
-    """Let one buyer's two presses check for an order, if they can, then finish."""
     stage.open(units=2, buyers=1)
     same = processes[0] == processes[1] and stage.step.is_ours
     token = stage.token(1) if same else None  # both presses are on one page
-    first = stage.buyer("A", 1, process=processes[0], token=token)
-    second = stage.buyer("A'", 1, process=processes[1], token=token)
-    first.until(_CHECKED.get(stage.step.name, "orders counted"))
-    second.until(_CHECKED.get(stage.step.name, "orders counted"), or_end=True)
-    _finish(stage, [first, second])
+    both = zip(("A", "A'"), processes, strict=True)
+    _meet(stage, *(stage.buyer(name, 1, process=it, token=token) for name, it in both))
 
 
-_UNCHECKED = ("v1-retry", "v1-any-left", "v1-for-update", "v1-scan")
-
-_CHECKED = {"v3-inside": "lock released", "ours": "place.read"} | dict.fromkeys(
-    _UNCHECKED, "stock read"
-)
-"""The point after the check, in steps where it is not "orders counted"."""
+def _pass_by(stage: PlayedStage) -> None:
+    stage.open(units=1, buyers=2)
+    _meet(stage, stage.buyer("A", 1), stage.stranger("S"))
 
 
 def _outrun(stage: PlayedStage) -> None:
@@ -47,27 +50,6 @@ def _outrun(stage: PlayedStage) -> None:
         slow.until("stock read")
         stage.buyer(name, number).finish()
     slow.finish()
-
-
-def _pass_by(stage: PlayedStage) -> None:
-    """Let a buyer of another sale press while this one holds its lock."""
-    stage.open(units=1, buyers=2)
-    holder, point = stage.buyer("A", 1), _CHECKED.get(stage.step.name, "orders counted")
-    if stage.step.is_ours:
-        holder.finish()
-        holder, point = stage.worker(process=2), "batch.before_commit"
-    holder.until(point)
-    stranger = stage.stranger("S")
-    stranger.until(point, or_end=True)
-    _finish(stage, [holder, stranger])
-
-
-def _finish(stage: PlayedStage, pressing: list[Actor]) -> None:
-    for actor in pressing:
-        if not actor.has_ended:
-            actor.finish()
-    if stage.step.is_ours:
-        stage.worker(process=2).finish()
 
 
 RACES = (
@@ -132,7 +114,10 @@ RACES = (
             "order is visible."
         ),
         script=partial(_press_twice, processes=(1, 1)),
-        breaks={step: {"doubled": 1} for step in (*_UNCHECKED, "v2", "v3-equal-key", "v3-inside")},
+        breaks={
+            step: {"doubled": 1}
+            for step in ("v1-any-left", "v1-for-update", "v2", "v3-equal-key", "v3-inside")
+        },
         holds=(
             *("v3", "v3-one-lock", "v3-bypassed"),
             *("v6-setnx", "v6-expiring", "v6-owned", "v6-watchdog", "ours"),
