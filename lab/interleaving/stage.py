@@ -175,6 +175,8 @@ class PlayedStage(Stage):
                 user_id = self.user_ids[buyers[event.actors[0]] - 1]
                 answers.setdefault(user_id, []).append(event.what)
         promised = {user_id for user_id, its in answers.items() if PROMISES & set(its)}
+        strangers = {(it.name,) for it in self.timeline.columns if it.role is Role.STRANGER}
+        waits = {it.actors for it in self.timeline.events if it.kind.startswith("waits for ")}
         barring = (Answer.BUSY, Answer.ALREADY_ORDERED)
         return judge(
             step=self.step.name,
@@ -184,13 +186,8 @@ class PlayedStage(Stage):
             answers=Answers(promised=frozenset(promised)),
             told_lost={user_id for user_id, its in answers.items() if TOLD_LOST in its},
             barred={user_id for user_id, its in answers.items() if its[-1] in barring},
-            delayed=self._strangers_that_waited(),
+            delayed=len(strangers & waits),
         )
-
-    def _strangers_that_waited(self) -> int:
-        strangers = {(it.name,) for it in self.timeline.columns if it.role is Role.STRANGER}
-        waits = {it.actors for it in self.timeline.events if it.kind.startswith("waits for ")}
-        return len(strangers & waits)
 
 
 def _wait_until_disconnected(actor: Actor) -> None:

@@ -97,7 +97,7 @@ def test_clearing_leaves_other_sales(name: str) -> None:
 
 def test_steps_are_in_the_order_of_the_story() -> None:
     assert list(STEPS) == [
-        *("v1", "v1-as-read", "v1-version", "v1-retry", "v1-retry-stale", "v1-any-left"),
+        *("v1", "v1-as-read", "v1-version", "v1-any-left", "v1-retry", "v1-retry-stale"),
         *("v1-for-update", "v1-scan", "v2"),
         *("v3", "v3-one-lock", "v3-equal-key", "v3-inside", "v3-bypassed", "v4"),
         *("v5", "v5-stream", "v6-setnx", "v6-expiring", "v6-owned", "v6-watchdog", "ours"),
