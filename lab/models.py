@@ -6,11 +6,15 @@ from django.db import models
 
 
 class LabSale(models.Model):
-    """A sale of a step; ``stock`` is the units left, and goes below zero without a guard."""
+    """A sale of a step; ``stock`` is the units left, and goes below zero without a guard.
+
+    ``version`` counts the writes, if every writer raises it.
+    """
 
     step = models.CharField(max_length=20)
     offered = models.PositiveIntegerField()
     stock = models.IntegerField()
+    version = models.PositiveIntegerField(default=0, db_default=0)
 
     def __str__(self) -> str:
         return f"{self.step} {self.pk}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-FINDINGS = ("oversold", "doubled", "lost", "undersold", "turned_away", "stuck", "errors")
+FINDINGS = ("oversold", "doubled", "lost", "undersold", "turned_away", "stuck", "errors", "delayed")
 """Possible findings, worst first."""
 
 TEXTS = {
@@ -18,6 +18,7 @@ TEXTS = {
     "turned_away": gettext_noop("%(count)s turned away while units were left"),
     "stuck": gettext_noop("%(count)s blocked for ever by leftover data"),
     "errors": gettext_noop("%(count)s presses answered with an error"),
+    "delayed": gettext_noop("%(count)s of another sale kept waiting"),
     "told_lost": gettext_noop("%(count)s told in their receipts that the order was lost"),
 }
 
@@ -50,10 +51,11 @@ class Verdict:
     buyer. Buyers with a promise and no row are ``told_lost`` if their receipt says so, else
     ``lost``. ``undersold`` counts units left although there were enough buyers, ``turned_away``
     buyers without a unit who were told "sold out" while one was left. ``stuck`` buyers can never
-    buy, because of leftover data. ``struck`` says whether the fault happened, ``is_quiet`` whether
-    everything ended in time. ``error`` is the most common error of unanswered presses, and
-    ``errors`` counts those that met one although all servers responded. ``answered`` counts the
-    presses that each instance answered, ``sent_on`` those that nginx sent to a second.
+    buy, because of leftover data. ``delayed`` buyers of another sale had to wait; only a played
+    race counts them. ``struck`` says whether the fault happened, ``is_quiet`` whether everything
+    ended in time. ``error`` is the most common error of unanswered presses, and ``errors`` counts
+    those that met one although all servers responded. ``answered`` counts the presses that each
+    instance answered, ``sent_on`` those that nginx sent to a second.
     """
 
     step: str
@@ -76,6 +78,7 @@ class Verdict:
     errors: int = 0
     answered: list[int] = field(default_factory=list)
     sent_on: int = 0
+    delayed: int = 0
 
     @property
     def findings(self) -> list[tuple[str, int]]:
@@ -98,6 +101,7 @@ def judge(
     told_lost: Collection[int],
     barred: Collection[int],
     last_row_us: int = 0,
+    delayed: int = 0,
 ) -> Verdict:
     """Compare the answers to the crowd with the rows.
 
@@ -124,6 +128,7 @@ def judge(
         errors=answers.errors,
         orders_per_s=round(len(rows) / took_s, 1) if rows and took_s > 0 else None,
         p99_ms=round(percentile(answers.took_ms, 99), 1) if answers.took_ms else None,
+        delayed=delayed,
     )
 
 

@@ -18,6 +18,7 @@ class Stage:
         self.step = step
         self.offered = self.sale_id = 0
         self.user_ids: list[int] = []
+        self._opened: list[int] = []
         self._server = server
         self._forked: list[Process] = []
 
@@ -40,7 +41,12 @@ class Stage:
         """Put units on sale for a number of buyers."""
         self.offered = units
         self.user_ids = self.step.buyers(buyers)
-        self.sale_id = self.step.open(units)
+        self.sale_id = self.open_sale(units)
+
+    def open_sale(self, units: int) -> int:
+        """Put units on sale, and return the id of their sale."""
+        self._opened.append(self.step.open(units))
+        return self._opened[-1]
 
     def fork(self, main: Main, number: int) -> Process:
         """Start a process of the race; its number is for the reader."""
@@ -55,8 +61,7 @@ class Stage:
             delete_keys(LabKeys(self.sale_id).pattern)
 
     def _clear(self) -> None:
-        if not self.sale_id:
-            return
-        if self.step.is_ours:
-            delete_keys(f"lock:seckill:{{{self.sale_id}}}*")  # the holders are all dead
-        self.step.clear(self.sale_id)
+        for sale_id in self._opened:
+            if self.step.is_ours:
+                delete_keys(f"lock:seckill:{{{sale_id}}}*")  # the holders are all dead
+            self.step.clear(sale_id)

@@ -70,6 +70,11 @@ class PlayedStage(Stage):
             buy = partial(buy, token=(token or self.token(number)).sign())
         return self.actor(Column(name, Role.BUYER, number), process, buy)
 
+    def stranger(self, name: str, *, process: int = 1) -> Actor:
+        """Return the actor of the last buyer's press in another sale, which is opened for it."""
+        buy = partial(self.step.buy, sale_id=self.open_sale(1), user_id=self.user_ids[-1])
+        return self.actor(Column(name, Role.STRANGER), process, buy)
+
     def token(self, number: int) -> PurchaseToken:
         """Open the shop's page as this buyer (from 1), and return its token."""
         return ours.tokens_for(self.sale_id, [self.user_ids[number - 1]])[0]
@@ -174,6 +179,8 @@ class PlayedStage(Stage):
         # A connection that the race has cut is no flaw of the step.
         errors = sum(it.actors[0] in buyers and "OperationalError" not in it.what for it in failed)
         promised = {user_id for user_id, its in answers.items() if PROMISES & set(its)}
+        strangers = {(it.name,) for it in self.timeline.columns if it.role is Role.STRANGER}
+        waits = {it.actors for it in self.timeline.events if it.kind.startswith("waits for ")}
         barring = (Answer.BUSY, Answer.ALREADY_ORDERED)
         return judge(
             step=self.step.name,
@@ -183,6 +190,7 @@ class PlayedStage(Stage):
             answers=Answers(promised=frozenset(promised), errors=errors),
             told_lost={user_id for user_id, its in answers.items() if TOLD_LOST in its},
             barred={user_id for user_id, its in answers.items() if its[-1] in barring},
+            delayed=len(strangers & waits),
         )
 
 

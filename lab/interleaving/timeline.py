@@ -52,6 +52,7 @@ class Role(StrEnum):
     """The role of an actor."""
 
     BUYER = "buyer"
+    STRANGER = "stranger"
     WRITER = "writer"
     WORKER = "worker"
 
@@ -84,6 +85,7 @@ _ANSWERS: dict[str, StrOrPromise] = {
 
 _ROLES: dict[Role, StrOrPromise] = {
     Role.BUYER: _("buyer %(number)s"),
+    Role.STRANGER: _("buys from another sale"),
     Role.WRITER: _("writes the orders"),
     Role.WORKER: _("fulfils the orders"),
 }

@@ -19,25 +19,35 @@ from lab.steps.ours import OUR_SHOP
 from lab.steps.step import Step
 
 _IN_ORDER = (
-    Step("v1", _("straight to the database, no guard"), partial(v1.buy, take=v1.take_unguarded)),
-    Step(
-        "v1-as-read",
-        _("the stock must be as it was read"),
-        partial(v1.buy, take=v1.take_if_as_read),
+    *(
+        Step(name, title, partial(v1.buy, take=take))
+        for name, title, take in (
+            ("v1", _("straight to the database, no guard"), v1.take_unguarded),
+            ("v1-as-read", _("the stock must be as it was read"), v1.take_if_as_read),
+            ("v1-version", _("the version must be as it was read"), v1.take_if_version_as_read),
+            ("v1-any-left", _("the stock must be above zero"), v1.take_if_any_left),
+            ("v1-retry", _("as it was read, in three tries"), v1.take_with_retries),
+        )
     ),
-    Step(
-        "v1-any-left",
-        _("the stock must be above zero"),
-        partial(v1.buy, take=v1.take_if_any_left),
-    ),
-    Step(
-        "v1-for-update",
-        _("the sale's row is locked"),
-        partial(v1.buy, take=v1.take_unguarded, lock_row=True),
+    Step("v1-retry-stale", _("three tries that read a snapshot"), v1.buy_from_snapshot),
+    *(
+        Step(name, title, partial(v1.buy, take=v1.take_unguarded, read=read))
+        for name, title, read in (
+            ("v1-for-update", _("the sale's row is locked"), v1.lock_row),
+            ("v1-scan", _("the sale is locked by a search"), v1.lock_by_scan),
+        )
     ),
     Step("v2", _("one order per buyer, counted first"), v2.buy),
-    Step("v3", _("a lock in the process"), v3.buy),
+    *(
+        Step(name, title, partial(v3.buy, lock_of=lock_of))
+        for name, title, lock_of in (
+            ("v3", _("a lock in the process"), v3.lock_of_buyer),
+            ("v3-one-lock", _("one process lock for all buyers"), v3.lock_of_all),
+            ("v3-equal-key", _("a lock on an equal, not the same object"), v3.lock_of_equal_key),
+        )
+    ),
     Step("v3-inside", _("a process lock, released too early"), v3.buy_locked_inside),
+    Step("v3-bypassed", _("a process lock, past the transaction"), v3.buy_bypassing),
     Step("v4", _("a script in Redis decides first"), v4.buy, v4.set_stock),
     Step("v4-nil", _("a script compares a missing stock"), partial(v4.buy, script=v4.COMPARE_NIL)),
     *(

@@ -14,10 +14,10 @@ from lab.points import point
 from lab.steps.step import Answer
 
 
+@transaction.atomic
 def buy(*, sale_id: int, user_id: int) -> Answer:
     """Sell a unit to a buyer without a visible order."""
-    with transaction.atomic():
-        return order_once(sale_id=sale_id, user_id=user_id)
+    return order_once(sale_id=sale_id, user_id=user_id)
 
 
 def order_once(*, sale_id: int, user_id: int) -> Answer:

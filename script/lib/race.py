@@ -44,9 +44,18 @@ class NonPersistentRedis(Redis):
         return [*again, *super().prepare(), "--appendonly", "no"]
 
 
+class OpenMariaDB(MariaDB):
+    """A MariaDB that tells the application what InnoDB has locked."""
+
+    grants = "GRANT PROCESS ON *.* TO app@localhost;\n"
+
+
 def main() -> int:
     with scratch_directory("race", status=2) as scratch:
-        servers = NonPersistentRedis(scratch / "redis"), MariaDB(scratch / "mysql")
+        servers = (
+            NonPersistentRedis(scratch / "redis"),
+            OpenMariaDB(scratch / "mysql", options=["--innodb-status-output-locks"]),
+        )
         installed = (it for it in needed_by(sys.argv[1:]) if it.is_installed())
         further = [it(scratch / it.__name__.lower()) for it in installed]
         with running(scratch, *servers, *further) as wait:

@@ -179,7 +179,7 @@ CREATE DATABASE IF NOT EXISTS seckill CHARACTER SET utf8mb4;
 CREATE USER IF NOT EXISTS app@localhost;
 ALTER USER app@localhost IDENTIFIED BY '{password}';
 GRANT ALL ON seckill.* TO app@localhost;
-GRANT ALL ON `test\\_%`.* TO app@localhost;
+{grants}GRANT ALL ON `test\\_%`.* TO app@localhost;
 """
 
 
@@ -204,6 +204,9 @@ def system_user() -> str:
 
 class MariaDB:
     """A MariaDB behind a Unix socket alone, with the database ``seckill`` and its user ``app``."""
+
+    grants = ""
+    """Further statements of its accounts, one a line."""
 
     def __init__(self, directory: Path, *, options: Sequence[str] = ()) -> None:
         self.directory = directory
@@ -235,7 +238,7 @@ class MariaDB:
             atexit.register(shutil.rmtree, short, ignore_errors=True)
             self.socket = short / "mariadb.sock"
         accounts = self.directory / "accounts.sql"
-        write_private(accounts, ACCOUNTS.format(password=self.password))
+        write_private(accounts, ACCOUNTS.format(password=self.password, grants=self.grants))
         return [
             mariadb_binary("mariadbd"),
             *self._where("data"),

@@ -67,9 +67,14 @@ def test_figures_show_each_flaw_and_none_of_ours() -> None:
     tables = {table.fault: {it.step: it for it in table.verdicts} for table in results}
     plain, kill, pause = (tables[it] for it in (Fault.NONE, Fault.KILL, Fault.PAUSE))
     assert plain["v1"].oversold
-    assert plain["v1-as-read"].turned_away
-    doubling = ("v1-any-left", "v1-for-update", "v2", "v3", "v3-inside")
+    turning_away = ("v1-as-read", "v1-version", "v1-retry-stale")
+    assert all(plain[step].turned_away for step in turning_away)
+    doubling = (
+        *("v1-any-left", "v1-retry", "v1-for-update", "v1-scan", "v2"),
+        *("v3", "v3-one-lock", "v3-equal-key", "v3-inside", "v3-bypassed"),
+    )
     assert all(plain[step].doubled for step in doubling)
+    assert kill["v3-bypassed"].undersold
     assert kill["v4"].stuck
     assert kill["v5"].lost
     assert kill["v5-stream"].lost
@@ -109,7 +114,7 @@ def test_flaws_are_bold_in_the_table_and_words_below() -> None:
     assert "| `v1` | 5 | **3** | 0 | 0 | 0 | 0 | 0 | 0 | 20 | 1.5 |" in text
     assert "9 buyers, 2 units, 2 × 8 threads; 2031-02-03, a machine." in text
     assert "- The crowd alone, `v1`: 3 sold beyond the stock\n" in text
-    assert re.search(r"- \[lab/steps/v1\.py:\d+\]\(\.\./lab/steps/v1\.py#L\d+\): `LabSale\.", text)
+    assert re.search(r"- \[lab/steps/v1\.py:\d+\]\(\.\./lab/steps/v1\.py#L\d+\): `find\(", text)
     assert "manage.py interleave v1 last-unit\n" in text
 
 

@@ -15,6 +15,7 @@ import pytest
 from lab.crowd.faults import Fault
 from lab.crowd.results import Result
 from lab.experiments import EXPERIMENTS
+from lab.experiments.guards import LEVELS, SALES
 from lab.steps import STEPS
 from tests.support.patience import eventually
 from tests.support.stack import processes_of
@@ -83,6 +84,29 @@ def test_one_instance_killed_sells_exactly_the_stock(tmp_path: Path, count: int)
         assert ours.sent_on == 0
     assert not list(tmp_path.iterdir())
     assert eventually(lambda: not processes_of(tmp_path))
+
+
+@pytest.mark.faults  # only this MariaDB tells the application of locks
+def test_search_without_an_index_locks_every_row_and_gap(tmp_path: Path) -> None:
+    said = subprocess.run(
+        [*RACE, "innodb-locks", "--json"],
+        cwd=ROOT, env=environ_with(tmp_path), capture_output=True, text=True, timeout=110,
+        check=False,
+    )  # fmt: skip
+    assert said.returncode == 0, said.stderr
+    (table,) = json.loads(said.stdout)
+    found = {(name, level): locked for name, level, *locked in table["rows"]}
+    committed, repeatable = LEVELS
+    assert found == {
+        ("sale by its key", committed): [1, 0],
+        ("sale by its key", repeatable): [1, 0],
+        ("sale by a search", committed): [1, 0],
+        ("sale by a search", repeatable): [SALES, SALES + 1],
+        ("conditional UPDATE", committed): [1, 0],
+        ("conditional UPDATE", repeatable): [1, 0],
+        ("order that does not exist", committed): [0, 0],
+        ("order that does not exist", repeatable): [0, 1],
+    }
 
 
 @pytest.mark.faults

@@ -42,6 +42,13 @@ def _ours_die(stage: PlayedStage) -> None:
     stage.buyer("A", 1, process=5, token=token).finish()
 
 
+def dies_halfway(stage: PlayedStage) -> None:
+    stage.open(units=1, buyers=1)
+    stage.buyer("A", 1).until("unit taken")
+    stage.kill(1)
+    stage.buyer("A", 1, process=2).finish()
+
+
 def redis_empty(stage: PlayedStage) -> None:
     stage.open(units=2, buyers=3)
     if stage.step.is_ours:
@@ -92,6 +99,18 @@ def holder_dies(stage: PlayedStage) -> None:
 
 
 RACES = (
+    Race(
+        name="dies-halfway",
+        title=_("Death between two writes"),
+        story=_(
+            "The stock is counted down and the order is not written yet when the process is "
+            "killed. The buyer presses again, in another process. A transaction would have taken "
+            "the first write back."
+        ),
+        script=dies_halfway,
+        breaks={"v3-bypassed": {"undersold": 1}},
+        holds=("v1-any-left", "v2", "v3"),
+    ),
     Race(
         name="dies-after-deciding",
         title=_("Death after the decision"),

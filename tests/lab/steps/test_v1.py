@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from django.db.models import F
 
 from lab.models import LabSale
+from lab.points import listening
 from lab.steps import STEPS
 from lab.steps.step import Answer
 from tests.lab.steps.meeting import at, beside, buy, elsewhere, passed
@@ -19,7 +21,7 @@ def overtaken(name: str, *, stock: int) -> tuple[int, Answer]:
         return sale_id, buy(name, sale_id, 1)
 
 
-@pytest.mark.parametrize("name", ["v1", "v1-as-read", "v1-any-left", "v1-for-update"])
+@pytest.mark.parametrize("name", [name for name in STEPS if name.startswith("v1")])
 def test_points_follow_the_statements(name: str) -> None:
     sale_id = STEPS[name].open(1)
     assert passed(lambda: buy(name, sale_id, 1)) == ["stock read", "unit taken"]
@@ -39,6 +41,48 @@ def test_as_read_guard_refuses_despite_stock() -> None:
     assert LabSale.objects.get(pk=sale_id).stock == 1
 
 
+def test_version_guard_refuses_after_any_other_write() -> None:
+    sale_id = STEPS["v1-version"].open(2)
+
+    def write() -> None:
+        LabSale.objects.filter(pk=sale_id).update(version=F("version") + 1)
+
+    with at("stock read", lambda: elsewhere(write)):
+        assert buy("v1-version", sale_id, 1) is Answer.SOLD_OUT
+    assert buy("v1-version", sale_id, 1) is Answer.BOUGHT
+    assert LabSale.objects.get(pk=sale_id).version == 2
+
+
+def test_version_guard_misses_a_writer_who_does_not_raise_it() -> None:
+    sale_id = STEPS["v1-version"].open(1)
+    with at("stock read", lambda: elsewhere(lambda: buy("v1-any-left", sale_id, 2))):
+        assert buy("v1-version", sale_id, 1) is Answer.BOUGHT
+    assert LabSale.objects.get(pk=sale_id).stock == -1
+
+
+@pytest.mark.parametrize(
+    ("name", "tries", "expected"),
+    [("v1-retry", 2, Answer.BOUGHT), ("v1-retry-stale", 4, Answer.SOLD_OUT)],
+)
+def test_retry_succeeds_only_where_it_reads_again(name: str, tries: int, expected: Answer) -> None:
+    sale_id, points = STEPS[name].open(2), list[str]()
+
+    def listen(point: str) -> None:
+        points.append(point)
+        if len(points) == 1:
+            elsewhere(lambda: buy(name, sale_id, 2))
+
+    with listening(listen):
+        assert buy(name, sale_id, 1) is expected
+    assert points.count("stock read") == tries
+
+
+def test_retry_stops_where_nothing_is_left() -> None:
+    sale_id, answer = overtaken("v1-retry", stock=1)
+    assert answer is Answer.SOLD_OUT
+    assert LabSale.objects.get(pk=sale_id).stock == 0
+
+
 @pytest.mark.parametrize(("stock", "expected"), [(1, Answer.SOLD_OUT), (2, Answer.BOUGHT)])
 def test_guard_on_any_unit_left_sells_the_stock(stock: int, expected: Answer) -> None:
     sale_id, answer = overtaken("v1-any-left", stock=stock)
@@ -46,8 +90,14 @@ def test_guard_on_any_unit_left_sells_the_stock(stock: int, expected: Answer) ->
     assert len(STEPS["v1-any-left"].rows(sale_id)) == stock
 
 
-def test_row_lock_makes_the_next_buyer_read_afterwards() -> None:
-    name = "v1-for-update"
+def test_snapshot_is_read_for_one_transaction_only() -> None:
+    sale_id = STEPS["v1-retry-stale"].open(2)
+    buy("v1-retry-stale", sale_id, 1)
+    assert overtaken("v1-retry", stock=2)[1] is Answer.BOUGHT
+
+
+@pytest.mark.parametrize("name", ["v1-for-update", "v1-scan"])
+def test_row_lock_makes_the_next_buyer_read_afterwards(name: str) -> None:
     sale_id = STEPS[name].open(1)
     with beside(lambda: buy(name, sale_id, 1), until="stock read") as first:
         assert buy(name, sale_id, 2) is Answer.SOLD_OUT

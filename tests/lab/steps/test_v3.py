@@ -6,7 +6,9 @@ import threading
 from collections import defaultdict
 
 import pytest
+from django.db import transaction
 
+from lab.models import LabSale
 from lab.steps import STEPS, v3
 from lab.steps.step import Answer
 from tests.lab.steps.meeting import Died, at, beside, buy, die, elsewhere, passed
@@ -45,6 +47,43 @@ def test_another_buyer_does_not_wait() -> None:
         bought.set()
     assert "waits for the lock" not in points
     assert STEPS["v3"].rows(sale_id) == [2, 1]
+
+
+def test_one_lock_lets_another_buyer_wait() -> None:
+    sale_id, waits = STEPS["v3-one-lock"].open(5), threading.Event()
+    first = beside(lambda: buy("v3-one-lock", sale_id, 1), until="lock held", held_for=waits)
+    with first, at("waits for the lock", waits.set):
+        assert buy("v3-one-lock", sale_id, 2) is Answer.BOUGHT
+    assert STEPS["v3-one-lock"].rows(sale_id) == [1, 2]
+
+
+def test_equal_keys_have_two_locks() -> None:
+    once, again = v3.Key("7"), v3.Key("7")
+    assert once == again
+    assert once.lock is not again.lock
+    assert v3.lock_of_buyer(7) is v3.lock_of_buyer(7)
+
+
+def test_equal_key_lets_the_second_press_count_none() -> None:
+    sale_id = STEPS["v3-equal-key"].open(5)
+    with at("orders counted", lambda: elsewhere(lambda: buy("v3-equal-key", sale_id, 1))):
+        assert buy("v3-equal-key", sale_id, 1) is Answer.BOUGHT
+    assert STEPS["v3-equal-key"].rows(sale_id) == [1, 1]
+
+
+@pytest.mark.parametrize(("name", "stock"), [("v3", 1), ("v3-bypassed", 0)])
+def test_unit_comes_back_only_with_a_transaction(name: str, stock: int) -> None:
+    sale_id = STEPS[name].open(1)
+    with at("unit taken", die), pytest.raises(Died):
+        buy(name, sale_id, 1)
+    assert LabSale.objects.get(pk=sale_id).stock == stock
+    assert STEPS[name].rows(sale_id) == []
+
+
+def test_django_refuses_a_locking_read_without_transaction() -> None:
+    sale_id = STEPS["v3-bypassed"].open(1)
+    with pytest.raises(transaction.TransactionManagementError):
+        LabSale.objects.select_for_update().get(pk=sale_id)
 
 
 def test_lock_is_free_after_a_failed_press() -> None:
