@@ -35,7 +35,7 @@ try:
 except ImportError:  # redis-py does without it, and so do locks
     pack_command: Callable[[Command], bytes] = pack_in_python
 else:
-    pack_command = _pack_in_c
+    pack_command = _pack_in_c  # type: ignore[assignment]  # its types say a tuple of one
 
 
 class LuaScript:

@@ -155,8 +155,8 @@ class Environment:
         done(sys.executable, "-m", "venv", "--without-pip", "env", cwd=folder)
 
     def pip(self, *arguments: str | Path) -> str:
-        pip = [sys.executable, "-m", "pip", "--python", self.python, "--disable-pip-version-check"]
-        return done(*pip, *arguments, cwd=self.folder)
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+        return done(*pip, "--python", self.python, *arguments, cwd=self.folder)
 
     def copy_tests(self) -> None:
         copied = ["__init__.py", "locks", "fixtures/__init__.py", "fixtures/locks.py"]
@@ -201,7 +201,7 @@ def test_lock_tests_pass_against_the_wheel(environment: Environment) -> None:
 @pytest.mark.faults
 def test_strict_mypy_sees_the_types_of_the_wheel(environment: Environment) -> None:
     (environment.folder / "typed.py").write_text(TYPED)
-    options = ["--strict", "--python-executable", environment.python, "typed.py"]
+    options = ["--strict", f"--python-executable={environment.python}", "typed.py"]
     it = run(sys.executable, "-m", "mypy", *options, cwd=environment.folder)
     assert 'Revealed type is "locks.redis_lock.RedisLock"' in it.stdout
     assert 'Revealed type is "int | None"' in it.stdout
