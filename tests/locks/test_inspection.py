@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from locks import LockNotOwned, ReadWriteLock, RedisLock, protocol, scripts
+from locks import LockNotOwned, RedisLock, protocol, scripts
 from locks.inspection import HeldLock, NotHeldByOwner, force_release, held_locks, holds_of
 from locks.protocol import ReleaseResult
+from locks.read_write_lock import ReadWriteLock
 
 NAME = "lock:{12}:sale"
 OWNER = "web-1/4711/139872345678912/0123456789abcdef"

@@ -33,17 +33,9 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, RedisError
 from redis.retry import Retry
 
-from locks import (
-    FairLock,
-    LockBusy,
-    LockNotOwned,
-    MultiLock,
-    ReadWriteLock,
-    RedisLock,
-    lua_script,
-    scripts,
-)
+from locks import FairLock, LockBusy, LockNotOwned, MultiLock, RedisLock, lua_script, scripts
 from locks.inspection import force_release, holds_of
+from locks.read_write_lock import ReadWriteLock
 from tests.support.redis_url import redis_url
 
 A, B, C, SHELF, QUEUED = (f"lock:{{m}}:{name}" for name in ("a", "b", "c", "shelf", "queued"))

@@ -12,7 +12,7 @@ import pytest
 from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from locks import LockBusy, LockNotOwned, ReadWriteLock, RedisLock, lua_script, scripts
+from locks import LockBusy, LockNotOwned, RedisLock, lua_script, scripts
 from locks.protocol import (
     AcquireResult,
     Answer,
@@ -23,6 +23,7 @@ from locks.protocol import (
     readers_key,
     side_key,
 )
+from locks.read_write_lock import ReadWriteLock
 from tests.locks.servers import OtherProcess
 from tests.locks.waiters import AT_ONCE_S, HELD_MS, LONG_MS, NAME, in_room, pass_through
 from tests.support.redis_url import redis_url

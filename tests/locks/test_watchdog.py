@@ -11,8 +11,9 @@ import pytest
 from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from locks import LockNotOwned, MultiLock, ReadWriteLock, RedisLock, scripts, watchdog
+from locks import LockNotOwned, MultiLock, RedisLock, scripts, watchdog
 from locks.protocol import RenewResult
+from locks.read_write_lock import ReadWriteLock
 from locks.watchdog import Lease
 
 NAME = "lock:{t}:sale"

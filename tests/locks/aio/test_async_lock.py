@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ LONG_MS = 30_000
 LEASE_MS = 2_500
 SHORT_MS = 300
 
-InThread = Callable[..., Awaitable[Any]]
+InThread = Callable[..., Coroutine[Any, Any, Any]]
 BOTH = pytest.mark.parametrize("kind", [AsyncRedisLock, AsyncFairLock])
 
 
@@ -45,6 +46,10 @@ def waiters(client: Redis, kind: type[AsyncRedisLock] = AsyncRedisLock) -> int:
     if kind is AsyncFairLock:
         return int(client.zcard(f"{NAME}:queue"))
     return sum(int(note.split()[0]) for note in client.hvals(f"{NAME}:waiting"))
+
+
+def in_queue(client: Redis, count: int) -> bool:
+    return waiters(client, AsyncFairLock) == count
 
 
 def queued(client: AsyncRedis) -> int:
@@ -119,7 +124,8 @@ async def test_object_that_waits_refuses_another_call(
 
 
 async def test_invalid_options_are_refused(client: AsyncRedis) -> None:
-    for options in ({"lease_ms": 0}, {"replicas_ms": 0}, {"fence_floor": -1}):
+    invalid: list[dict[str, Any]] = [{"lease_ms": 0}, {"replicas_ms": 0}, {"fence_floor": -1}]
+    for options in invalid:
         with pytest.raises(ValueError, match=r"at least|least"):
             AsyncRedisLock(client, NAME, **options)
     with pytest.raises(ValueError, match="at least 1 ms"):
@@ -206,17 +212,16 @@ async def test_fencing_tokens_rise_across_tasks_and_threads(
     client: AsyncRedis, redis_client: Redis, in_thread: InThread
 ) -> None:
     lock = AsyncRedisLock(client, NAME, fence_key=FENCE, fence_floor=6)
-    async with lock:
-        assert lock.fencing_token == 7
-    assert lock.fencing_token is None
+    await lock.acquire()
+    assert [lock.fencing_token, await lock.release(), lock.fencing_token] == [7, None, None]
 
     def token() -> int | None:
         with RedisLock(redis_client, NAME, fence_key=FENCE) as other:
             return other.fencing_token
 
     assert await in_thread(token) == 8
-    async with lock:
-        assert lock.fencing_token == 9
+    await lock.acquire()
+    assert [lock.fencing_token, await lock.release(), lock.fencing_token] == [9, None, None]
 
 
 # --- Waiting -------------------------------------------------------------------------------------
@@ -287,7 +292,7 @@ async def test_only_the_first_of_a_queue_asks(client: AsyncRedis, redis_client: 
     await lock.acquire()
     tasks = [asyncio.create_task(passed(AsyncRedisLock(client, NAME))) for _ in range(50)]
     await until(lambda: queued(client) == 50 and waiters(redis_client))
-    assert len(redis_client.client_list(_type="pubsub")) == 1
+    await until(lambda: len(redis_client.client_list(_type="pubsub")) == 1)
     redis_client.config_resetstat()
     await asyncio.sleep(1.5)
     assert redis_client.info("commandstats")["cmdstat_evalsha"]["calls"] < 10
@@ -314,7 +319,7 @@ async def test_fair_tasks_and_threads_are_served_in_order(
         with FairLock(redis_client, NAME).holding(wait_ms=LONG_MS):
             order.append("thread")
 
-    steps: list[Callable[[], Awaitable[Any]]] = [
+    steps: list[Callable[[], Coroutine[Any, Any, Any]]] = [
         lambda: passed(AsyncFairLock(client, NAME), order, "first task"),
         lambda: in_thread(thread),
         lambda: passed(AsyncFairLock(client, NAME), order, "second task"),
@@ -322,7 +327,7 @@ async def test_fair_tasks_and_threads_are_served_in_order(
     tasks = []
     for n, step in enumerate(steps, start=1):
         tasks.append(asyncio.ensure_future(step()))
-        await until(lambda n=n: waiters(redis_client, AsyncFairLock) == n)
+        await until(partial(in_queue, redis_client, n))
     await first.release()
     await asyncio.gather(*tasks)
     assert order == ["first task", "thread", "second task"]
