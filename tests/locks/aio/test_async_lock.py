@@ -208,20 +208,24 @@ async def test_lease_of_a_dropped_object_expires(client: AsyncRedis, redis_clien
 # --- Fencing -------------------------------------------------------------------------------------
 
 
+async def token_of(lock: AsyncRedisLock) -> int | None:
+    async with lock:
+        return lock.fencing_token
+
+
 async def test_fencing_tokens_rise_across_tasks_and_threads(
     client: AsyncRedis, redis_client: Redis, in_thread: InThread
 ) -> None:
     lock = AsyncRedisLock(client, NAME, fence_key=FENCE, fence_floor=6)
-    await lock.acquire()
-    assert [lock.fencing_token, await lock.release(), lock.fencing_token] == [7, None, None]
+    tokens = [await token_of(lock)]
 
     def token() -> int | None:
         with RedisLock(redis_client, NAME, fence_key=FENCE) as other:
             return other.fencing_token
 
-    assert await in_thread(token) == 8
-    await lock.acquire()
-    assert [lock.fencing_token, await lock.release(), lock.fencing_token] == [9, None, None]
+    tokens += [await in_thread(token), await token_of(lock)]
+    assert tokens == [7, 8, 9]
+    assert lock.fencing_token is None
 
 
 # --- Waiting -------------------------------------------------------------------------------------
