@@ -44,9 +44,9 @@ class Library(Compared):
     @abstractmethod
     def __init__(self, client: Redis, key: str, *, lease_s: int = LEASE_S) -> None: ...
 
-    def acquire(self) -> bool:
-        """Wait for the lock at most ``WAIT_S``; return whether it was granted."""
-        return bool(self._lock.acquire(**{self.wait_option: WAIT_S}))
+    def acquire(self, *, wait_s: int = WAIT_S) -> bool:
+        """Wait for the lock at most this long; return whether it was granted."""
+        return bool(self._lock.acquire(**{self.wait_option: wait_s}))
 
     def release(self) -> None:
         """Release the lock.
@@ -68,9 +68,9 @@ class Ours(Library):
     def __init__(self, client: Redis, key: str, *, lease_s: int = LEASE_S) -> None:
         self._lock = RedisLock(client, key, lease_ms=lease_s * 1000)
 
-    def acquire(self) -> bool:
+    def acquire(self, *, wait_s: int = WAIT_S) -> bool:
         try:
-            self._lock.acquire(wait_ms=WAIT_S * 1000)
+            self._lock.acquire(wait_ms=wait_s * 1000)
         except LockBusy:
             return False
         return True

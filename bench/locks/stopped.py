@@ -37,7 +37,7 @@ def measure_stopped(run: Run) -> list[Figure]:
 def hold_stopped(library: type[Library], url: str) -> str:
     """Take the lock, be stopped by the other process, and return when this one learns of it."""
     lock = library(client_of(library, url), KEY, lease_s=LEASE_S)
-    assert lock.acquire(), "a free lock was refused"
+    assert lock.acquire(wait_s=1), "a free lock was refused"
     with control_of(url) as control:
         control.rpush(HELD, os.getpid())
         control.blpop([HAD, GO], timeout=0.001)  # connected
