@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 from statistics import median
 
-from bench.locks.contention import HAD, HELD, await_sign
+from bench.locks.contention import HELD, await_sign
 from bench.locks.libraries import TAKEN, Library, client_of
 from bench.locks.run import Better, Figure, Run, control_of, figure_of
 
@@ -40,7 +40,6 @@ def hold_stopped(library: type[Library], url: str) -> str:
     assert lock.acquire(wait_s=1), "a free lock was refused"
     with control_of(url) as control:
         control.rpush(HELD, os.getpid())
-        control.blpop([HAD, GO], timeout=0.001)  # connected
         await_sign(control, GO)
     if lock.knows_loss():
         return IN_TIME
