@@ -27,6 +27,8 @@ DJANGO = "django"
 """The folder of ``locks`` and of its tests that is the shop's alone."""
 TOOLS = ["pytest", "pytest-timeout", "hypothesis"]
 SUITE_S = 900
+WITH_OLDEST = ["aio", "test_redis_lock.py", "test_subscription.py", "test_watchdog.py"]
+"""The tests that depend most on how redis-py sends, listens and fails."""
 
 CONFTEST = """
 import importlib.util
@@ -150,9 +152,15 @@ def pins() -> str:
 class Environment:
     """A folder with a virtual environment that has the wheel, and a copy of its tests."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, wheel: Path, pins: str) -> None:
+        """Install the wheel, what it requires and the tools of its tests, in these versions."""
         self.folder, self.python = folder, folder / "env" / "bin" / "python"
+        (folder / "pins.txt").write_text(pins)
         done(sys.executable, "-m", "venv", "--without-pip", "env", cwd=folder)
+        self.pip("install", "--constraint", "pins.txt", wheel)
+        assert len(self.pip("list", "--format=freeze").split()) == 2, "more than redis-py"
+        self.pip("install", "--constraint", "pins.txt", *TOOLS)
+        self.copy_tests()
 
     def pip(self, *arguments: str | Path) -> str:
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
@@ -178,15 +186,8 @@ class Environment:
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """The wheel with what it requires, in the versions of the shop, and the tools of its tests."""
-    folder = tmp_path_factory.mktemp("empty")
-    (folder / "pins.txt").write_text(pins())
-    environment = Environment(folder)
-    environment.pip("install", "--constraint", "pins.txt", wheel)
-    assert len(environment.pip("list", "--format=freeze").split()) == 2, "more than redis-py"
-    environment.pip("install", "--constraint", "pins.txt", *TOOLS)
-    environment.copy_tests()
-    return environment
+    """An environment with the versions of the shop."""
+    return Environment(tmp_path_factory.mktemp("empty"), wheel, pins())
 
 
 @pytest.mark.faults
@@ -196,6 +197,19 @@ def test_lock_tests_pass_against_the_wheel(environment: Environment) -> None:
     it = environment.test("tests/locks")
     assert it.returncode == 0, it.stdout[-5_000:] + it.stderr[-2_000:]
     print(it.stdout)  # noqa: T201  # with -s: how many
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(SUITE_S + 120)
+@pytest.mark.usefixtures("redis_client")
+def test_lock_tests_pass_with_the_oldest_redis_py(
+    wheel: Path, metadata: Message, tmp_path: Path
+) -> None:
+    oldest = re.search(r"redis.*>=([\d.]+)", metadata["Requires-Dist"])
+    assert oldest
+    old = re.sub(r"^redis==.*$", f"redis=={oldest[1]}.0", pins(), flags=re.MULTILINE)
+    it = Environment(tmp_path, wheel, old).test(*(f"tests/locks/{name}" for name in WITH_OLDEST))
+    assert it.returncode == 0, it.stdout[-5_000:] + it.stderr[-2_000:]
 
 
 @pytest.mark.faults
