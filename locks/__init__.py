@@ -1,9 +1,10 @@
-"""Distributed locks in Redis; ``locks/README.md`` says what they guarantee and what they do not."""
+"""Distributed locks in Redis; ``locks/README.md`` says what they guarantee and what they do not.
+
+Further kinds are in modules of their own: ``read_write_lock``, ``quorum_lock``, ``aio``.
+"""
 
 from locks.hold import LockNotOwned
 from locks.multi_lock import MultiLock
-from locks.quorum_lock import QuorumLock
-from locks.read_write_lock import ReadWriteLock
 from locks.redis_lock import FairLock, LockBusy, NotReplicated, RedisLock
 from locks.scripts import cap_leases, raise_fence
 
@@ -13,8 +14,6 @@ __all__ = [
     "LockNotOwned",
     "MultiLock",
     "NotReplicated",
-    "QuorumLock",
-    "ReadWriteLock",
     "RedisLock",
     "cap_leases",
     "raise_fence",

@@ -11,7 +11,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from hiredis import pack_command
 from redis import Redis
 from redis.exceptions import NoScriptError, ResponseError
 
@@ -22,6 +21,21 @@ Command = tuple[Argument, ...]
 
 T = TypeVar("T")
 U = TypeVar("U")
+
+
+def pack_in_python(command: Command) -> bytes:
+    """Return a command as it is sent."""
+    parts = [part if isinstance(part, bytes) else str(part).encode() for part in command]
+    packed = [b"$%d\r\n%b\r\n" % (len(part), part) for part in parts]
+    return b"*%d\r\n%b" % (len(parts), b"".join(packed))
+
+
+try:
+    from hiredis import pack_command as _pack_in_c
+except ImportError:  # redis-py does without it, and so do locks
+    pack_command: Callable[[Command], bytes] = pack_in_python
+else:
+    pack_command = _pack_in_c  # type: ignore[assignment]  # its types say a tuple of one
 
 
 class LuaScript:
@@ -108,7 +122,7 @@ class ScriptCall(NamedTuple, Generic[T]):
 
     def packed(self) -> bytes:
         """Return the command that runs the script, as it is sent; without ``then``."""
-        args = pack_command(tuple(self.args))  # type: ignore[arg-type]
+        args = pack_command(tuple(self.args))
         count = 3 + len(self.keys) + len(self.args)
         start = _packed_start(self.script.sha, tuple(self.keys))
         return b"*%d\r\n%b%b" % (count, start, args[args.index(b"\n") + 1 :])
@@ -129,7 +143,7 @@ class ScriptCall(NamedTuple, Generic[T]):
 @lru_cache(maxsize=1024)
 def _packed_start(sha: str, keys: tuple[str, ...]) -> bytes:
     """Return what all calls of a script with these keys begin with, after the first line."""
-    packed: bytes = pack_command(("EVALSHA", sha, len(keys), *keys))  # type: ignore[arg-type]
+    packed: bytes = pack_command(("EVALSHA", sha, len(keys), *keys))
     return packed[packed.index(b"\n") + 1 :]
 
 
@@ -173,7 +187,7 @@ def send_once(client: Redis, *commands: Command) -> list[Any]:
     pool = client.connection_pool
     connection: Any = pool.get_connection()
     try:
-        packed = b"".join([pack_command(command) for command in commands])  # type: ignore[arg-type]
+        packed = b"".join([pack_command(command) for command in commands])
         connection.send_packed_command([packed])
         return [_reply(connection) for _ in commands]
     except BaseException:

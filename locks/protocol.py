@@ -11,6 +11,9 @@ from functools import cache
 from typing import NamedTuple
 
 from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
+
+AnyRedis = Redis | AsyncRedis
 
 CHANNEL = "locks:released"
 """The channel of releases that may concern many: the sender, then one topic per line.
@@ -67,12 +70,14 @@ class WakeResult(Enum):
 class WaitNote(NamedTuple):
     """The number of threads of this process that wait after a request, noted for ``ttl_ms``.
 
-    If it is negative, nothing is noted.
+    If it is negative, nothing is noted. ``waker`` is the name by which they are woken, by default
+    that of the process.
     """
 
     if_busy: int = -1
     if_granted: int = -1
     ttl_ms: int = 1
+    waker: str = ""
 
 
 NO_NOTE = WaitNote()
@@ -132,7 +137,7 @@ def new_owner() -> str:
 os.register_at_fork(after_in_child=process_name.cache_clear)
 
 
-def server_of(client: Redis) -> Hashable:
+def server_of(client: AnyRedis) -> Hashable:
     """Return a value that is the same for all clients of one database on one server."""
     options = client.connection_pool.connection_kwargs
     address = options.get("path") or options.get("host")
@@ -164,7 +169,7 @@ def fair_topic(name: str, owner: str) -> str:
     return f"{name} {owner}"
 
 
-def check_client(client: Redis, *, retries: bool = True) -> None:
+def check_client(client: AnyRedis, *, retries: bool = True) -> None:
     """Refuse a client that does not decode replies, or that retries although it must not.
 
     :raises ValueError: the client is unsuitable
@@ -196,6 +201,18 @@ def check_fence(value: int) -> None:
     """
     if not 0 <= value < FENCE_LIMIT:
         raise ValueError(f"a fencing token is at least 0 and below 2^53 - 1, not {value}")
+
+
+def check_options(*, lease_ms: int, fence: Fence, replicas_ms: int) -> None:
+    """Refuse options of a lock that cannot be met.
+
+    :raises ValueError: a lease or a wait for replicas below 1 ms, or a floor that no token can be
+        above
+    """
+    check_fence(fence.floor)
+    check_lease(lease_ms)
+    if replicas_ms < 1:  # to Redis, 0 means forever
+        raise ValueError(f"replicas are waited for at least 1 ms, not {replicas_ms}")
 
 
 def check_lease(lease_ms: int) -> int:

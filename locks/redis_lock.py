@@ -20,9 +20,9 @@ from locks.protocol import (
     Request,
     WaitNote,
     check_client,
-    check_fence,
     check_lease,
     check_name,
+    check_options,
     fair_topic,
 )
 from locks.wait_queues import NOTE_S, Busy, Wait, acquire_by_polling, acquire_in_turn, wake_here
@@ -73,14 +73,11 @@ class RedisLock(Block):
         """
         check_client(client)
         check_name(name)
-        check_fence(fence_floor)
-        check_lease(lease_ms)
-        if replicas_ms < 1:  # to Redis, 0 means forever
-            raise ValueError(f"replicas are waited for at least 1 ms, not {replicas_ms}")
+        self._fence = Fence(fence_key, fence_floor)
+        check_options(lease_ms=lease_ms, fence=self._fence, replicas_ms=replicas_ms)
         self.name = name
         self._client = client
         self._lease_ms = lease_ms
-        self._fence = Fence(fence_key, fence_floor)
         self._replicas = replicas
         self._replicas_ms = replicas_ms
         self._spin = spin

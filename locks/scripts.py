@@ -7,10 +7,11 @@ which means *unknown*, never *failed*. An unknown code raises ``ValueError``.
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from redis import Redis, ResponseError
 
-from locks.lua_script import Argument, LuaScript
+from locks.lua_script import Argument, LuaScript, ScriptCall
 from locks.protocol import (
     CHANNEL,
     NO_NOTE,
@@ -34,27 +35,37 @@ SCRIPTS = {path.stem: LuaScript(path) for path in (Path(__file__).parent / "lua"
 
 def acquire(client: Redis, name: str, request: Request) -> Answer:
     """Take one lock if it is free, and a fencing token if a counter is named."""
+    return acquire_call(name, request).run(client)
+
+
+def acquire_call(name: str, request: Request) -> ScriptCall[Answer]:
+    """Return the call of ``acquire``; here and below, any sender fits."""
     args = [request.fence.floor, *_note(request.note)]
-    return _acquire(client, "acquire", name, request, [side_key(name, "waiting")], args)
+    return _acquire("acquire", name, request, [side_key(name, "waiting")], args)
 
 
 def acquire_fair(client: Redis, name: str, request: Request) -> Answer:
     """Take one lock if it is free and this owner is first; a waiting owner keeps its place."""
+    return acquire_fair_call(name, request).run(client)
+
+
+def acquire_fair_call(name: str, request: Request) -> ScriptCall[Answer]:
+    """Return the call of ``acquire_fair``."""
     patience_ms = request.note.ttl_ms if request.note.if_busy > 0 else 0
     args = [request.fence.floor, patience_ms]
-    return _acquire(client, "acquire_fair", name, request, _queue(name), args)
+    return _acquire("acquire_fair", name, request, _queue(name), args)
 
 
 def acquire_write(client: Redis, name: str, request: Request) -> Answer:
     """Take a lock for writing if nobody reads or writes."""
     args = [request.fence.floor, *_note(request.note)]
-    return _acquire(client, "acquire_write", name, request, _read_write(name), args)
+    return _acquire("acquire_write", name, request, _read_write(name), args).run(client)
 
 
 def acquire_read(client: Redis, name: str, request: Request, *, writer: str) -> Answer:
     """Take a lock for reading, unless an owner other than ``writer`` writes or waits to write."""
     args: list[Argument] = [writer, *_note(request.note)]
-    return _acquire(client, "acquire_read", name, request, _read_write(name), args)
+    return _acquire("acquire_read", name, request, _read_write(name), args).run(client)
 
 
 def acquire_many(
@@ -83,8 +94,20 @@ def release(
     A repeated call within ``RELEASED_MS`` gets the same answer. A forced release, here and below,
     is made by somebody else: the owner's own release must not mistake it for its first attempt.
     """
+    return release_call(name, owner, forced=forced).run(client)
+
+
+def release_call(
+    name: str, owner: str, *, forced: bool = False, waker: str = ""
+) -> ScriptCall[tuple[ReleaseResult, bool]]:
+    """Return the call of ``release``, by the process or by the waker of this name."""
     keys = [_marker(name, owner), name, side_key(name, "waiting")]
-    code, *here = SCRIPTS["release"].run(client, keys=keys, args=_release_args(owner, forced))
+    args = _release_args(owner, forced, waker)
+    return ScriptCall(SCRIPTS["release"], keys, args, _released)
+
+
+def _released(reply: list[int]) -> tuple[ReleaseResult, bool]:
+    code, *here = reply
     return ReleaseResult(code), bool(here)
 
 
@@ -101,8 +124,13 @@ def release_many(client: Redis, names: Sequence[str], owner: str, *, first: str)
 
 def release_fair(client: Redis, name: str, owner: str, *, forced: bool = False) -> ReleaseResult:
     """Release one fair lock, or a place in its queue."""
+    return release_fair_call(name, owner, forced=forced).run(client)
+
+
+def release_fair_call(name: str, owner: str, *, forced: bool = False) -> ScriptCall[ReleaseResult]:
+    """Return the call of ``release_fair``."""
     keys, args = [_marker(name, owner), name, *_queue(name)], _release_args(owner, forced)
-    return ReleaseResult(SCRIPTS["release_fair"].run(client, keys=keys, args=args))
+    return ScriptCall(SCRIPTS["release_fair"], keys, args, ReleaseResult)
 
 
 def release_read(client: Redis, name: str, owner: str, *, forced: bool = False) -> ReleaseResult:
@@ -113,7 +141,12 @@ def release_read(client: Redis, name: str, owner: str, *, forced: bool = False) 
 
 def leave_queue(client: Redis, name: str, owner: str) -> None:
     """Give up a place in the queue of a fair lock."""
-    SCRIPTS["leave_queue"].run(client, keys=[name, *_queue(name)], args=[owner, CHANNEL])
+    leave_queue_call(name, owner).run(client)
+
+
+def leave_queue_call(name: str, owner: str) -> ScriptCall[int]:
+    """Return the call of ``leave_queue``."""
+    return ScriptCall(SCRIPTS["leave_queue"], [name, *_queue(name)], [owner, CHANNEL], int)
 
 
 def pass_wake_up_on(client: Redis, name: str) -> bool:
@@ -131,13 +164,22 @@ def renew(
     An error of a single request is returned as a value.
     """
     calls = [(names, (owner, lease_ms)) for names, owner, lease_ms in requests]
-    answers = SCRIPTS["renew"].run_each(client, calls)
-    return [it if isinstance(it, ResponseError) else RenewResult(it) for it in answers]
+    return renewed(SCRIPTS["renew"].run_each(client, calls))
+
+
+def renewed(replies: Iterable[Any]) -> list[RenewResult | ResponseError]:
+    """Return the results of many renewals."""
+    return [it if isinstance(it, ResponseError) else RenewResult(it) for it in replies]
 
 
 def look(client: Redis, name: str, owner: str = "") -> LookResult:
     """Return whether a lock is free, this owner's or another's at this moment."""
-    return LookResult(SCRIPTS["look"].run(client, keys=[name, readers_key(name)], args=[owner]))
+    return look_call(name, owner).run(client)
+
+
+def look_call(name: str, owner: str = "") -> ScriptCall[LookResult]:
+    """Return the call of ``look``."""
+    return ScriptCall(SCRIPTS["look"], [name, readers_key(name)], [owner], LookResult)
 
 
 def cap_leases(client: Redis, names: Sequence[str], lease_ms: int) -> None:
@@ -156,32 +198,36 @@ def raise_fence(client: Redis, fence_key: str, at_least: int) -> None:
 
 
 def _acquire(
-    client: Redis,
-    script: str,
-    name: str,
-    request: Request,
-    keys: Sequence[str],
-    args: Sequence[Argument],
-) -> Answer:
-    """Run a script that acquires one lock; wait for replicas, if wanted, in the same round trip."""
+    script: str, name: str, request: Request, keys: Sequence[str], args: Sequence[Argument]
+) -> ScriptCall[Answer]:
+    """Return the call of a script that acquires one lock, and waits for replicas if wanted."""
     wait = [("WAIT", request.replicas, request.replicas_ms)] if request.replicas else []
     counter = [] if request.fence.key is None else [request.fence.key]
-    reply = SCRIPTS[script].run(
-        client,
-        keys=[_marker(name, request.owner), name, *keys, *counter],
-        args=[request.owner, request.lease_ms, *args],
-        then=wait,
+    return ScriptCall(
+        SCRIPTS[script],
+        [_marker(name, request.owner), name, *keys, *counter],
+        [request.owner, request.lease_ms, *args],
+        _answer_and_replicas if wait else _answer,
+        wait,
     )
-    (code, *values), replicas = reply if wait else (reply, 0)
+
+
+def _answer_and_replicas(replies: list[Any]) -> Answer:
+    reply, replicas = replies
+    return _answer(reply)._replace(replicas=replicas)
+
+
+def _answer(reply: list[Any]) -> Answer:
+    code, *values = reply
     result = AcquireResult(code)
     if result is AcquireResult.BUSY:
         return Answer(result, left_ms=values[0])
     token = int(values[0]) if values and values[0] else None
-    return Answer(result, token=token, replicas=replicas)
+    return Answer(result, token=token)
 
 
-def _release_args(owner: str, forced: bool = False) -> list[Argument]:
-    return [owner, 0 if forced else RELEASED_MS, CHANNEL, process_name()]
+def _release_args(owner: str, forced: bool = False, waker: str = "") -> list[Argument]:
+    return [owner, 0 if forced else RELEASED_MS, CHANNEL, waker or process_name()]
 
 
 def _marker(name: str, owner: str) -> str:
@@ -197,4 +243,4 @@ def _read_write(name: str) -> list[str]:
 
 
 def _note(note: WaitNote) -> list[Argument]:
-    return [process_name(), note.if_busy, note.if_granted, note.ttl_ms]
+    return [note.waker or process_name(), note.if_busy, note.if_granted, note.ttl_ms]

@@ -18,14 +18,24 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from redis import Redis
 
-from locks.protocol import CHANNEL, NO_NOTE, WaitNote, process_channel, process_name, server_of
+from locks.protocol import (
+    CHANNEL,
+    NO_NOTE,
+    AnyRedis,
+    WaitNote,
+    process_channel,
+    process_name,
+    server_of,
+)
 from locks.scripts import pass_wake_up_on
 
 logger = logging.getLogger(__name__)
+
+S = TypeVar("S")
 
 THREAD_NAME = "locks-subscription"
 
@@ -89,7 +99,8 @@ def acquire_in_turn(client: Redis, ask: Ask, wait: Wait) -> bool:
         busy = ask(wait.first_note if wait.wait_ms > 0 else NO_NOTE)
     while busy is not None and time.monotonic() < until:
         topic = busy.topic
-        with queues.place(client, topic, shared=wait.shared) as place:
+        place = Place(queues, client, topic)
+        with queues.joined(place, shared=wait.shared):
             busy = place.ask_in_turn(ask, until)
         if busy is not None and busy.topic != topic and pass_wake_up_on(client, topic):
             queues.wake([topic])
@@ -100,7 +111,7 @@ def acquire_by_polling(ask: Ask, *, wait_ms: int) -> bool:
     """Ask without a subscription, with growing pauses; return whether it was granted."""
     until = time.monotonic() + wait_ms / 1000
     pause_s, longest_s = PAUSE_S
-    while ask(_note(until - time.monotonic()) if wait_ms > 0 else NO_NOTE) is not None:
+    while ask(note(until - time.monotonic()) if wait_ms > 0 else NO_NOTE) is not None:
         left_s = until - time.monotonic()
         if left_s <= 0:
             return False
@@ -115,11 +126,20 @@ def wake_here(client: Redis, topics: Iterable[str]) -> None:
     _queues_of(client).wake(topics)
 
 
+class Waiting(Protocol):
+    """A place in a queue: of a thread, or of a task of an event loop."""
+
+    topic: str
+    granted: bool
+
+    def wake(self) -> None: ...
+
+
 @dataclass(eq=False)
 class Place:
     """The place of one thread in a queue."""
 
-    queues: WaitQueues
+    queues: WaitQueues[Subscription]
     client: Redis
     topic: str
     granted: bool = False
@@ -134,13 +154,14 @@ class Place:
             left_s = until - time.monotonic()
             pause_s = min(left_s, ASK_AGAIN_S)
             if left_s <= 0 or self.queues.is_first(self):
-                subscribed = left_s > 0 and self.queues.subscribe(self.client, wait_s=left_s)
+                subscription = self.queues.subscribe(self.client) if left_s > 0 else None
+                subscribed = bool(subscription and subscription.is_subscribed(wait_s=left_s))
                 others = self.queues.count(self.topic) - 1
-                busy = ask(_note(until - time.monotonic(), others))
+                busy = ask(note(until - time.monotonic(), others))
                 self.granted = busy is None
                 if busy is None or busy.topic != self.topic or left_s <= 0:
                     return busy
-                pause_s = min(pause_s, _pause_s(busy, subscribed=subscribed))
+                pause_s = min(pause_s, pause_after(busy, subscribed=subscribed))
             self._gate.acquire(timeout=max(0, pause_s))
 
     def wake(self) -> None:
@@ -149,7 +170,7 @@ class Place:
             self._gate.release()
 
 
-def _note(left_s: float, others: int = 0) -> WaitNote:
+def note(left_s: float, others: int = 0) -> WaitNote:
     """Return the note for a thread with this many seconds left, and for the rest of its queue."""
     if left_s > 0:
         ttl_ms = int(min(NOTE_S, left_s + GRACE_S) * 1000)
@@ -158,7 +179,8 @@ def _note(left_s: float, others: int = 0) -> WaitNote:
     return NO_NOTE if others else WaitNote(if_busy=0, if_granted=0)
 
 
-def _pause_s(busy: Busy, *, subscribed: bool) -> float:
+def pause_after(busy: Busy, *, subscribed: bool) -> float:
+    """Return the seconds after which it pays to ask again, if no message comes."""
     if not subscribed:
         return random.uniform(PAUSE_S[1] / 2, PAUSE_S[1])
     # A lease still counts in its last millisecond; a key without a TTL has none.
@@ -212,34 +234,42 @@ class Subscription:
             self._subscribed = True
             self._settled.set()
         elif message["type"] == "message":
-            topics = message["data"].split("\n")
-            if message["channel"] != CHANNEL:
-                self._on_release(topics)
-            elif topics[0] != process_name():  # our own releases wake our threads directly
-                self._on_release(topics[1:])
+            self._on_release(topics_of(message, process_name()))
 
 
-class WaitQueues:
-    """The queues of this process for one Redis server, by topic, and their subscription."""
+def topics_of(message: dict[str, Any], waker: str) -> list[str]:
+    """Return the topics whose waiters a message wakes, other than the waker's own."""
+    topics: list[str] = message["data"].split("\n")
+    if message["channel"] != CHANNEL:
+        return topics
+    return topics[1:] if topics[0] != waker else []  # it wakes its own directly
 
-    def __init__(self) -> None:
+
+class WaitQueues(Generic[S]):
+    """The queues for one Redis server, by topic, and their subscription.
+
+    A process has one such object for its threads, and one for each event loop that waits.
+    """
+
+    def __init__(self, start: Callable[..., S]) -> None:
+        """Start subscriptions with this function or class (:class:`Subscription` is one)."""
+        self._start = start
         self._mutex = threading.Lock()
-        self._queues: dict[str, deque[Place]] = {}
-        self._subscription: Subscription | None = None
+        self._queues: dict[str, deque[Waiting]] = {}
+        self._subscription: S | None = None
         self._resubscribe_at = self._empty_since = 0.0
 
     @contextmanager
-    def place(self, client: Redis, topic: str, *, shared: bool) -> Iterator[Place]:
+    def joined(self, place: Waiting, *, shared: bool = False) -> Iterator[None]:
         """Join the queue of a topic at its end."""
-        place = Place(self, client, topic)
         try:
             with self._mutex:
-                self._queues.setdefault(topic, deque()).append(place)
-            yield place
+                self._queues.setdefault(place.topic, deque()).append(place)
+            yield
         finally:
             self._leave(place, wake_next=shared or not place.granted)
 
-    def is_first(self, place: Place) -> bool:
+    def is_first(self, place: Waiting) -> bool:
         with self._mutex:
             return self._queues[place.topic][0] is place
 
@@ -255,17 +285,14 @@ class WaitQueues:
                 if queue := self._queues.get(topic):
                     queue[0].wake()
 
-    def subscribe(self, client: Redis, *, wait_s: float) -> bool:
-        """Ensure a subscription; return whether there is one."""
+    def subscribe(self, client: AnyRedis) -> S | None:
+        """Return the subscription, started if there is none; None soon after it broke."""
         with self._mutex:
-            if self._subscription is None:
-                if time.monotonic() < self._resubscribe_at:
-                    return False
-                self._subscription = Subscription(
+            if self._subscription is None and time.monotonic() >= self._resubscribe_at:
+                self._subscription = self._start(
                     client, on_release=self.wake, is_over=self._is_over, on_broken=self._on_broken
                 )
-            subscription = self._subscription
-        return subscription.is_subscribed(wait_s=wait_s)
+            return self._subscription
 
     def _is_over(self) -> bool:
         """Drop the subscription if no thread has waited for a moment; return whether it did."""
@@ -283,7 +310,7 @@ class WaitQueues:
             for queue in self._queues.values():
                 queue[0].wake()
 
-    def _leave(self, place: Place, *, wake_next: bool) -> None:
+    def _leave(self, place: Waiting, *, wake_next: bool) -> None:
         with self._mutex:
             queue = self._queues.get(place.topic, deque())
             if place in queue:  # unless an exception came first
@@ -296,11 +323,13 @@ class WaitQueues:
                 queue[0].wake()
 
 
-def _queues_of(client: Redis) -> WaitQueues:
+def _queues_of(client: Redis) -> WaitQueues[Subscription]:
     server = server_of(client)
     queues = _by_server.get(server)
-    return queues if queues is not None else _by_server.setdefault(server, WaitQueues())
+    if queues is None:
+        queues = _by_server.setdefault(server, WaitQueues(Subscription))
+    return queues
 
 
-_by_server: dict[Hashable, WaitQueues] = {}
+_by_server: dict[Hashable, WaitQueues[Subscription]] = {}
 os.register_at_fork(after_in_child=_by_server.clear)  # a child has no thread of its parent's

@@ -14,12 +14,13 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import InitVar, dataclass
+from typing import cast
 from weakref import WeakSet
 
 from redis import Redis, ResponseError
 
 from locks import scripts
-from locks.protocol import RenewResult, server_of
+from locks.protocol import AnyRedis, RenewResult, server_of
 
 logger = logging.getLogger(__name__)
 
@@ -41,13 +42,13 @@ class Lease:
     lost lease stays lost: a holder that was told so has stopped working.
     """
 
-    client: Redis
+    client: AnyRedis
     names: tuple[str, ...]
     owner: str
     lease_ms: int
     sent_at: InitVar[float]
     token: int | None = None
-    on_lost: Callable[[], None] | None = None
+    on_lost: Callable[[], object] | None = None
     ended: bool = False
     _lost: bool = False
 
@@ -97,8 +98,40 @@ def short_list(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
 
 
+class Leases:
+    """The leases to renew, while their holders live."""
+
+    def __init__(self) -> None:
+        self._leases: WeakSet[Lease] = WeakSet()
+        self.add, self.discard = self._leases.add, self._leases.discard
+
+    def wakes_at(self) -> float:
+        """Return the time of the next renewal, 0 for a lost lease, or -1 if there is none.
+
+        No local variable may keep a lease alive while its renewer sleeps.
+        """
+        return min((0.0 if it.lost else it.renew_at for it in self._leases), default=-1.0)
+
+    def take_lost(self) -> list[Lease]:
+        """Drop the lost leases and return them."""
+        lost = [lease for lease in self._leases if lease.lost]
+        for lease in lost:
+            self._leases.discard(lease)
+            logger.warning("lost: %s of %s", short_list(lease.names), lease.owner)
+        return lost
+
+    def due(self) -> list[list[Lease]]:
+        """Return the leases that are due now or soon, by server."""
+        now = time.monotonic()
+        by_server: defaultdict[Hashable, list[Lease]] = defaultdict(list)
+        for lease in self._leases:
+            if lease.renew_at - lease.lease_ms * SOON_SHARE / 1000 <= now:
+                by_server[server_of(lease.client)].append(lease)
+        return list(by_server.values())
+
+
 class Watchdog:
-    """The leases to renew, and the thread that renews them."""
+    """The leases of this process's threads, and the thread that renews them."""
 
     def __init__(self) -> None:
         self.reset()
@@ -106,7 +139,7 @@ class Watchdog:
     def reset(self) -> None:
         """Start without leases and without a thread, as in a forked child."""
         self._changed = threading.Condition()
-        self._leases: WeakSet[Lease] = WeakSet()
+        self._leases = Leases()
         self._thread: threading.Thread | None = None
         self._wakes_at = 0.0
 
@@ -147,39 +180,27 @@ class Watchdog:
             return False
 
     def _schedule(self) -> bool:
-        """Set the time of the next renewal (now for a lost lease); return whether there is one.
-
-        No local variable may keep a lease alive while the thread sleeps.
-        """
-        self._wakes_at = min(
-            (0.0 if lease.lost else lease.renew_at for lease in self._leases), default=-1.0
-        )
+        """Set the time of the next renewal; return whether there is one."""
+        self._wakes_at = self._leases.wakes_at()
         return self._wakes_at >= 0
 
     def _report_lost(self) -> None:
         """Drop lost leases and notify their holders outside the mutex, as they may use locks."""
         with self._changed:
-            lost = [lease for lease in self._leases if lease.lost]
-            for lease in lost:
-                self._leases.discard(lease)
+            lost = self._leases.take_lost()
         for lease in lost:
-            logger.warning("lost: %s of %s", short_list(lease.names), lease.owner)
             if lease.on_lost is not None:
                 # The holder's own code must neither end nor delay the renewal of other leases.
                 threading.Thread(target=_call, args=(lease.on_lost,), daemon=True).start()
 
     def _renew_due(self) -> None:
-        now = time.monotonic()
-        by_server: defaultdict[Hashable, list[Lease]] = defaultdict(list)
         with self._changed:
-            for lease in self._leases:
-                if lease.renew_at - lease.lease_ms * SOON_SHARE / 1000 <= now:
-                    by_server[server_of(lease.client)].append(lease)
-        for leases in by_server.values():
+            due = self._leases.due()
+        for leases in due:
             _renew(leases)
 
 
-def _call(on_lost: Callable[[], None]) -> None:
+def _call(on_lost: Callable[[], object]) -> None:
     try:
         on_lost()
     except Exception:
@@ -188,14 +209,26 @@ def _call(on_lost: Callable[[], None]) -> None:
 
 def _renew(leases: list[Lease]) -> None:
     """Renew leases of one server."""
-    sent_at = time.monotonic()
+    sent_at, client = time.monotonic(), cast(Redis, leases[0].client)
     try:
-        results = scripts.renew(leases[0].client, [lease.renewal for lease in leases])
+        results = scripts.renew(client, [lease.renewal for lease in leases])
     except Exception as error:  # whatever it is, renewal must not end silently
-        logger.warning("renewal of %d leases failed, trying again: %r", len(leases), error)
-        for lease in leases:
-            lease.postpone()
-        return
+        postpone(leases, error)
+    else:
+        apply(leases, results, sent_at=sent_at)
+
+
+def postpone(leases: Sequence[Lease], error: Exception) -> None:
+    """Schedule another attempt soon, because one failed."""
+    logger.warning("renewal of %d leases failed, trying again: %r", len(leases), error)
+    for lease in leases:
+        lease.postpone()
+
+
+def apply(
+    leases: Sequence[Lease], results: Sequence[RenewResult | ResponseError], *, sent_at: float
+) -> None:
+    """Apply the results of a renewal."""
     for lease, result in zip(leases, results, strict=True):
         if isinstance(result, ResponseError):
             logger.warning(

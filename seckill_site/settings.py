@@ -172,7 +172,7 @@ INSTALLED_APPS = [
     "orders",
     "api",
     "backoffice",
-    "locks",
+    "locks.django",
     "backoffice.apps.BackOfficeAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",

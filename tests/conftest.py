@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -209,10 +208,3 @@ def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[s
         "executable_path": chromium,
         "args": [*browser_type_launch_args.get("args", []), *CHROMIUM_ARGUMENTS],
     }
-
-
-@pytest.fixture
-def elsewhere() -> Iterator[Callable[..., Any]]:
-    """Call something in another thread, the same one each time: to Redis it is another owner."""
-    with ThreadPoolExecutor(1) as other:
-        yield lambda call, *args, **options: other.submit(call, *args, **options).result(60)

@@ -24,8 +24,8 @@ from backoffice.admin.pages import (
     timestamp_column,
 )
 from backoffice.bulk_jobs import refusal_text
+from locks.django.models import Lock
 from locks.inspection import held_locks
-from locks.models import Lock
 from orders.models import JobStatus, OrderJob, Payment, PaymentStatus, SettlementDifference
 from orders.payments.providers import CURRENCY
 from seckill_site.formatting import NO_VALUE, foreign_money, money

@@ -7,20 +7,32 @@ import platform
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from bench.locks.contention import measure_crowd, measure_wake_ups
+from bench.locks.event_loop import measure_event_loops
 from bench.locks.libraries import ALL, LEASE_S, versions
 from bench.locks.run import FULL, QUICK, Better, Figure, Run, control_of, markdown, not_ahead
+from bench.locks.stopped import measure_stopped
 from bench.locks.uncontended import measure_cycles, measure_held
 from bench.processes import spawned
+from bench.tables import write_part
 
-MEASURES = (measure_cycles, measure_crowd, measure_wake_ups, measure_held)
+MEASURES = (
+    measure_cycles,
+    measure_crowd,
+    measure_wake_ups,
+    measure_held,
+    measure_stopped,
+    measure_event_loops,
+)
 
 NOTES = """\
 In brackets: ours / theirs. Hand-over: from the start of a release until another thread has the
 lock; a lock that its last holder mostly takes again has few of them, so read it with the busiest
-thread. Commands: those that clients send, without the calls of a script inside Redis."""
+thread. Commands: those that clients send, without the calls of a script inside Redis. Row 5: the
+holder is stopped (SIGSTOP) just after it took the lock, and goes on when another has it."""
 
 
 def main() -> int:
@@ -28,6 +40,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="script/bench locks")
     parser.add_argument("--quick", action="store_true", help="show that it runs, not how fast")
     parser.add_argument("--json", action="store_true", help="write JSON instead of the table")
+    parser.add_argument(
+        "--markdown", type=Path, metavar="FILE", help="write the table into a document"
+    )
     options = parser.parse_args()
     plan, url = QUICK if options.quick else FULL, os.environ["BENCH_REDIS_URL"]
     with spawned(4) as pool:
@@ -45,6 +60,8 @@ def main() -> int:
     }
     as_text = as_json if options.json else as_markdown
     sys.stdout.write(as_text(figures, conditions) + "\n")
+    if options.markdown:
+        write_part(options.markdown, "locks", as_markdown(figures, conditions))
     return int(met(figures))
 
 

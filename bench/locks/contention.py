@@ -20,7 +20,7 @@ from typing import NamedTuple
 from redis import Redis
 
 from bench.locks.libraries import CONTENDED, Library, client_of
-from bench.locks.run import CONTROL_TIMEOUT_S, Better, Figure, Run, Value, control_of, figure_of
+from bench.locks.run import CONTROL_TIMEOUT_S, Better, C, Figure, Run, Value, control_of, figure_of
 from bench.tables import percentile
 
 THREADS = 16
@@ -89,18 +89,22 @@ class Round:
 
 
 def measure_crowd(run: Run) -> list[Figure]:
-    in_one = _figures(run, row="2 one key, 16 threads", processes=1)
-    return in_one + _figures(run, row="2 one key, 4 processes × 4", processes=4)
+    in_one = crowd_figures(run, "2 one key, 16 threads", CONTENDED, partial(_round, run, 1))
+    apart = crowd_figures(run, "2 one key, 4 processes × 4", CONTENDED, partial(_round, run, 4))
+    return in_one + apart
 
 
-def _figures(run: Run, *, row: str, processes: int) -> list[Figure]:
-    rounds: defaultdict[type[Library], list[Round]] = defaultdict(list)
-    for library in run.in_turn(CONTENDED, rounds=run.plan.contended_rounds, what=row):
-        rounds[library].append(_round(run, library, processes))
+def crowd_figures(
+    run: Run, row: str, libraries: Sequence[type[C]], round_of: Callable[[type[C]], Round]
+) -> list[Figure]:
+    """Measure some rounds of each library, in turn."""
+    rounds: defaultdict[type[C], list[Round]] = defaultdict(list)
+    for library in run.in_turn(libraries, rounds=run.plan.contended_rounds, what=row):
+        rounds[library].append(round_of(library))
 
     def figure(name: str, value: Callable[[list[Round]], Value]) -> Figure:
         better = {"cycles/s": Better.HIGHER, MET: Better.ZERO}.get(name, Better.LOWER)
-        return figure_of(row, name, better, CONTENDED, lambda library: value(rounds[library]))
+        return figure_of(row, name, better, libraries, lambda library: value(rounds[library]))
 
     return [
         figure("cycles/s", lambda of: median(it.rate() for it in of)),
@@ -118,7 +122,7 @@ def _hand_over_ms(rounds: Sequence[Round], share: float) -> Value:
     return percentile(all_ms, share) if all_ms else "none"
 
 
-def _round(run: Run, library: type[Library], processes: int) -> Round:
+def _round(run: Run, processes: int, library: type[Library]) -> Round:
     seconds = run.plan.contended_s
     call = partial(contend, library, run.url, processes=processes, seconds=seconds)
     visits = chain.from_iterable(run.at_once(*[call] * processes))
@@ -212,10 +216,12 @@ def wait(library: type[Library], url: str, times: int) -> list[int]:
     return had
 
 
-def await_sign(control: Redis, name: str) -> None:
-    """Wait for a sign from the other process.
+def await_sign(control: Redis, name: str) -> str:
+    """Wait for a sign from the other process, and return it.
 
     :raises TimeoutError: none came in time
     """
-    if control.blpop([name], timeout=CONTROL_TIMEOUT_S - 5) is None:
+    sign = control.blpop([name], timeout=CONTROL_TIMEOUT_S - 5)
+    if sign is None:
         raise TimeoutError(f"the other process gave no sign: {name}")
+    return str(sign[1])

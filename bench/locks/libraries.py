@@ -11,21 +11,29 @@ from importlib.util import find_spec
 from typing import Any, ClassVar
 
 from redis import Connection, ConnectionPool, Redis
+from redis.asyncio import Redis as AsyncRedis
+from redis.asyncio.lock import Lock as AsyncLock
 from redis.lock import Lock
 
 from locks import LockBusy, RedisLock
+from locks.aio import AsyncRedisLock
 
 LEASE_S = 10
 WAIT_S = 8
 """The longest wait for a lock: python-redis-lock allows at most the lease."""
 
 
-class Library(ABC):
-    """One thread's lock of one library."""
+class Compared(ABC):
+    """A lock of one library, by its column in the table."""
 
     title: ClassVar[str]
     module: ClassVar[str]
     distribution: ClassVar[str | None] = None
+
+
+class Library(Compared):
+    """One thread's lock of one library."""
+
     socket_timeout_s: ClassVar[int] = 5
     wait_option: ClassVar[str] = "timeout"
     renewals_a_lease: ClassVar[float | None] = None
@@ -36,9 +44,9 @@ class Library(ABC):
     @abstractmethod
     def __init__(self, client: Redis, key: str, *, lease_s: int = LEASE_S) -> None: ...
 
-    def acquire(self) -> bool:
-        """Wait for the lock at most ``WAIT_S``; return whether it was granted."""
-        return bool(self._lock.acquire(**{self.wait_option: WAIT_S}))
+    def acquire(self, *, wait_s: int = WAIT_S) -> bool:
+        """Wait for the lock at most this long; return whether it was granted."""
+        return bool(self._lock.acquire(**{self.wait_option: wait_s}))
 
     def release(self) -> None:
         """Release the lock.
@@ -46,6 +54,10 @@ class Library(ABC):
         :raises Exception: the library's own, if the lock was lost
         """
         self._lock.release()
+
+    def knows_loss(self) -> bool:
+        """Return whether the holder can tell, without asking Redis, that the lock is lost."""
+        return False
 
 
 class Ours(Library):
@@ -56,12 +68,15 @@ class Ours(Library):
     def __init__(self, client: Redis, key: str, *, lease_s: int = LEASE_S) -> None:
         self._lock = RedisLock(client, key, lease_ms=lease_s * 1000)
 
-    def acquire(self) -> bool:
+    def acquire(self, *, wait_s: int = WAIT_S) -> bool:
         try:
-            self._lock.acquire(wait_ms=WAIT_S * 1000)
+            self._lock.acquire(wait_ms=wait_s * 1000)
         except LockBusy:
             return False
         return True
+
+    def knows_loss(self) -> bool:
+        return bool(self._lock.lost)
 
 
 class RedisPy(Library):
@@ -115,13 +130,73 @@ class Pottery(Library):
         self._lock = redlock(key=key, masters={client}, auto_release_time=lease_s)
 
 
+class AsyncLibrary(Compared):
+    """One task's lock of one library."""
+
+    _lock: Any
+
+    @abstractmethod
+    def __init__(self, client: AsyncRedis, key: str) -> None: ...
+
+    async def acquire(self) -> bool:
+        """Wait for the lock at most ``WAIT_S``; return whether it was granted."""
+        return bool(await self._lock.acquire())
+
+    async def release(self) -> None:
+        await self._lock.release()
+
+
+class AsyncOurs(AsyncLibrary):
+    title = Ours.title
+    module = "locks"
+
+    def __init__(self, client: AsyncRedis, key: str) -> None:
+        self._lock = AsyncRedisLock(client, key, lease_ms=LEASE_S * 1000)
+
+    async def acquire(self) -> bool:
+        try:
+            await self._lock.acquire(wait_ms=WAIT_S * 1000)
+        except LockBusy:
+            return False
+        return True
+
+
+class AsyncRedisPy(AsyncLibrary):
+    title = RedisPy.title
+    module = "redis.asyncio.lock"
+    distribution = "redis"
+    options: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, client: AsyncRedis, key: str) -> None:
+        options = {"timeout": LEASE_S, "blocking_timeout": WAIT_S, **self.options}
+        self._lock = AsyncLock(client, key, **options)
+
+
+class AsyncEagerRedisPy(AsyncRedisPy):
+    title = EagerRedisPy.title
+    options = EagerRedisPy.options
+
+
+class AsyncPottery(AsyncLibrary):
+    """pottery's AIORedlock over a single node, which waits as long as it takes."""
+
+    title = Pottery.title
+    module = "pottery"
+    distribution = "pottery"
+
+    def __init__(self, client: AsyncRedis, key: str) -> None:
+        redlock = import_module(self.module).AIORedlock
+        self._lock = redlock(key=key, masters={client}, auto_release_time=LEASE_S)
+
+
+ASYNC = (AsyncOurs, AsyncRedisPy, AsyncEagerRedisPy, AsyncPottery)
 ALL = (Ours, RedisPy, EagerRedisPy, PythonRedisLock, RenewingPythonRedisLock, Pottery)
 TAKEN = (Ours, RedisPy, PythonRedisLock, RenewingPythonRedisLock, Pottery)
 CONTENDED = (Ours, RedisPy, EagerRedisPy, PythonRedisLock, Pottery)
 HELD = (Ours, RedisPy, RenewingPythonRedisLock, Pottery)
 
 
-def is_installed(library: type[Library]) -> bool:
+def is_installed(library: type[Compared]) -> bool:
     return find_spec(library.module) is not None
 
 

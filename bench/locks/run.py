@@ -6,14 +6,16 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 from redis import Redis
 from tqdm import tqdm
 
 from bench import tables
-from bench.locks.libraries import Library, is_installed
+from bench.locks.libraries import Compared, is_installed
 from bench.tables import shown
+
+C = TypeVar("C", bound=Compared)
 
 BEGIN, END = "bench:begin", "bench:end"
 """The marks that are sent (ECHO) around the counted commands."""
@@ -33,10 +35,11 @@ class Plan:
     wakes: int
     held: int
     lease_s: int
+    stopped_rounds: int
 
 
-FULL = Plan(5, 0.4, 3, 1.0, wake_rounds=18, wakes=10, held=1_000, lease_s=10)
-QUICK = Plan(2, 0.1, 1, 0.3, wake_rounds=1, wakes=4, held=100, lease_s=2)
+FULL = Plan(5, 0.4, 3, 1.0, wake_rounds=18, wakes=10, held=1_000, lease_s=10, stopped_rounds=3)
+QUICK = Plan(2, 0.1, 1, 0.3, wake_rounds=1, wakes=4, held=100, lease_s=2, stopped_rounds=1)
 
 
 @dataclass(frozen=True)
@@ -47,9 +50,7 @@ class Run:
     url: str
     processes: Executor
 
-    def in_turn(
-        self, libraries: Sequence[type[Library]], *, rounds: int, what: str
-    ) -> Iterator[type[Library]]:
+    def in_turn(self, libraries: Sequence[type[C]], *, rounds: int, what: str) -> Iterator[type[C]]:
         """Yield the installed libraries in rounds, so noise affects all alike; Redis is empty."""
         installed = [library for library in libraries if is_installed(library)]
         with control_of(self.url) as control:
@@ -136,8 +137,8 @@ def figure_of(
     row: str,
     name: str,
     better: Better,
-    libraries: Sequence[type[Library]],
-    value: Callable[[type[Library]], Value],
+    libraries: Sequence[type[C]],
+    value: Callable[[type[C]], Value],
 ) -> Figure:
     """Return a figure with a value for each library, or the word that it is not installed."""
     values = {

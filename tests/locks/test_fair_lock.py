@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from django.conf import settings
 from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
@@ -27,6 +26,7 @@ from locks.protocol import (
 )
 from tests.locks.servers import OtherProcess
 from tests.locks.waiters import AT_ONCE_S, HELD_MS, LONG_MS, NAME, pass_through, replaceable_answers
+from tests.support.redis_url import redis_url
 
 Eventually = Callable[..., bool]
 Elsewhere = Callable[..., Any]
@@ -39,7 +39,7 @@ PATIENT = WaitNote(1, 1, 30_000)
 @pytest.fixture(scope="module")
 def other_processes() -> Iterator[list[OtherProcess]]:
     with ExitStack() as running:
-        others = [running.enter_context(OtherProcess(settings.REDIS_URL)) for _ in range(2)]
+        others = [running.enter_context(OtherProcess(redis_url())) for _ in range(2)]
         for other in others:
             other.look_again(after_s=60)
         yield others
@@ -169,7 +169,7 @@ def test_killed_waiter_drops_out_of_the_queue(
 ) -> None:
     held = FairLock(redis_client, NAME)
     held.acquire(lease_ms=HELD_MS)
-    with OtherProcess(settings.REDIS_URL) as other:
+    with OtherProcess(redis_url()) as other:
         other.begin("acquire", "fair", NAME, wait_ms=LONG_MS)
         assert eventually(lambda: queued(redis_client) == 1)
         waiter = pool.submit(pass_through, FairLock(redis_client, NAME))

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.conf import settings
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.connection import parse_url
@@ -35,6 +34,7 @@ from tests.locks.holders import (
 )
 from tests.locks.steps import PATIENCE_S, Store, child, stopped
 from tests.support.proxy import HOST, FaultProxy, redis_server
+from tests.support.redis_url import redis_url
 
 LEASE_MS = 2_500
 """A lease that is renewed in time on a busy machine, and soon over where it is not."""
@@ -55,13 +55,13 @@ def proxy(redis_client: Redis) -> Iterator[FaultProxy]:
     with RedisLock(redis_client, NAME, fence_key=FENCE) as lock:
         lock.extend()
     redis_client.flushdb()
-    with FaultProxy(redis_server(settings.REDIS_URL)) as proxy:
+    with FaultProxy(redis_server(redis_url())) as proxy:
         yield proxy
 
 
 @contextmanager
 def client_through(proxy: FaultProxy, db: int = 0, **options: Any) -> Iterator[Redis]:
-    who = {it: parse_url(settings.REDIS_URL).get(it) for it in ("username", "password")}
+    who = {it: parse_url(redis_url()).get(it) for it in ("username", "password")}
     client = Redis(host=HOST, port=proxy.port, db=db, decode_responses=True, **who, **options)
     try:
         yield client

@@ -8,13 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from django.conf import settings
 from redis import Redis
-from redis.connection import AbstractConnection
 
-from locks import LockNotOwned, ReadWriteLock, RedisLock, protocol, scripts
+from locks import LockNotOwned, RedisLock, protocol, scripts
 from locks.inspection import HeldLock, NotHeldByOwner, force_release, held_locks, holds_of
 from locks.protocol import ReleaseResult
+from locks.read_write_lock import ReadWriteLock
 
 NAME = "lock:{12}:sale"
 OWNER = "web-1/4711/139872345678912/0123456789abcdef"
@@ -171,23 +170,6 @@ def test_only_matching_names_are_listed_sorted(redis_client: Redis) -> None:
 
 
 # --- What it costs --------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def trips(redis_client: Redis, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Grows by one for each round trip to the ledger's Redis (a pipeline is one)."""
-    made: list[str] = []
-    number = int(Redis.from_url(settings.REDIS_URL).connection_pool.connection_kwargs["db"])
-    send = AbstractConnection.send_packed_command
-
-    def counted(self, command, check_health=True):
-        if self.db == number:
-            made.append(str(command))
-        send(self, command, check_health)
-
-    redis_client.ping()  # connected before anything is counted
-    monkeypatch.setattr(AbstractConnection, "send_packed_command", counted)
-    return made
 
 
 @pytest.mark.parametrize("count", [3, 300])

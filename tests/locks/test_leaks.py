@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from django.conf import settings
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from locks import RedisLock, scripts, wait_queues, watchdog
+from tests.support.redis_url import redis_url
 
 NAMES = [f"lock:{{t}}:sale:{i}" for i in range(4)]
 FENCE = "lock:{t}:fence"
@@ -27,7 +27,7 @@ Until = Callable[..., bool]
 def client(redis_client: Redis) -> Iterator[Redis]:
     """A client with a pool of its own, whose connections can be counted."""
     client = Redis.from_url(
-        settings.REDIS_URL,
+        redis_url(),
         decode_responses=True,
         retry=Retry(NoBackoff(), 0),
         socket_timeout=5,

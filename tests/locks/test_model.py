@@ -18,7 +18,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from django.conf import settings as django_settings
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -34,17 +33,10 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, RedisError
 from redis.retry import Retry
 
-from locks import (
-    FairLock,
-    LockBusy,
-    LockNotOwned,
-    MultiLock,
-    ReadWriteLock,
-    RedisLock,
-    lua_script,
-    scripts,
-)
+from locks import FairLock, LockBusy, LockNotOwned, MultiLock, RedisLock, lua_script, scripts
 from locks.inspection import force_release, holds_of
+from locks.read_write_lock import ReadWriteLock
+from tests.support.redis_url import redis_url
 
 A, B, C, SHELF, QUEUED = (f"lock:{{m}}:{name}" for name in ("a", "b", "c", "shelf", "queued"))
 READERS = f"{SHELF}:readers"
@@ -602,9 +594,7 @@ def line(monkeypatch: pytest.MonkeyPatch, redis_client: Redis) -> Line:
 
 @contextmanager
 def second_client() -> Iterator[Redis]:
-    client = Redis.from_url(
-        django_settings.REDIS_URL, decode_responses=True, retry=Retry(NoBackoff(), 0)
-    )
+    client = Redis.from_url(redis_url(), decode_responses=True, retry=Retry(NoBackoff(), 0))
     try:
         yield client
     finally:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from locks import LockBusy, LockNotOwned, QuorumLock, RedisLock, watchdog
+from locks import LockBusy, LockNotOwned, RedisLock, watchdog
+from locks.quorum_lock import QuorumLock
 from tests.locks.servers import Server, client_of, servers
 from tests.locks.test_redis_lock import most_inside_at_once
 

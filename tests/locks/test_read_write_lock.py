@@ -9,11 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from django.conf import settings
 from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from locks import LockBusy, LockNotOwned, ReadWriteLock, RedisLock, lua_script, scripts
+from locks import LockBusy, LockNotOwned, RedisLock, lua_script, scripts
 from locks.protocol import (
     AcquireResult,
     Answer,
@@ -24,8 +23,10 @@ from locks.protocol import (
     readers_key,
     side_key,
 )
+from locks.read_write_lock import ReadWriteLock
 from tests.locks.servers import OtherProcess
 from tests.locks.waiters import AT_ONCE_S, HELD_MS, LONG_MS, NAME, in_room, pass_through
+from tests.support.redis_url import redis_url
 
 Eventually = Callable[..., bool]
 Elsewhere = Callable[..., Any]
@@ -158,7 +159,7 @@ def test_killed_writer_blocks_readers_for_a_bounded_time(
     redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
 ) -> None:
     with ReadWriteLock(redis_client, NAME).read:
-        with OtherProcess(settings.REDIS_URL) as other:
+        with OtherProcess(redis_url()) as other:
             other.look_again(after_s=0.3)
             other.begin("acquire", "write", NAME, wait_ms=LONG_MS)
             assert eventually(lambda: redis_client.exists(WRITER))

@@ -13,15 +13,8 @@ import pytest
 from redis import ConnectionPool, Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from locks import (
-    FairLock,
-    LockBusy,
-    LockNotOwned,
-    MultiLock,
-    ReadWriteLock,
-    RedisLock,
-    lua_script,
-)
+from locks import FairLock, LockBusy, LockNotOwned, MultiLock, RedisLock, lua_script
+from locks.read_write_lock import ReadWriteLock
 
 Elsewhere = Callable[..., Any]
 

@@ -11,8 +11,9 @@ import pytest
 from redis import Redis
 from redis.exceptions import ResponseError
 
-from locks import FairLock, LockBusy, MultiLock, NotReplicated, ReadWriteLock, RedisLock
+from locks import FairLock, LockBusy, MultiLock, NotReplicated, RedisLock
 from locks.protocol import side_key
+from locks.read_write_lock import ReadWriteLock
 from tests.locks.servers import HOST, Server, servers, wait_for
 from tests.locks.waiters import AT_ONCE_S, HELD_MS, LONG_MS, NAME
 from tests.support.proxy import FaultProxy

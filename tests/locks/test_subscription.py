@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import pytest
-from django.conf import settings
 from redis import Redis
 
 from locks import LockBusy, MultiLock, RedisLock, wait_queues
@@ -26,6 +25,7 @@ from tests.locks.waiters import (
     pass_through,
 )
 from tests.support.proxy import FaultProxy, redis_server
+from tests.support.redis_url import redis_url
 
 Eventually = Callable[..., bool]
 
@@ -50,7 +50,7 @@ def quiet(redis_client: Redis, eventually: Eventually) -> None:
 def user_client(redis_client: Redis) -> Iterator[Redis]:
     """A client whose rights a test can take away."""
     allow(redis_client)
-    site = urlsplit(settings.REDIS_URL)
+    site = urlsplit(redis_url())
     url = site._replace(netloc=f"{USER}:secret@{site.netloc.rpartition('@')[2]}").geturl()
     try:
         with client_of(url) as client:
@@ -199,10 +199,10 @@ def test_release_is_heard_after_the_connection_was_cut(
     redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
 ) -> None:
     held_lock(redis_client)
-    upstream = redis_server(settings.REDIS_URL)
+    upstream = redis_server(redis_url())
     with (
         FaultProxy(upstream) as proxy,
-        client_of(proxy.url(like=settings.REDIS_URL)) as client,
+        client_of(proxy.url(like=redis_url())) as client,
     ):
         waiter = pool.submit(pass_through, RedisLock(client, NAME))
         assert eventually(lambda: is_noted(redis_client) and subscriptions(redis_client) == 1)

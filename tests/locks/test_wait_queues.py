@@ -8,7 +8,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
-from django.conf import settings
 from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
@@ -30,6 +29,7 @@ from tests.locks.waiters import (
     pass_through,
     replaceable_answers,
 )
+from tests.support.redis_url import redis_url
 
 Eventually = Callable[..., bool]
 
@@ -140,7 +140,7 @@ def test_release_through_another_client_wakes_the_waiter(
     redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
 ) -> None:
     held = held_lock(redis_client)
-    with client_of(settings.REDIS_URL) as second:
+    with client_of(redis_url()) as second:
         waiter = noted_waiter(pool, redis_client, RedisLock(second, NAME))
         assert_wakes(held.release, waiter)
         assert eventually(lambda: not redis_client.pubsub_numsub(CHANNEL)[0][1])

@@ -37,6 +37,9 @@ ROWS = {
     "2 one key, 4 processes × 4": 7,
     "3 wake-up in another process": 2,
     "4 100 held locks": 4,
+    "5 stopped holder, lease 2 s": 2,
+    "6 asyncio, uncontended": 1,
+    "6 asyncio, one key, 16 tasks": 7,
 }
 
 

@@ -10,7 +10,7 @@ from django.db import models
 from django.test import Client
 from django.urls import reverse
 
-from locks.models import Lock
+from locks.django.models import Lock
 
 pytestmark = pytest.mark.django_db
 

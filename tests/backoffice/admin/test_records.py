@@ -11,8 +11,8 @@ from django.core.management import call_command
 from django.test import Client
 from redis import Redis
 
+from tests.locks.django.test_locks_command import redis_away
 from tests.locks.test_inspection import NAME, OTHER, write_lock, write_reader, write_waiting
-from tests.locks.test_locks_command import redis_away
 
 pytestmark = pytest.mark.django_db
 

@@ -3,5 +3,6 @@ from django.utils.translation import gettext_lazy as _
 
 
 class LocksConfig(AppConfig):
-    name = "locks"
+    name = "locks.django"
+    label = "locks"
     verbose_name = _("Locks")

@@ -212,7 +212,7 @@ def test_command_works_in_a_project_with_only_locks(redis_client: Redis, tmp_pat
         "OPTIONS": options,
     }
     caches = {"default": cache, "ledger": cache}
-    text = f"SECRET_KEY = 'x'\nINSTALLED_APPS = ['locks']\nCACHES = {caches!r}\n"
+    text = f"SECRET_KEY = 'x'\nINSTALLED_APPS = ['locks.django']\nCACHES = {caches!r}\n"
     (tmp_path / "bare.py").write_text(text)
     environment = {
         "PATH": os.environ["PATH"],
