@@ -34,6 +34,7 @@ SOURCES = (
     "backoffice",
     "locks",
     "lab",
+    "bench/around",
     "bench/stopped",
     "templates",
 )

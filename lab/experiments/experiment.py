@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from django.template.loader import render_to_string
 from django.utils import timezone
 from django.utils.html import escape, linebreaks
+from django.utils.module_loading import import_string
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext
 
@@ -35,12 +36,15 @@ ONE_DECIMAL_BELOW = 100
 
 @dataclass(frozen=True)
 class Experiment:
-    """A measurement; ``run`` yields rows with a cell for each of the ``columns``, as in ``a|b``."""
+    """A measurement that yields rows with a cell for each of the ``columns``, as in ``a|b``.
+
+    ``measured_by`` is the path of its function, which is imported when it runs.
+    """
 
     name: str
     title: StrOrPromise
     columns: StrOrPromise
-    run: Callable[[], Iterable[Row]]
+    measured_by: str
 
     def headings(self) -> list[str]:
         return str(self.columns).split("|")
@@ -83,7 +87,7 @@ def measure(experiment: Experiment, write: Callable[[str], object]) -> Table:
     write(f"\n{experiment.name}: {experiment.title}")
     rows = [
         [round(cell, 2) if isinstance(cell, float) else cell for cell in row]
-        for row in experiment.run()
+        for row in import_string(experiment.measured_by)()
     ]
     table = Table(experiment.name, timezone.localdate().isoformat(), describe_machine(), rows)
     lines = [experiment.headings(), *table.cells()]

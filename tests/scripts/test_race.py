@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from bench.around.guards import LEVELS, SALES
 from lab.crowd.faults import Fault
 from lab.crowd.results import Result
 from lab.experiments import EXPERIMENTS
-from lab.experiments.guards import LEVELS, SALES
 from lab.steps import STEPS
 from tests.support.patience import eventually
 from tests.support.stack import processes_of

@@ -10,10 +10,11 @@ from django.core.management import call_command
 from django.test import Client
 from django.utils import translation
 
+from bench.around import ids
 from lab import views
 from lab.document import experiments_text, is_of_experiments
 from lab.experiments import EXPERIMENTS
-from lab.experiments.experiment import Experiment, Row, Table, add_tables, read_tables, text_of
+from lab.experiments.experiment import Row, Table, add_tables, read_tables, text_of
 from tests.support.stack import ROOT
 
 ENGLISH, CHINESE = "around-the-six-steps.md", "around-the-six-steps.zh-CN.md"
@@ -86,8 +87,7 @@ def test_command_rewrites_only_documents_of_experiments(
 ) -> None:
     experiment = EXPERIMENTS["ids"]
     rows: list[Row] = [["this shop", *(7 for _ in experiment.headings()[1:])]]
-    made_up = Experiment("ids", experiment.title, experiment.columns, lambda: rows)
-    monkeypatch.setitem(EXPERIMENTS, "ids", made_up)
+    monkeypatch.setattr(ids, "repeat_and_reveal", lambda: rows)
     documents = [tmp_path / name for name in (ENGLISH, CHINESE, "six-steps.md")]
     call_command("race", "ids", "--document", *map(str, documents))
     english, chinese, steps = documents

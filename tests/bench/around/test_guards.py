@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from django.db import OperationalError, connection, connections, transaction
 
+from bench.around.guards import GUARDS, LEVELS, STATEMENTS, lock, sell
 from lab.crowd.crowd import Crowd
-from lab.experiments.guards import GUARDS, LEVELS, STATEMENTS, lock, sell
 from lab.models import LabOrder, LabSale
 from tests.support.patience import GENEROUS_S
 

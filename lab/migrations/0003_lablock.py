@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('lab', '0001_initial'),
+        ('lab', '0002_labsale_version'),
     ]
 
     operations = [

@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from statistics import quantiles
 
-from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop
 
-from lab.experiments.experiment import Cell, Experiment, Row
-from lab.experiments.measuring import in_threads, sql, timed_ms
+from bench.around.measuring import in_threads, sql, timed_ms
+from lab.experiments.experiment import Cell, Row
 from lab.keys import delete_keys
 from lab.models import LabOrder, LabSale
 from locks import RedisLock
@@ -150,13 +149,3 @@ def _crowd(
     keys = sum(1 for _ in ledger_connection().scan_iter(f"{KEY}[0-9]*", count=1_000))
     per_s = round(len(took_ms) / for_s), round(len(loads) / for_s)
     return *per_s, peak, quantiles(took_ms, n=100)[-1], keys
-
-
-EXPERIMENTS = (
-    Experiment(
-        "caches",
-        _("Caches in front of the database"),
-        _("read|how|reads/s|queries/s|most in 50 ms|p99 ms|keys"),
-        read_in_a_crowd,
-    ),
-)

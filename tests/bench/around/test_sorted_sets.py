@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from lab.experiments import sorted_sets
-from lab.experiments.sorted_sets import BOARD, DUE, TABLE, WAYS, expire, lead, pop
+from bench.around import sorted_sets
+from bench.around.sorted_sets import BOARD, DUE, TABLE, WAYS, expire, lead, pop
 from lab.models import LabOrder, LabSale
 from seckill_site.ledger_connection import ledger_connection
 from tests.support.orders import at_once

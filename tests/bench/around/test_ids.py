@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from lab.experiments.ids import KEY, TABLES, VISITORS_PER_ORDER, insert, repeat_and_reveal
+from bench.around.ids import KEY, TABLES, VISITORS_PER_ORDER, insert, repeat_and_reveal
 from seckill_site.ledger_connection import ledger_connection
 
 pytestmark = pytest.mark.django_db(transaction=True)

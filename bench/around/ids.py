@@ -12,11 +12,10 @@ from functools import partial
 from statistics import median
 from typing import NamedTuple
 
-from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop
 
-from lab.experiments.experiment import Experiment, Row
-from lab.experiments.measuring import sql, timed_ms
+from bench.around.measuring import sql, timed_ms
+from lab.experiments.experiment import Row
 from lab.keys import delete_keys
 from orders.placing.order_ids import EPOCH, mint_call
 from seckill_site.ledger_connection import ledger_connection
@@ -168,19 +167,3 @@ def _drop() -> None:
     _last_of.clear()
     delete_keys(f"{KEY}*")
     sql(f"DROP TABLE IF EXISTS {', '.join(TABLES)}")
-
-
-EXPERIMENTS = (
-    Experiment(
-        "ids",
-        _("Ids for orders"),
-        _("kind|bits|repeated: counter lost|repeated: two regions|late: clock back|sales seen"),
-        repeat_and_reveal,
-    ),
-    Experiment(
-        "id-inserts",
-        _("Inserting ids"),
-        _("kind|rows/s|to auto-increment|rows, MiB|index by buyer, MiB"),
-        insert,
-    ),
-)

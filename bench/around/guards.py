@@ -4,14 +4,13 @@ import re
 from collections.abc import Iterator
 
 from django.db import connection, transaction
-from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop
 
 from lab.crowd.crowd import Crowd
 from lab.crowd.faults import Fault
 from lab.crowd.stage import CrowdStage
 from lab.engine.fork_server import ForkServer
-from lab.experiments.experiment import Experiment, Row
+from lab.experiments.experiment import Row
 from lab.models import LabOrder, LabSale
 from lab.steps import STEPS
 
@@ -82,16 +81,3 @@ def _locked_by(sql: str, level: str) -> tuple[int, int]:
         if "locks rec but not gap" not in each:
             gaps += entries
     return records, gaps
-
-
-EXPERIMENTS = (
-    Experiment(
-        "guards",
-        _("Guards in a crowd"),
-        _("step|sold|turned away|UPDATEs per order|orders/s|p99 ms"),
-        sell,
-    ),
-    Experiment(
-        "innodb-locks", _("What InnoDB locks"), _("statement|isolation level|records|gaps"), lock
-    ),
-)

@@ -10,11 +10,10 @@ from typing import NamedTuple
 
 from django.db import transaction
 from django.db.models import Count, F
-from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop
 
-from lab.experiments.experiment import Cell, Experiment, Row
-from lab.experiments.measuring import in_threads, median_ms, sql
+from bench.around.measuring import in_threads, median_ms, sql
+from lab.experiments.experiment import Cell, Row
 from lab.models import LabOrder, LabSale
 from locks.lua_script import LuaScript
 from seckill_site.ledger_connection import ledger_connection
@@ -24,7 +23,7 @@ TOP = 10
 WORKERS = 2
 AT_ONCE = 500
 LEASE_MS = 60_000
-TAKE_DUE = LuaScript(Path(__file__).parents[1] / "lua" / "take_due.lua")
+TAKE_DUE = LuaScript(Path(__file__).with_name("take_due.lua"))
 
 
 def lead(sales: int = 1_000, orders: int = 100_000) -> Iterator[Row]:
@@ -181,22 +180,3 @@ def _await_payment(due_s: dict[int, float]) -> None:
     sql(f"INSERT INTO {TABLE} VALUES {rows}")
     ledger_connection().delete(DUE)
     ledger_connection().zadd(DUE, due_ms)
-
-
-EXPERIMENTS = (
-    Experiment(
-        "leaderboard",
-        _("A leaderboard"),
-        _("how|count an order, ms|top ten, ms|rank of one, ms|sales lost with Redis"),
-        lead,
-    ),
-    Experiment(
-        "delay-queue",
-        _("A delay queue for unpaid orders"),
-        _(
-            "how|late p50, ms|late p99, ms|looks/s|empty look, ms|taken twice"
-            "|lost: worker dies|lost: Redis empty"
-        ),
-        expire,
-    ),
-)

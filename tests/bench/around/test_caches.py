@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lab.experiments.caches import (
+from bench.around.caches import (
     KEY,
     KNOWN,
     Load,
