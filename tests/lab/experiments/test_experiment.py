@@ -14,7 +14,7 @@ from bench.around import ids
 from lab import views
 from lab.document import experiments_text, is_of_experiments
 from lab.experiments import EXPERIMENTS
-from lab.experiments.experiment import Row, Table, add_tables, read_tables, text_of
+from lab.experiments.experiment import Experiment, Row, Table, add_tables, read_tables, text_of
 from tests.support.stack import ROOT
 
 ENGLISH, CHINESE = "around-the-six-steps.md", "around-the-six-steps.zh-CN.md"
