@@ -65,12 +65,12 @@ def logical_expiry(sale_id: int, load: Load) -> str:
     """Let one reader load what is too old, while the others get it as it is: no key expires."""
     key, client = f"{KEY}{sale_id}", ledger_connection()
     until_s, _, kept = (client.get(key) or "0:").partition(":")
-    is_fresh = float(until_s) > time.time()
-    if kept and (is_fresh or not client.set(f"{KEY}lock:{sale_id}", 1, nx=True, ex=LOCK_S)):
+    is_fresh, lock = float(until_s) > time.time(), f"{KEY}lock:{sale_id}"
+    # The lock is not released, so that nobody who read the old value loads it once more.
+    if kept and (is_fresh or not client.set(lock, 1, nx=True, px=LIFE_MS // 2)):
         return str(kept)
     found = load(sale_id)
     client.set(key, f"{time.time() + LIFE_MS / 1_000}:{found}")
-    client.delete(f"{KEY}lock:{sale_id}")
     return found
 
 

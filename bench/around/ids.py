@@ -102,7 +102,7 @@ def repeat_and_reveal(count: int = AT_ONCE) -> Iterator[Row]:
         stack.callback(_drop)
         for kind in KINDS:
             _reset(KINDS[0])
-            time.sleep(1 - time.time() % 1)  # everything happens in one second
+            time.sleep(1 - time.time() % 1)  # so that everything happens in one second
             now_s = time.time()
             ids = {*kind.make(count, now_s, 0)}
             in_both_regions = len(ids & {*kind.make(count, now_s, 1)})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import re
 from pathlib import Path
 
@@ -82,12 +84,28 @@ def test_tables_are_kept_by_experiment(tmp_path: Path) -> None:
     assert read_tables(tmp_path / "around-the-six-steps.json") == {"ids": table(figure=2)}
 
 
-def test_command_rewrites_only_documents_of_experiments(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    experiment = EXPERIMENTS["ids"]
-    rows: list[Row] = [["this shop", *(7 for _ in experiment.headings()[1:])]]
+@pytest.fixture
+def rows(monkeypatch: pytest.MonkeyPatch) -> list[Row]:
+    """Let the experiment on ids measure nothing."""
+    rows: list[Row] = [["this shop", *(7 for _ in EXPERIMENTS["ids"].headings()[1:])]]
     monkeypatch.setattr(ids, "repeat_and_reveal", lambda: rows)
+    return rows
+
+
+def test_command_prints_the_table_or_only_its_json(rows: list[Row]) -> None:
+    out, as_json = io.StringIO(), io.StringIO()
+    call_command("race", "ids", stdout=out)
+    title, headings, row = out.getvalue().strip().splitlines()
+    assert title == "ids: Ids for orders"
+    assert headings.split()[0] == "kind"
+    assert row.split()[:3] == ["this", "shop", "7"]
+    call_command("race", "ids", "--json", stdout=as_json, stderr=io.StringIO())
+    (found,) = json.loads(as_json.getvalue())
+    assert found["rows"] == rows
+
+
+@pytest.mark.usefixtures("rows")
+def test_command_rewrites_only_documents_of_experiments(tmp_path: Path) -> None:
     documents = [tmp_path / name for name in (ENGLISH, CHINESE, "six-steps.md")]
     call_command("race", "ids", "--document", *map(str, documents))
     english, chinese, steps = documents
