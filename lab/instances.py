@@ -23,6 +23,11 @@ DESCRIPTION = "SECKILL_LAB_INSTANCES"
 REFUSALS = {"sold_out": Answer.SOLD_OUT, "already_ordered": Answer.ALREADY_ORDERED}
 
 
+def are_described() -> bool:
+    """Say whether instances are running: ``script/race`` starts and describes them."""
+    return DESCRIPTION in os.environ
+
+
 @dataclass(frozen=True)
 class Front:
     """nginx: its URL, its log, and the sessions of each instance by where it answers orders."""

@@ -10,12 +10,11 @@ import datetime as dt
 from collections.abc import Iterator
 from typing import Any
 
-from django.core.checks import CheckMessage, Warning, register
+from django.core.checks import CheckMessage, Warning
 from django.db import DatabaseError
 
 from api.webhooks.delivery import webhooks_waiting_since
 from orders.payments.service import payments_waiting_since
-from seckill_site.checks.services import SERVICES
 from seckill_site.clocks.database import database_now
 
 LATE_AFTER = dt.timedelta(minutes=2)
@@ -33,9 +32,8 @@ def late_queues(*, now: dt.datetime) -> dict[str, dt.timedelta]:
     return {name: now - it for name, it in since.items() if it and now - it > LATE_AFTER}
 
 
-@register(SERVICES, deploy=True)
 def check_queues(**_: Any) -> Iterator[CheckMessage]:
-    """Find queues that no worker takes from."""
+    """Find queues that no worker takes from; ``backoffice/apps.py`` registers this."""
     try:
         late = late_queues(now=database_now())
     except DatabaseError:  # another check says so

@@ -19,7 +19,7 @@ export async function ask(url, { method = "GET", body, headers = {}, timeoutMs =
     const receivedAt = performance.now();
     const answer = await response.json().catch(() => null);
     return {
-      status: response.ok && answer === null ? 0 : response.status, // cut off: as good as no answer
+      status: response.ok && answer === null ? 0 : response.status, // cut off
       receivedAt,
       retryAfterMs: retryAfterMs(response.headers.get("Retry-After")),
       body: answer ?? {},
@@ -48,15 +48,13 @@ export async function askPage(url, { headers = {}, timeoutMs = 5000 } = {}) {
 
 /** Place the order of a token. `ticket` is {token, attempt} and counts what was sent with it. */
 export function place(url, ticket) {
-  // The count belongs to the token, not to the press: only a token's first request may be refused
-  // as sold out without asking the ledger.
+  // Of the token, not of the press: only its first request may be refused without asking the ledger.
   ticket.attempt += 1;
   return ask(url, { method: "POST", body: { token: ticket.token, attempt: ticket.attempt } });
 }
 
 /**
- * Say how an answer failed: offline (this device), busy (the shop says so) or unreachable; "" for any
- * other.
+ * Say how an answer failed: offline (this device), busy (the shop says so), unreachable, or "".
  */
 export function faultOf(status) {
   if (status === 0 && !navigator.onLine) return "offline";
@@ -64,12 +62,12 @@ export function faultOf(status) {
   return status === 0 || status >= 500 ? "unreachable" : "";
 }
 
-/** Parse Retry-After in seconds; this server never sends a date. */
+/** Parse Retry-After in seconds: never a date. */
 export function retryAfterMs(header) {
   return /^\d+$/.test(header ?? "") ? Number(header) * 1000 : 0;
 }
 
-/** 0.3 s, 0.6 s, 1.2 s… to a longest, with 20 % jitter, so that a crowd does not return at once. */
+/** 0.3 s, 0.6 s, 1.2 s… to a longest, with 20 % jitter: a crowd must not return at once. */
 export const backoffMs = (tries, longestMs = 2000) => jittered(Math.min(300 * 2 ** (tries - 1), longestMs));
 
 export const jittered = (ms) => ms * (0.8 + 0.4 * Math.random());

@@ -29,7 +29,7 @@ from lab.engine.fork_server import ForkServer, ForkServerGone
 from lab.experiments import EXPERIMENTS
 from lab.experiments.experiment import Experiment, add_tables, measure
 from lab.figures import NoDocument, describe_machine, figures_path
-from lab.instances import DESCRIPTION
+from lab.instances import are_described
 from lab.models import LabSale
 from lab.steps import STEPS
 from lab.verdict import Verdict
@@ -213,7 +213,7 @@ def check_options(options: dict[str, Any], crowd: Crowd, fault: Fault) -> list[E
         )
     for document in options["document"]:
         figures_path(document)
-    if options["instances"] and (DESCRIPTION not in os.environ or {*names} - {"ours"}):
+    if options["instances"] and (not are_described() or {*names} - {"ours"}):
         raise BadRace("--instances is for ours alone: script/race starts them")
     if options["document"] and names and not experiments:
         raise BadRace("--document wants the whole table: name no steps")
