@@ -286,7 +286,7 @@ class WaitQueues(Generic[S]):
                     queue[0].wake()
 
     def subscribe(self, client: AnyRedis) -> S | None:
-        """Return the subscription, started if there is none; None soon after it broke."""
+        """Return the subscription, starting it if needed; None soon after it broke."""
         with self._mutex:
             if self._subscription is None and time.monotonic() >= self._resubscribe_at:
                 self._subscription = self._start(

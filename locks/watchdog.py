@@ -106,7 +106,7 @@ class Leases:
         self.add, self.discard = self._leases.add, self._leases.discard
 
     def wakes_at(self) -> float:
-        """Return the time of the next renewal, 0 for a lost lease, or -1 if there is none.
+        """Return the time of the next renewal, 0 for a lost lease, or -1 without leases.
 
         No local variable may keep a lease alive while its renewer sleeps.
         """

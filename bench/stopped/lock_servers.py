@@ -181,7 +181,7 @@ def hold(pipe: Connection, *, form: type[NamedLock]) -> None:
 def answer(process: Process) -> Any:
     """Return the answer to an order.
 
-    :raises TimeoutError: there is none.
+    :raises TimeoutError: the process did not answer in time.
     """
     message = process.receive(timeout_s=ANSWER_S)
     if message is None:

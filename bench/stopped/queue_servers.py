@@ -53,7 +53,7 @@ class Queue:
         self._redis.rpush(QUEUE, *messages)
 
     def receive(self) -> str | None:
-        """Return the next message; None if there is none now."""
+        """Return the next message, or None if the queue is empty."""
         found = self._redis.blpop([QUEUE], POLL_S)
         return found[1] if found else None
 

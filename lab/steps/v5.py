@@ -57,7 +57,7 @@ def grow(order: Order) -> None:
 def add(order: Order) -> None:
     """Take an order if there is room.
 
-    :raises queue.Full: there is none, and the unit stays taken.
+    :raises queue.Full: the queue is full; the unit stays taken.
     """
     bounded.put_nowait(order)  # breaks: stuck, undersold, errors
 

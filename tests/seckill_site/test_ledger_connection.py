@@ -68,7 +68,7 @@ def at_listener(settings):
 
 
 def test_ledger_client_does_not_retry(at_listener):
-    """Who replays a script is decided where its answer is needed, not in the client."""
+    """The client never replays a script: only the caller knows whether that is safe."""
     listener = at_listener(hang_up=True)
 
     with pytest.raises(RedisConnectionError):
