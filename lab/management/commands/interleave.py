@@ -5,6 +5,8 @@ import logging
 import shutil
 import sys
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser, no_translations
@@ -51,10 +53,8 @@ class Command(BaseCommand):
             raise CommandError(f"the races for {step.name} are: {names}", returncode=COULD_NOT)
         if not has_row_locks():
             raise CommandError(NEEDS_MARIADB, returncode=COULD_NOT)
-        # Creating a sale of ours is logged; the terminal is for the timeline.
-        logging.getLogger("vouchers").setLevel(logging.WARNING)
         try:
-            with ForkServer() as server:
+            with _quiet(logging.getLogger("vouchers")), ForkServer() as server:
                 outcome = play(step, race, server)
         except PLAY_ERRORS as error:
             text = f"{race.name} could not be played with {step.name}: {error}"
@@ -65,6 +65,17 @@ class Command(BaseCommand):
             self.stdout.write(_text(outcome, with_reads=options["all"]))
         if step.is_ours and not outcome.verdict.is_right:
             sys.exit(OURS_BROKE)
+
+
+@contextmanager
+def _quiet(logger: logging.Logger) -> Iterator[None]:
+    """Creating a sale of ours is logged; the terminal is for the timeline."""
+    before = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _overview() -> str:

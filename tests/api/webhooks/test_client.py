@@ -18,6 +18,7 @@ import pytest
 from api.webhooks import client as webhook_client
 from api.webhooks.client import LARGEST_ANSWER_BYTES, SHOWN_CHARACTERS, Attempt, post
 from tests.support.api import Receiver, answer, elsewhere, receiver
+from tests.support.patience import GENEROUS_S
 
 LOOPBACK = [ip_network("127.0.0.0/8"), ip_network("::1/128")]
 
@@ -104,7 +105,7 @@ def test_receiver_that_hangs_is_left_after_three_seconds(it: Receiver) -> None:
 
     assert attempt.status is None
     assert "no answer within 3 s" in attempt.error
-    assert 2.9 <= time.monotonic() - started < 6
+    assert 2.9 <= time.monotonic() - started < GENEROUS_S
 
 
 def test_answer_that_drips_is_left_after_three_seconds(it: Receiver) -> None:
@@ -122,7 +123,7 @@ def test_answer_that_drips_is_left_after_three_seconds(it: Receiver) -> None:
     started = time.monotonic()
 
     assert send(it.url).status is None
-    assert time.monotonic() - started < 6
+    assert time.monotonic() - started < GENEROUS_S, "the whole answer takes 200 s"
 
 
 def test_huge_answer_is_not_read(it: Receiver) -> None:

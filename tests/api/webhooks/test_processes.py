@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -66,7 +65,10 @@ def test_killed_worker_sends_the_same_message_again(stack: Stack, it: Receiver) 
 
 
 def test_hanging_endpoint_delays_no_order(stack: Stack, it: Receiver) -> None:
-    """One process for orders and one for other people's servers, as ``script/server`` has them."""
+    """One process for orders and one for other people's servers, as ``script/server`` has them.
+
+    At the failpoint the second one hangs for longer than an endpoint can hold it.
+    """
     it.respond = it.hang
     make_endpoint(it.url)
     sale = make_sale(stock=40)
@@ -74,15 +76,12 @@ def test_hanging_endpoint_delays_no_order(stack: Stack, it: Receiver) -> None:
     with stack.together():
         stack.worker("--queues", "celery", concurrency=1, **LOOPBACK)
         outside = ["--exclude-queues", "celery", "--hostname", "outside@%h"]
-        stack.worker(*outside, concurrency=1, **LOOPBACK)
+        stack.worker(*outside, concurrency=1, FAILPOINT="webhook.sent", **LOOPBACK)
         stack.beat()
     wait_for(lambda: it.got, what="first message", seconds=60)
 
-    started = time.monotonic()
     (token,) = reserved(sale, [make_buyer()])
     publish_fulfillment(sale_id=sale.pk)
     wait_for(
         VoucherOrder.objects.filter(pk=token.order_id).exists, what="the order's row", seconds=60
     )
-
-    assert time.monotonic() - started < 2.5, "the endpoint hangs for three seconds"

@@ -25,7 +25,7 @@ from seckill_site.front_door.ledger_node import LONGEST_S, LedgerNode, close_led
 from seckill_site.ledger_connection import ledger_connection
 from seckill_site.primary import Primary
 from tests.faults.conftest import OwnRedis
-from tests.support.patience import GENEROUS_S
+from tests.support.patience import GENEROUS_S, MOMENT_S
 from tests.support.proxy import HOST, FaultProxy, redis_server
 
 ECHO = "redis.call('INCR', KEYS[1]) return {ARGV[1], redis.call('GET', KEYS[1])}"
@@ -418,7 +418,7 @@ def test_unreachable_server_refuses_at_once(echo: LuaScript, proxy: FaultProxy) 
         for _ in range(20):
             with pytest.raises(RedisError):
                 await node.run(asking(echo, "refused"))
-        assert time.monotonic() - began < 1.5
+        assert time.monotonic() - began < MOMENT_S
 
     with_node(ask, url=through(proxy))
 
