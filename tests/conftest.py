@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import time
@@ -111,6 +112,14 @@ def empty_redis(request: pytest.FixtureRequest) -> None:
     clients: list[Redis] = request.getfixturevalue("redis_databases")
     for client in clients:
         client.flushdb()
+
+
+@pytest.fixture(autouse=True)
+def logging_left_alone() -> Iterator[None]:
+    """Fail a test that leaves another level: later ones would wait for a warning in vain."""
+    before = logging.root.level, logging.root.manager.disable
+    yield
+    assert (logging.root.level, logging.root.manager.disable) == before
 
 
 @pytest.fixture(autouse=True)

@@ -22,9 +22,10 @@ from bench.sale.generator import (
     order_request,
     page_request,
     receipt_request,
+    room_request,
 )
 
-PAGE, LIVE, ME, ORDER, RECEIPT = "page", "live/", "me/", "order", "receipt"
+PAGE, LIVE, ME, ROOM, ORDER, RECEIPT = "page", "live/", "me/", "room/", "order", "receipt"
 RELOADS = 2
 QUIET_S = 5.0
 """No page plans to ask ``me/`` as shortly before the start as this."""
@@ -62,6 +63,43 @@ def load_and_order(sale_id: int, cookie: str, loads: Sequence[float], opens_s: f
         if ask_at_s < reload_s:
             me = yield from patiently(Step(ME, me_request(sale_id, cookie), ask_at_s))
     yield from order(sale_id, json.loads(me.body)["sale"]["token"], opens_s)
+
+
+def wait_and_order(sale_id: int, cookie: str, comes_s: float) -> Visit:
+    """Load the page at this time, wait in line if need be, and order."""
+    yield from patiently(Step(PAGE, page_request(sale_id, cookie), comes_s))
+    while True:
+        me = yield from patiently(Step(ME, me_request(sale_id, cookie)))
+        if token := json.loads(me.body)["sale"]["token"]:
+            break
+        cookie = yield from _wait(sale_id, cookie)
+    yield from order(sale_id, token)
+
+
+def _wait(sale_id: int, cookie: str) -> Generator[Step, Reply, str]:
+    """Poll the place in line, as its page does, until it is the visitor's turn.
+
+    Return the cookies, with the signed place: a Redis that lost the last moment has it no more.
+    """
+    due_s = 0.0
+    while True:
+        reply = yield from patiently(Step(ROOM, room_request(sale_id, cookie), due_s))
+        answer = json.loads(reply.body)
+        cookie = _kept(cookie, reply)
+        if answer["turn"] == "in":
+            return cookie
+        due_s = reply.at_s + answer["poll_after_ms"] / 1000
+
+
+def _kept(cookie: str, reply: Reply) -> str:
+    """Return these cookies with those of a reply."""
+    jar = dict(it.split("=", 1) for it in cookie.split("; "))
+    for line in reply.head.decode().split("\r\n"):
+        name, _, value = line.partition(": ")
+        if name.lower() == "set-cookie":
+            cookie_name, _, cookie_value = value.partition(";")[0].partition("=")
+            jar[cookie_name] = cookie_value
+    return "; ".join("=".join(it) for it in jar.items())
 
 
 def order(sale_id: int, token: str, due_s: float = 0.0) -> Visit:

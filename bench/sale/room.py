@@ -13,7 +13,7 @@ import signal
 import subprocess
 import time
 from collections import defaultdict
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -22,16 +22,13 @@ from pathlib import Path
 from redis.exceptions import RedisError
 
 from bench.processes import cpu_s
-from bench.sale.buyers import ME, ORDER, PAGE, order, patiently
+from bench.sale.buyers import ME, ORDER, ROOM, wait_and_order
 from bench.sale.data import in_line, open_sale, sign_in, users
 from bench.sale.generator import (
     Crowd,
     Hits,
-    Reply,
     Step,
     Visit,
-    me_request,
-    page_request,
     room_request,
 )
 from bench.sale.outcome import EXACT, verdict_on
@@ -48,11 +45,10 @@ from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.sale_state import snapshots
 from vouchers.inventory.waiting_room import RoomTerms
 
-ROOM = "room/"
 CORES = 2
 MOST_SHARE = 0.2
 SAMPLE_S = 0.5
-RETRY_S = 1.0
+RESTART_S = 1.0
 UNAVAILABLE = 503
 
 
@@ -116,32 +112,9 @@ def _visits(sale_id: int, cookies: Sequence[str], opens_at: float, come_s: int) 
     """Let visitors come at random times around the start."""
     opens_s, chance = opens_at - time.time(), random.Random(7)
     return [
-        _visit(sale_id, cookie, opens_s + come_s * (chance.random() - 0.5)) for cookie in cookies
+        wait_and_order(sale_id, cookie, opens_s + come_s * (chance.random() - 0.5))
+        for cookie in cookies
     ]
-
-
-def _visit(sale_id: int, cookie: str, comes_s: float) -> Visit:
-    yield from patiently(Step(PAGE, page_request(sale_id, cookie), comes_s))
-    me = yield from patiently(Step(ME, me_request(sale_id, cookie)))
-    if not json.loads(me.body)["sale"]["token"]:
-        yield from _wait(sale_id, cookie)
-        me = yield from patiently(Step(ME, me_request(sale_id, cookie)))
-    yield from order(sale_id, json.loads(me.body)["sale"]["token"])
-
-
-def _wait(sale_id: int, cookie: str) -> Generator[Step, Reply, None]:
-    """Poll the place in line, as its page does, until it is the visitor's turn."""
-    due_s = 0.0
-    while True:
-        reply = yield from patiently(Step(ROOM, room_request(sale_id, cookie), due_s))
-        answer = json.loads(reply.body)
-        if answer["turn"] == "in":
-            return
-        for line in reply.head.split(b"\r\n"):
-            name, _, value = line.partition(b": ")
-            if name.lower() == b"set-cookie":
-                cookie = f"{cookie}; {value.partition(b';')[0].decode()}"
-        due_s = reply.at_s + answer["poll_after_ms"] / 1000
 
 
 class _Evening:
@@ -250,7 +223,7 @@ def _restart_redis() -> None:
     pid = int(info["process_id"])
     program, directory = Path(f"/proc/{pid}/exe").resolve(), Path(f"/proc/{pid}/cwd").resolve()
     os.kill(pid, signal.SIGKILL)
-    time.sleep(RETRY_S)
+    time.sleep(RESTART_S)
     with (directory / "restarted.log").open("wb") as log:
         # Debian has one program for server and tools, which goes by its name.
         command = ["redis-server", str(info["config_file"])]

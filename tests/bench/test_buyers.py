@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench.sale.buyers import buyers_with_pages, load_and_order
+from bench.sale.buyers import buyers_with_pages, load_and_order, wait_and_order
 from bench.sale.generator import Reply, Step, Visit
 
 pytestmark = pytest.mark.quick
@@ -100,3 +100,21 @@ def test_page_is_loaded_once_and_reloaded_twice_in_the_last_minute() -> None:
             step = next_step(visit, 200, step.due_s, me_pace_ms=0, **ME)
         first, second, third = (step.due_s - it for it in loads)
         assert 0 <= third <= second <= 60 <= first <= 120
+
+
+def test_visitor_who_lost_the_turn_waits_again_with_the_signed_place() -> None:
+    """As a browser does when Redis comes back without the last moment."""
+    visit = wait_and_order(5, "sessionid=key", 1.0)
+    next(visit)
+    next_step(visit, 200, 1.1)
+    no_token = {"sale": {"token": ""}}
+    room = next_step(visit, 200, 1.2, **no_token)
+    head = b"HTTP/1.1 200 OK\r\nSet-Cookie: place=9; Path=/\r\n"
+    me = visit.send(Reply(200, b'{"turn": "in"}', 1.3, head))
+    again = next_step(visit, 200, 1.4, **no_token)
+    assert [it.name for it in (room, me, again)] == ["room/", "me/", "room/"]
+    assert b"place" not in room.request
+    assert b"Cookie: sessionid=key; place=9\r\n" in me.request
+    assert b"Cookie: sessionid=key; place=9\r\n" in again.request
+    next_step(visit, 200, 1.5, turn="in")
+    assert next_step(visit, 200, 1.6, **ME).name == "order"

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from celery.contrib.testing.worker import start_worker
 from celery.signals import task_failure, worker_ready
 from django.conf import settings as django_settings
 from django.core import mail
@@ -33,6 +32,7 @@ from tests.support.notices import make_notice, make_reader
 from tests.support.orders import make_buyer, make_buyers, make_sale, reserved, token_for
 from tests.support.patience import wait_for
 from tests.support.sales import change_state
+from tests.support.worker_here import worker_here
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.models import AnswerCount, SeckillVoucher
 
@@ -177,7 +177,7 @@ def test_worker_turns_a_request_into_an_order(client: Client) -> None:
     """One order through HTTP, ledger, broker, worker and database."""
     sale = make_sale()
     token = token_for(sale, make_buyer())
-    with start_worker(app, pool="solo", perform_ping_check=False, shutdown_timeout=20):
+    with worker_here():
         answer = client.post(f"/vouchers/{sale.pk}/orders/", {"token": token.sign()})
         assert answer.status_code == 202
         headers = {"Purchase-Token": token.sign()}

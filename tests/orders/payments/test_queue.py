@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from celery.contrib.testing.worker import start_worker
 from django.conf import settings
 
 from backoffice import bulk_jobs
@@ -16,6 +15,7 @@ from seckill_site.celery import app
 from tests.support.inspection import broker_client
 from tests.support.orders import make_buyer, make_sale, reserved
 from tests.support.patience import wait_for
+from tests.support.worker_here import worker_here
 
 CALLS_PROVIDERS = {
     tasks.expire_being_paid.name,
@@ -62,7 +62,7 @@ def test_plain_worker_takes_from_both_queues() -> None:
 def test_plain_worker_runs_tasks_of_both_queues(monkeypatch: pytest.MonkeyPatch) -> None:
     polled = list[object]()
     monkeypatch.setattr(service, "poll_payments", lambda *, now: polled.append(now))
-    with start_worker(app, pool="solo", perform_ping_check=False, shutdown_timeout=20):
+    with worker_here():
         tasks.poll_payments.delay()
         wait_for(lambda: polled, what="the task of the queue payments")
 
@@ -75,8 +75,6 @@ def test_slow_provider_delays_no_order() -> None:
     for _ in range(20):
         tasks.poll_payments.delay()
     tasks.fulfill_sale.delay(sale_id=sale.pk)
-    with start_worker(
-        app, pool="solo", perform_ping_check=False, shutdown_timeout=20, queues=["celery"]
-    ):
+    with worker_here(queues=["celery"]):
         wait_for(lambda: sale.orders.filter(pk=tokens[0].order_id).exists(), what="the order")
     assert len(waiting("payments")) == 20
