@@ -21,13 +21,12 @@ HTML = {"Accept": "text/html"}
 @pytest.mark.parametrize("draws", [1, 4])
 def test_entries_cost_the_same_queries_however_many(draws: int) -> None:
     buyer = make_buyer()
-    for _ in range(draws):
+    while len(entries_of(user_id=buyer.pk)) < draws:  # a draw that the buyer wins adds an order
         sale = make_draw(stock=1, draw_wait_s=3600)
         entered(sale, [*make_buyers(3), buyer])
         end(sale)
         draw_to_the_end(sale)
-        if not sale.orders.filter(user=buyer).exists():
-            WaitingEntry.objects.filter(user=buyer, seckill_voucher=sale).update(outcome="")
+        WaitingEntry.objects.filter(user=buyer, seckill_voucher=sale, live=True).update(outcome="")
 
     with CaptureQueriesContext(connection) as queries:
         found = entries_of(user_id=buyer.pk)
