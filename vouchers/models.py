@@ -235,7 +235,7 @@ class Voucher(models.Model):
         ]
 
     def __str__(self) -> str:
-        return self.title
+        return self.local_title
 
     @property
     def local_title(self) -> str:

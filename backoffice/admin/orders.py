@@ -112,12 +112,16 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
         "seckill_voucher__voucher__merchant",
     )
     list_select_related = ("user", "seckill_voucher__voucher")
-    search_fields = ("=id", "user__username", "seckill_voucher__voucher__title")
+    search_fields = (
+        "=id",
+        "user__username",
+        "seckill_voucher__voucher__title",
+        "seckill_voucher__voucher__title_en",
+    )
     search_help_text = _("Order id, buyer or voucher")
     actions = ("try_again", "cancel_selected", "refund_selected", "export_selected")
     fields = (
-        "id", "buyer", "seckill_voucher", "unit", "price", "state", "reason", "due", "code",
-        "accepted",
+        "buyer", "seckill_voucher", "unit", "price", "state", "reason", "due", "code", "accepted",
     )  # fmt: skip
     readonly_fields = ("buyer", "price", "state", "due", "accepted")
     accepted = timestamp_column("accepted_at", _("ordered"))

@@ -163,7 +163,7 @@ def _csv_rows(report: SaleReport) -> Iterator[Sequence[str | int | float]]:
     about = gettext("Report")
     zone = f"{timezone.get_current_timezone_name()} ({utc_offset(report.at)})"
     yield [gettext("Section"), gettext("Figure"), gettext("Value")]
-    yield [about, gettext("Voucher"), report.sale.voucher.title]
+    yield [about, gettext("Voucher"), report.sale.voucher.local_title]
     yield [about, gettext("Sale"), report.sale.pk]
     yield [about, gettext("As of"), timestamp(report.at)]
     yield [about, gettext("Times are in"), zone]

@@ -115,7 +115,7 @@ def _sale_card(board: Board, *, may_run: bool) -> SaleCard:
     action = next((it for it in ("pause", "resume") if it in actions), "")
     state = state_of(board)
     return SaleCard(
-        title=sale.voucher.title,
+        title=sale.voucher.local_title,
         url=reverse("admin:vouchers_seckillvoucher_change", args=[sale.pk]),
         board_url=reverse("admin:sale-board", args=[sale.pk]),
         pause_url=reverse(f"admin:sale-board-{action}", args=[sale.pk]) if action else "",
@@ -162,7 +162,7 @@ def next_card(found: Next, *, may_rehearse: bool) -> NextCard:
     """Return the next sale, with what is to be ready before it starts."""
     sale = found.sale
     return NextCard(
-        title=sale.voucher.title,
+        title=sale.voucher.local_title,
         url=reverse("admin:vouchers_seckillvoucher_change", args=[sale.pk]),
         board_url=reverse("admin:sale-board", args=[sale.pk]),
         starts_at=sale.begins_at,
@@ -263,7 +263,7 @@ def _board_alert(board: Board) -> Alert:
     if not text:
         words = {"verdict": sum_verdict(board.sum)["text"]}
         text = gettext("The balance does not add up: %(verdict)s") % words
-    return Alert("bad", f"{board.sale.voucher.title}: {text}", url)
+    return Alert("bad", f"{board.sale.voucher.local_title}: {text}", url)
 
 
 def _counted(worries: Worries) -> list[Alert]:

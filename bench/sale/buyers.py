@@ -66,14 +66,20 @@ def load_and_order(sale_id: int, cookie: str, loads: Sequence[float], opens_s: f
 
 
 def wait_and_order(sale_id: int, cookie: str, comes_s: float) -> Visit:
-    """Load the page at this time, wait in line if need be, and order."""
+    """Load the page at this time, wait in line if need be, and order.
+
+    :raises ValueError: a rule of the sale or the shop refuses the visitor.
+    """
     yield from patiently(Step(PAGE, page_request(sale_id, cookie), comes_s))
     while True:
         me = yield from patiently(Step(ME, me_request(sale_id, cookie)))
-        if token := json.loads(me.body)["sale"]["token"]:
+        sale = json.loads(me.body)["sale"]
+        if sale["token"]:
             break
+        if rule := sale.get("rule"):
+            raise ValueError(f"a rule refuses the visitor: {rule}")
         cookie = yield from _wait(sale_id, cookie)
-    yield from order(sale_id, token)
+    yield from order(sale_id, sale["token"])
 
 
 def _wait(sale_id: int, cookie: str) -> Generator[Step, Reply, str]:

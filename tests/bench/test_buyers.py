@@ -118,3 +118,11 @@ def test_visitor_who_lost_the_turn_waits_again_with_the_signed_place() -> None:
     assert b"Cookie: sessionid=key; place=9\r\n" in again.request
     next_step(visit, 200, 1.5, turn="in")
     assert next_step(visit, 200, 1.6, **ME).name == "order"
+
+
+def test_visitor_whom_a_rule_refuses_does_not_wait_for_ever() -> None:
+    visit = wait_and_order(5, "sessionid=key", 1.0)
+    next(visit)
+    next_step(visit, 200, 1.1)
+    with pytest.raises(ValueError, match="unpaid_orders"):
+        next_step(visit, 200, 1.2, sale={"token": "", "rule": "unpaid_orders"})

@@ -59,11 +59,11 @@ class SeckillVoucherAdmin(SaleColumns, CodedHistory):
 
     form = SaleForm
     list_display = (
-        "title", "state", "total", "sold_units", "left", "pending", "begins", "ends", "limit",
+        "called", "state", "total", "sold_units", "left", "pending", "begins", "ends", "limit",
     )  # fmt: skip
     list_filter = (StateFilter, WhenFilter, "voucher__merchant")
     list_select_related = ("voucher__merchant",)
-    search_fields = ("=id", "voucher__title")
+    search_fields = ("=id", "voucher__title", "voucher__title_en")
     readonly_fields = ("state", "sold_units", "left", "pending", "picture_now")
     actions = (publish, copy, load_into_redis)
 

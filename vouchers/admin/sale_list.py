@@ -112,6 +112,10 @@ class SaleColumns:
     """The columns of the list, and the read-only fields of a sale's page."""
 
     @admin.display(description=_("voucher"), ordering="voucher__title")
+    def called(self, sale: SeckillVoucher) -> str:
+        return sale.voucher.local_title
+
+    @admin.display(description=_("voucher"))
     def title(self, sale: SeckillVoucher) -> str:
         return sale.voucher.title
 
@@ -201,7 +205,7 @@ class SaleColumns:
         if not digest:
             return NO_VALUE
         url = reverse("picture", args=[digest])
-        text = gettext("The picture of “%(title)s”") % {"title": sale.voucher.title}
+        text = gettext("The picture of “%(title)s”") % {"title": sale.voucher.local_title}
         return format_html('<img class="sale-picture" src="{}" alt="{}">', url, text)
 
 

@@ -57,7 +57,7 @@ class MerchantAdmin(CheckedList):
 class VoucherAdmin(CodedHistory):
     """Vouchers and their import, whose URLs are named like those of django-import-export."""
 
-    list_display = ("title", "merchant", "price", "face_value", "valid_until", "new_sale")
+    list_display = ("called", "merchant", "price", "face_value", "valid_until", "new_sale")
     list_filter = ("merchant",)
     list_select_related = ("merchant",)
     search_fields = ("title", "title_en", "merchant__name")
@@ -76,6 +76,10 @@ class VoucherAdmin(CodedHistory):
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
         return {"merchant": Merchant.default().pk, **super().get_changeform_initial_data(request)}
+
+    @admin.display(description=_("Title"), ordering="title")
+    def called(self, voucher: Voucher) -> str:
+        return voucher.local_title
 
     @admin.display(description=_("Price"), ordering="price_cents")
     def price(self, voucher: Voucher) -> str:

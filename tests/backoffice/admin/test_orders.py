@@ -381,7 +381,7 @@ def test_order_page_shows_history_to_the_second(boss: Client) -> None:
     cancelled = Change(OrderStatus.CANCELLED, by, later, "<b>mistake</b>")
     note(cancelled, order_ids=[order.pk], before="unpaid")
     assert table(boss.get(change_url(order)).text, "events") == [
-        ["2026-11-11 12:05:06", "–", "unpaid", "system", ""],
+        ["2026-11-11 12:05:06", "–", "unpaid", "system", "–"],
         [
             "2026-11-11 12:05:07", "unpaid", "cancelled", f"buyer ({buyer.username})",
             "<b>mistake</b>",

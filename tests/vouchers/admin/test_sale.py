@@ -486,11 +486,23 @@ def test_list_shows_state_and_figures(shop):
 
     loaded, unloaded = cells(shop.get(LIST).content.decode())
 
-    columns = ("title", "state", "total", "sold_units", "left", "pending")
+    columns = ("called", "state", "total", "sold_units", "left", "pending")
     assert [loaded[name] for name in columns] == ["Noodles", "on sale", "5", "1", "4", "1"]
     assert [unloaded[name] for name in columns] == [
         "Noodles", "on sale not loaded", "5", "0", "–", "–",
     ]  # fmt: skip
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("language", "title"), [("en", "Noodles"), ("zh-hans", "牛肉面")])
+def test_list_has_titles_in_the_readers_language(shop, language, title):
+    sale = make_sale()
+    Voucher.objects.filter(pk=sale.voucher_id).update(title="牛肉面", title_en="Noodles")
+
+    page = shop.get(LIST, headers={"Accept-Language": language}).content.decode()
+
+    assert [it["called"] for it in cells(page)] == [title]
+    assert len(cells(shop.get(LIST, {"q": title}).content.decode())) == 1
 
 
 @pytest.mark.django_db
