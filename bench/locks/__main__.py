@@ -13,7 +13,7 @@ from typing import Any
 from bench.locks.contention import measure_crowd, measure_wake_ups
 from bench.locks.event_loop import measure_event_loops
 from bench.locks.libraries import ALL, LEASE_S, versions
-from bench.locks.run import FULL, QUICK, Better, Figure, Run, control_of, markdown, not_ahead
+from bench.locks.run import FULL, QUICK, Better, Figure, Run, behind, control_of, markdown
 from bench.locks.stopped import measure_stopped
 from bench.locks.uncontended import measure_cycles, measure_held
 from bench.processes import spawned
@@ -79,8 +79,8 @@ def as_markdown(figures: Sequence[Figure], conditions: dict[str, Any]) -> str:
         f"(row 4: {conditions['plan']['lease_s']} s), defaults else (redis-py: sleep=0.1)."
     )
     table = markdown(figures, [library.title for library in ALL])
-    behind = "\n".join(f"- {line}" for line in not_ahead(figures))
-    return "\n\n".join([table, machine, NOTES, behind])
+    others = "\n".join(f"- {line}" for line in behind(figures))
+    return "\n\n".join([table, machine, NOTES, others])
 
 
 def as_json(figures: Sequence[Figure], conditions: dict[str, Any]) -> str:
@@ -94,7 +94,7 @@ def as_json(figures: Sequence[Figure], conditions: dict[str, Any]) -> str:
         }
         for figure in figures
     ]
-    report = {"figures": lines, "not_ahead": not_ahead(figures), "two_holders_met": met(figures)}
+    report = {"figures": lines, "behind": behind(figures), "two_holders_met": met(figures)}
     return json.dumps({**report, "conditions": conditions}, indent=2)
 
 

@@ -161,15 +161,15 @@ def markdown(figures: Sequence[Figure], titles: Sequence[str]) -> str:
     return tables.markdown(["", "better", *titles], rows, words=2)
 
 
-def not_ahead(figures: Sequence[Figure]) -> list[str]:
-    """Return a line for each figure in which another library is as good as ours or better."""
+def behind(figures: Sequence[Figure]) -> list[str]:
+    """Return a line for each figure in which another library is better than ours."""
     lines = []
     for figure in figures:
         if figure.better is not Better.ZERO and (others := figure.others()):
             ours = float(figure.values[OURS])
-            beats = operator.ge if figure.better is Better.HIGHER else operator.le
+            beats = operator.gt if figure.better is Better.HIGHER else operator.lt
             rivals = [f"{title} {shown(it)}" for title, it in others.items() if beats(it, ours)]
             if rivals:
                 name, against = f"{figure.row}: {figure.name}", ", ".join(rivals)
-                lines.append(f"not ahead: {name}: {shown(ours)} against {against}")
+                lines.append(f"behind: {name}: {shown(ours)} against {against}")
     return lines
