@@ -155,6 +155,24 @@ def test_any_order_search_is_answered(staff: Client, text: str) -> None:
     assert len(found(staff, q=text)) <= 1
 
 
+def test_only_a_search_or_filter_counts_its_results(boss: Client) -> None:
+    order = make_order(make_sale(), make_buyer())
+    assert "1 result" not in boss.get(LIST).text
+    assert "1 result" in boss.get(LIST, {"q": str(order.pk)}).text
+    assert "1 result" in boss.get(LIST, {"status__exact": "unpaid"}).text
+
+
+def test_labels_of_cards_are_the_headings_of_the_order_page(boss: Client) -> None:
+    """On a phone the headings are hidden, and each cell names its own."""
+    page = boss.get(change_url(pay(make_unpaid_order(make_sale())).order)).text
+    for section in ("events", "payments"):
+        part = page.partition(f'id="{section}"')[2].partition("</section>")[0]
+        headings = re.findall(r'<th scope="col">(.+?)</th>', part)
+        rows = [re.findall(r'data-label="(.+?)"', row) for row in part.split("<tr>")[2:]]
+        assert rows
+        assert all(row == headings for row in rows)
+
+
 def test_orders_are_filtered_by_status_reason_and_sale(staff: Client) -> None:
     sale, other, buyers = make_sale(), make_sale(), make_buyers(4)
     paid = make_order(sale, buyers[0], status=OrderStatus.PAID)

@@ -17,7 +17,7 @@ from orders.roles import Role, make_roles
 from tests.support.orders import make_buyer, make_order, make_sale
 from tests.support.payments import make_unpaid_order, pay
 from vouchers.inventory.keys import LedgerKeys
-from vouchers.models import SeckillVoucher
+from vouchers.models import SeckillVoucher, Voucher
 
 pytestmark = pytest.mark.django_db
 
@@ -53,6 +53,17 @@ def test_running_sale_leads_to_board_and_pause() -> None:
     assert "of 10 left" in page
     assert f'href="{reverse("admin:sale-board", args=[sale.pk])}"' in page
     assert f'href="{reverse("admin:sale-board-pause", args=[sale.pk])}"' in page
+
+
+@pytest.mark.parametrize("begins_in_s", [-60, DAY])
+def test_titles_are_in_the_readers_language(begins_in_s: int) -> None:
+    sale = make_sale(begins_in_s=begins_in_s, ends_in_s=2 * DAY)
+    Voucher.objects.filter(pk=sale.voucher_id).update(title="牛肉面", title_en="Noodles")
+
+    page = staff(Role.OPERATOR).get(HOME).text
+
+    assert "Noodles" in page
+    assert "牛肉面" not in page
 
 
 def test_paused_sale_can_be_resumed() -> None:

@@ -816,7 +816,6 @@ def test_load_after_commit_with_locked_row_only_warns(
     with another_session() as holder:
         hold_row(holder, sale)
         load_after_commit(sale_ids=[sale.pk])
-        assert holder.is_usable(), "the row was no longer held"
     connection.close()  # its timeout goes with it
 
     assert f"sale {sale.pk} is saved but not loaded" in caplog.text
