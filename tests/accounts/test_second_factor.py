@@ -67,6 +67,7 @@ def test_factors_change_only_after_the_password(client: Client, ada: User) -> No
     assert response["Location"].startswith("/accounts/reauthenticate/?next=")
 
 
+@pytest.mark.servers  # without a cache no code is taken: it could be one that was used
 def test_totp_is_set_up_and_asked_for(client: Client, ada: User) -> None:
     sign_in(client)
     page = client.get("/accounts/2fa/totp/activate/")
