@@ -7,6 +7,8 @@ readonly VENV=$ROOT/.venv
 readonly RUN=$ROOT/.run
 readonly RUN_MB=100 INSTALL_MB=400 INSTALL_DEV_MB=800 # of free disk, roughly
 RETRY_AFTER_S=5
+# Without bytecode each process compiles the whole shop again, which takes seconds of every start.
+unset PYTHONDONTWRITEBYTECODE
 
 say() { printf '%s\n' "$*"; }
 
