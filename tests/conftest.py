@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
+import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +55,14 @@ CHROMIUM_ARGUMENTS = [
 ]
 
 
-QUICK = "quick and not servers"
-"""The tests that ``script/test --quick`` selects."""
+NEEDED_IN: dict[str, Callable[[str], bool]] = {
+    "quick and not servers and not slow": lambda text: "pytest.mark.quick" in text,
+    "not slow and not faults": lambda text: not WHOLLY_SLOW.search(text),
+    "slow and not faults": lambda text: "pytest.mark.slow" in text,
+}
+"""The modules that a tier of ``script/test`` imports, by its markers: all take long to import."""
+
+WHOLLY_SLOW = re.compile(r"^pytestmark = \[?[^\]]*pytest\.mark\.(slow|faults)\b", re.MULTILINE)
 
 
 def pytest_configure() -> None:
@@ -66,11 +74,12 @@ def pytest_configure() -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Skip importing the modules without a quick test in ``script/test --quick``."""
+    """Skip importing the modules without a test of the tier."""
     is_module = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
-    if config.option.markexpr != QUICK or not is_module:
+    is_needed = NEEDED_IN.get(config.option.markexpr.removesuffix(" and not browser"))
+    if not is_module or is_needed is None:
         return None
-    return "pytest.mark.quick" not in collection_path.read_text(encoding="utf-8") or None
+    return not is_needed(collection_path.read_text(encoding="utf-8")) or None
 
 
 # --- Servers --------------------------------------------------------------------------------------
@@ -198,6 +207,21 @@ def static_files() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(settings, "WHITENOISE_AUTOREFRESH", True, raising=False)
         yield
+
+
+@pytest.fixture(autouse=True)
+def no_loop_of_playwright(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Hide the event loop that Playwright leaves running in this thread, for tests that run one.
+
+    Asyncio has no public way to say so, and Playwright none to pause.
+    """
+    loop = asyncio._get_running_loop()
+    if loop is None or "browser" in request.fixturenames:
+        yield
+        return
+    asyncio._set_running_loop(None)
+    yield
+    asyncio._set_running_loop(loop)
 
 
 # --- Browser --------------------------------------------------------------------------------------

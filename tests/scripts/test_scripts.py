@@ -70,7 +70,7 @@ def test_help_exits_with_status_0(clone: Path, script: str) -> None:
     [
         (["-n"], "-n wants a number"),
         (["-n", "auto"], "-n wants a number"),
-        (["-n1.5"], "-n wants a whole number"),
+        (["-n1.5"], "-n and --shuffle want a whole number"),
         (["--seed", "7"], "--seed goes with --soak"),
         (["--quick", "--faults"], "--quick and --faults exclude each other"),
     ],

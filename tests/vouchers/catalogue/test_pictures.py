@@ -159,8 +159,10 @@ def test_webp_with_trailing_bytes_is_encoded_again():
 
 
 def bomb(width, height):
-    """Return a small file that unpacks to a huge picture."""
-    return saved(Image.new("1", (width, height)), "PNG")
+    """Return a small file whose header promises a huge picture."""
+    small = saved(Image.new("1", (1, 1)), "PNG")
+    header = small[12:16] + width.to_bytes(4) + height.to_bytes(4) + small[24:29]
+    return small[:12] + header + zlib.crc32(header).to_bytes(4) + small[33:]
 
 
 @pytest.mark.parametrize(
