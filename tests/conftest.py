@@ -12,6 +12,8 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,8 @@ pytest_plugins = [
 # that for asynchronous code and refuses the database, although everything here is synchronous.
 os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
 
+HERE = Path(__file__).parent
+
 CHROMIUM_ARGUMENTS = [
     "--no-sandbox",  # Chromium refuses to run as root with it
     "--disable-gpu",
@@ -75,11 +79,31 @@ def pytest_configure() -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Skip importing the modules without a test of the tier."""
-    is_module = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
+    return is_left_out(collection_path, config) or None
+
+
+def is_left_out(path: Path, config: pytest.Config) -> bool:
+    is_module = path.name.startswith("test_") and path.suffix == ".py"
     is_needed = NEEDED_IN.get(config.option.markexpr.removesuffix(" and not browser"))
-    if not is_module or is_needed is None:
-        return None
-    return not is_needed(collection_path.read_text(encoding="utf-8")) or None
+    return bool(is_module and is_needed) and not is_needed(path.read_text(encoding="utf-8"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Let each worker import a share of the modules first.
+
+    In a fresh clone pytest rewrites the assertions of every module, which takes longer than most
+    of the tests. So each worker does this for its share, and finds that of the others done.
+    """
+    worker: dict[str, Any] = getattr(session.config, "workerinput", {})
+    if not worker or session.config.args != session.config.getini("testpaths"):
+        return
+    modules = [it for it in sorted(HERE.rglob("test_*.py")) if not is_left_out(it, session.config)]
+    number = int(worker["workerid"].removeprefix("gw"))
+    for path in modules[number :: worker["workercount"]]:
+        name = ".".join(path.relative_to(HERE.parent).with_suffix("").parts)
+        with suppress(Exception):  # it is imported again, and reported
+            import_module(name)
 
 
 # --- Servers --------------------------------------------------------------------------------------
