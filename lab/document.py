@@ -114,16 +114,15 @@ class Chapter:
             (result.fault, it) for result in results for it in result.verdicts if it.step in names
         ]
 
-    def findings(self) -> list[tuple[object, str, str]]:
-        """Return the findings by table; under a fault, only those that do not occur without it."""
-        found: dict[tuple[Fault, str, str], str] = {}
-        for fault, verdict in self._verdicts:
-            for name, count in [*verdict.findings, ("told_lost", verdict.told_lost)]:
-                if count and (Fault.NONE, verdict.step, name) not in found:
-                    found[fault, verdict.step, name] = finding_text(name, count)
-                    if name == "errors":
-                        found[fault, verdict.step, name] += f" (`{verdict.error}`)"
-        return [(TITLES[fault], step, what) for (fault, step, _), what in found.items()]
+    def answers(self) -> list[tuple[object, str, str]]:
+        """Return what buyers were told that no column has, by the first table that shows it."""
+        found: dict[tuple[str, str], tuple[object, str, str]] = {}
+        for fault, it in self._verdicts:
+            for name, text in (("errors", f" (`{it.error}`)"), ("told_lost", "")):
+                if count := getattr(it, name):
+                    told = finding_text(name, count) + text
+                    found.setdefault((it.step, name), (TITLES[fault], it.step, told))
+        return list(found.values())
 
     def culprits(self) -> list[Culprit]:
         """Return the lines of code behind the findings."""

@@ -79,8 +79,7 @@ def as_markdown(figures: Sequence[Figure], conditions: dict[str, Any]) -> str:
         f"(row 4: {conditions['plan']['lease_s']} s), defaults else (redis-py: sleep=0.1)."
     )
     table = markdown(figures, [library.title for library in ALL])
-    others = "\n".join(f"- {line}" for line in behind(figures))
-    return "\n\n".join([table, machine, NOTES, others])
+    return "\n\n".join([table, machine, NOTES])
 
 
 def as_json(figures: Sequence[Figure], conditions: dict[str, Any]) -> str:

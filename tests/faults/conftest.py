@@ -20,7 +20,7 @@ from redis import Redis, RedisError
 
 from seckill_site.clocks import ledger as ledger_clock
 from tests.faults.history import Outcome
-from tests.faults.table import PROPERTY, REPORT
+from tests.faults.table import FAULTS, PROPERTY, REPORT
 from tests.support.patience import wait_for
 from tests.support.proxy import HOST, FaultProxy
 from tests.support.stack import Shop, Stack, free_port
@@ -33,6 +33,7 @@ def report(record_property: Callable[[str, object], None]) -> Callable[[Outcome]
     """Put an outcome into the table at the end, and into the file that the environment names."""
 
     def add(outcome: Outcome) -> None:
+        assert outcome.fault in FAULTS
         record_property(PROPERTY, outcome.as_dict())
         if path := os.environ.get(REPORT):
             with Path(path).open("a", encoding="utf-8") as file:
