@@ -6,13 +6,12 @@ its addresses are checked, and the connection goes to one that was checked.
 
 from __future__ import annotations
 
-import asyncio
-import socket
-from concurrent.futures import ThreadPoolExecutor
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from urllib.parse import urlsplit
 
 from django.conf import settings
+
+from seckill_site.http_client import resolve
 
 IpAddress = IPv4Address | IPv6Address
 
@@ -24,16 +23,10 @@ NOT_PUBLIC = (
 """Networks that some releases of Python wrongly treat as public."""
 
 _NAT64 = IPv6Network("64:ff9b::/96")
-_RESOLVERS = ThreadPoolExecutor(16, thread_name_prefix="webhook-dns")
-"""Threads of our own: an event loop would wait for its own ones before it ends."""
 
 
 class ForbiddenAddress(Exception):
     """A webhook must not reach this address."""
-
-
-class UnknownHost(Exception):
-    """The host has no address."""
 
 
 def check_url(url: str) -> None:
@@ -78,14 +71,7 @@ async def checked_addresses(host: str, port: int) -> list[str]:
     :raises ForbiddenAddress: one of them is forbidden.
     :raises UnknownHost: there are none.
     """
-    loop = asyncio.get_running_loop()
-    try:
-        found = await loop.run_in_executor(
-            _RESOLVERS, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        )
-    except (OSError, UnicodeError) as error:
-        raise UnknownHost(f"{host} has no address") from error
-    addresses = list(dict.fromkeys(str(it[4][0]) for it in found))
+    addresses = await resolve(host, port)
     for address in addresses:
         check_address(ip_address(address))
     return addresses

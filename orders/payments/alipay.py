@@ -4,7 +4,6 @@ A charge is an address that we sign: Alipay knows nothing of it before its buyer
 one that Alipay does not know is still open here.
 """
 
-import csv
 import datetime as dt
 import io
 import json
@@ -29,19 +28,26 @@ from orders.payments.providers import (
     Movement,
     OpenedCharge,
     ProviderUnavailable,
-    RefundRefused,
     Statement,
     cents_of,
 )
-from orders.payments.rsa_signing import BadKey, is_signed, read_private_key, read_public_key, sign
+from orders.payments.reading import (
+    Refused,
+    check_time,
+    downloaded,
+    key_problems,
+    movements_in,
+    reading_notification,
+    rows_of,
+    statement_about,
+    text_in,
+)
+from orders.payments.rsa_signing import is_signed, sign
 from seckill_site.clocks.database import database_now
 from seckill_site.formatting import plain_money
 
 REPEATED_FOR = dt.timedelta(hours=26)
 """Alipay repeats a notification for 25 hours, and does not promise to renew its time."""
-
-AHEAD = dt.timedelta(minutes=5)
-"""How far a notification's time may be ahead of ours."""
 
 LONGEST_SUBJECT = 60
 CHINA = zoneinfo.ZoneInfo("Asia/Shanghai")
@@ -60,14 +66,6 @@ _NO_TRADE, _NO_BILL = "ACQ.TRADE_NOT_EXIST", "isp.bill_not_exist"
 _TRANSIENT = re.compile(r"(ACQ|isp|aop)\.(ACQ\.)?(SYSTEM_ERROR|system-error|unknow-error|.*LIMIT)")
 
 
-class Refused(Exception):
-    """Alipay understood a request and refuses it; ``code`` is its word for the reason."""
-
-    def __init__(self, code: str) -> None:
-        super().__init__(f"alipay: {code}")
-        self.code = code
-
-
 class Alipay:
     """A :class:`~orders.payments.providers.PaymentProvider` that sends buyers to Alipay."""
 
@@ -75,23 +73,15 @@ class Alipay:
     label = gettext_lazy("Alipay")
     acknowledgement = "success"
     by_client = True
+    code_schemes: tuple[str, ...] = ()
 
     @staticmethod
     def problems() -> Iterator[str]:
         """Yield what is wrong with the settings."""
         if not settings.SECKILL_ALIPAY_APP_ID.isdigit():
             yield "SECKILL_ALIPAY_APP_ID is not the number of an application."
-        try:
-            read_private_key(settings.SECKILL_ALIPAY_PRIVATE_KEY)
-        except BadKey as error:
-            yield f"SECKILL_ALIPAY_PRIVATE_KEY: {error}."
-        if not settings.SECKILL_ALIPAY_PUBLIC_KEYS:
-            yield "SECKILL_ALIPAY_PUBLIC_KEYS has no public key of Alipay."
-        try:
-            for key in settings.SECKILL_ALIPAY_PUBLIC_KEYS:
-                read_public_key(key)
-        except BadKey as error:
-            yield f"SECKILL_ALIPAY_PUBLIC_KEYS: {error}."
+        keys = settings.SECKILL_ALIPAY_PRIVATE_KEY, settings.SECKILL_ALIPAY_PUBLIC_KEYS
+        yield from key_problems("SECKILL_ALIPAY", *keys)
 
     def create(self, charge: Charge) -> OpenedCharge:
         """Return the address of a charge; nothing is sent."""
@@ -117,40 +107,28 @@ class Alipay:
 
         :raises BadNotification: it is not signed by Alipay, not for us, or not of these hours.
         """
-        try:
+        with reading_notification():
             pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=100)
-        except ValueError as error:
-            raise BadNotification("the body is no form") from error
-        fields = dict(pairs)
-        signature = fields.pop("sign", "")
-        is_rsa2 = fields.pop("sign_type", "") == "RSA2"
-        is_whole = is_rsa2 and len(fields) + 2 == len(pairs)
-        if not is_whole or not _is_alipays(_text(fields).encode(), signature):
-            raise BadNotification("the signature is wrong")
-        if fields.get("app_id") != settings.SECKILL_ALIPAY_APP_ID:
-            raise BadNotification("the notification is for another application")
-        try:
+            fields = dict(pairs)
+            signature = fields.pop("sign", "")
+            is_rsa2 = fields.pop("sign_type", "") == "RSA2"
+            is_whole = is_rsa2 and len(fields) + 2 == len(pairs)
+            if not is_whole or not _is_alipays(_text(fields).encode(), signature):
+                raise BadNotification("the signature is wrong")
+            if fields.get("app_id") != settings.SECKILL_ALIPAY_APP_ID:
+                raise BadNotification("the notification is for another application")
             sent_at = dt.datetime.strptime(fields["notify_time"], _TIME).replace(tzinfo=CHINA)
-            if not now - REPEATED_FOR <= sent_at <= now + AHEAD:
-                raise BadNotification("the notification is too old")
+            check_time(sent_at, now, repeated_for=REPEATED_FOR)
             return _statement(fields, notification_id=fields["notify_id"][:128])
-        except (KeyError, ValueError) as error:
-            raise BadNotification("a field is missing or malformed") from error
 
     def query(self, reference: str, *, provider_reference: str = "") -> Statement:
         """Return the state of a charge; its buyer may not have opened it yet."""
-        try:
-            content = _ask("alipay.trade.query", {"out_trade_no": reference})
-            found = _statement(content)
-        except Refused as error:
-            if error.code == _NO_TRADE:
-                return Statement(reference, ChargeState.OPEN, 0)
-            raise ProviderUnavailable(str(error)) from error
-        except (KeyError, ValueError) as error:
-            raise ProviderUnavailable(f"alipay: malformed answer about {reference}") from error
-        if found.reference != reference:
-            raise ProviderUnavailable(f"alipay answers about {found.reference}, not {reference}")
-        return found
+        return statement_about(
+            reference,
+            lambda: _statement(_ask("alipay.trade.query", {"out_trade_no": reference})),
+            unknown={_NO_TRADE},
+            state_if_unknown=ChargeState.OPEN,
+        )
 
     def refund(self, reference: str, *, amount_cents: int, provider_reference: str = "") -> bool:
         """Refund a paid charge once; the reference is also the number of its only refund."""
@@ -159,25 +137,15 @@ class Alipay:
             "out_request_no": reference,
             "refund_amount": plain_money(amount_cents),
         }
-        try:
-            if _ask("alipay.trade.refund", content).get("fund_change") == "Y":
-                return True
-            del content["refund_amount"]  # nothing moved by this call: it may have by an earlier
-            found = _ask("alipay.trade.fastpay.refund.query", content)
-        except Refused as error:
-            raise RefundRefused(str(error)) from error
-        return found.get("refund_status") == "REFUND_SUCCESS"
+        if _ask("alipay.trade.refund", content).get("fund_change") == "Y":
+            return True
+        del content["refund_amount"]  # nothing moved by this call: it may have by an earlier
+        refund = _ask("alipay.trade.fastpay.refund.query", content)
+        return refund.get("refund_status") == "REFUND_SUCCESS"
 
     def list_movements(self, day: dt.date) -> Iterator[Movement]:
         """Return the lines of a day's bill, which is there from the next morning on."""
-        wanted = {"bill_type": "trade", "bill_date": day.isoformat()}
-        try:
-            url = _ask("alipay.data.dataservice.bill.downloadurl.query", wanted)
-        except Refused as error:
-            if error.code == _NO_BILL:  # a day without transactions
-                return
-            raise ProviderUnavailable(str(error)) from error
-        yield from _bill(_download(str(url.get("bill_download_url", ""))))
+        return movements_in(lambda: _bill(_download(day)), no_bill=_NO_BILL)
 
 
 # --- Requests -------------------------------------------------------------------------------------
@@ -232,7 +200,7 @@ def _ask(method: str, content: Mapping[str, str]) -> dict[str, Any]:
         return found
     if code == "20000" or _TRANSIENT.fullmatch(why):
         raise ProviderUnavailable(f"alipay: {why}")
-    raise Refused(why)
+    raise Refused("alipay", why)
 
 
 def _verified(body: bytes, name: str) -> dict[str, Any]:
@@ -276,30 +244,22 @@ def _statement(content: Mapping[str, Any], *, notification_id: str = "") -> Stat
 # --- Bills ----------------------------------------------------------------------------------------
 
 
-def _download(url: str) -> bytes:
+def _download(day: dt.date) -> bytes:
+    wanted = {"bill_type": "trade", "bill_date": day.isoformat()}
+    url = text_in(
+        _ask("alipay.data.dataservice.bill.downloadurl.query", wanted), "bill_download_url"
+    )
     at, gateway = urlsplit(url), urlsplit(settings.SECKILL_ALIPAY_URL)
     if at.scheme != "https" and at.netloc != gateway.netloc:
         raise ProviderUnavailable("alipay: the address of the bill is not on HTTPS")
-    answer = call("GET", url, headers={}, largest_bytes=LARGEST_LIST_BYTES)
-    if answer.status != 200:
-        raise ProviderUnavailable(f"alipay: the bill was answered {answer.status}")
-    return answer.body
+    return downloaded(call("GET", url, headers={}, largest_bytes=LARGEST_LIST_BYTES))
 
 
 def _bill(packed: bytes) -> Iterator[Movement]:
-    """Read the details in a zip of tables; lines around the table start with #.
-
-    :raises ProviderUnavailable: it is cut off, or not in the documented form.
-    """
-    try:
-        with zipfile.ZipFile(io.BytesIO(packed), metadata_encoding="gbk") as tables:
-            (name,) = (it for it in tables.namelist() if "明细" in it and "汇总" not in it)
-            lines = tables.read(name).decode("gbk").splitlines()
-        table = csv.DictReader(line for line in lines if line and not line.startswith("#"))
-        for row in table:
-            fields = {(key or "").strip(): str(value).strip() for key, value in row.items()}
-            kind = _KINDS[fields["业务类型"]]
-            cents = abs(cents_of(fields["订单金额（元）"]))
-            yield Movement(kind, fields["商户订单号"], cents)
-    except (zipfile.BadZipFile, KeyError, ValueError) as error:
-        raise ProviderUnavailable(f"alipay: the bill cannot be read: {error!r}") from error
+    """Read the details in a zip of tables; lines around the table start with #."""
+    with zipfile.ZipFile(io.BytesIO(packed), metadata_encoding="gbk") as tables:
+        (name,) = (it for it in tables.namelist() if "明细" in it and "汇总" not in it)
+        lines = tables.read(name).decode("gbk").splitlines()
+    for row in rows_of(line for line in lines if line and not line.startswith("#")):
+        cents = abs(cents_of(row["订单金额（元）"]))
+        yield Movement(_KINDS[row["业务类型"]], row["商户订单号"], cents)

@@ -8,12 +8,9 @@ twice, late or not at all.
 import datetime as dt
 import hashlib
 import hmac
-import http.client
 import json
 import logging
 import re
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any
@@ -35,8 +32,10 @@ from orders.payments.providers import (
     Statement,
     bounds_of_day,
 )
+from orders.payments.reading import cents_in, reading_notification
 from seckill_site.broker.messages import publish_options
 from seckill_site.clocks.database import database_now
+from seckill_site.http_client import Limits, NoAnswer, call
 from seckill_site.strict_json import read_strict_json
 
 logger = logging.getLogger(__name__)
@@ -46,7 +45,7 @@ State = SandboxTrade.State
 SIGNATURE_HEADER = "Sandbox-Signature"
 ACKNOWLEDGEMENT = "success"
 
-NOTIFY_TIMEOUT_S = 5
+NOTIFY_LIMITS = Limits(5.0, 5.0, len(ACKNOWLEDGEMENT) + 1, cut=True)
 PAUSES_S = (5, 15, 60, 300)
 """The pauses between attempts to send a notification; it gives up after the last."""
 
@@ -86,6 +85,7 @@ class Sandbox:
     label = gettext_lazy("Payment sandbox")
     acknowledgement = ACKNOWLEDGEMENT
     by_client = False
+    code_schemes: tuple[str, ...] = ()
 
     def create(self, charge: Charge) -> OpenedCharge:
         """Open a charge and return the address of the sandbox's page, at the shop's own host."""
@@ -217,36 +217,18 @@ def sign(body: bytes, key: str) -> str:
     return hmac.new(key.encode(), body, hashlib.sha256).hexdigest()
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Follow no redirect: a shop that redirects has not accepted the notification."""
-
-    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        return None
-
-
-# No proxy from the environment: only the address that the shop has named.
-_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects)
-
-
 def _post(url: str, body: bytes) -> bool:
     """Send a notification; return whether the shop acknowledged it."""
-    if not url.startswith(("http://", "https://")):
-        logger.error("notifications go over HTTP, not to %r", url)
-        return False
     signature = sign(body, settings.SECKILL_SANDBOX_KEY)
     headers = {"Content-Type": "application/json", SIGNATURE_HEADER: signature}
     try:
-        request = urllib.request.Request(url, data=body, headers=headers, method="POST")
-        with _opener.open(request, timeout=NOTIFY_TIMEOUT_S) as answer:
-            text = answer.read(len(ACKNOWLEDGEMENT) + 1)
-            return bool(answer.status == 200 and text == ACKNOWLEDGEMENT.encode())
-    except urllib.error.HTTPError as error:
-        logger.info("%s answered %s", url, error.code)
-        error.close()
-    # A refused connection, a timeout, half an answer, an invalid address.
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        logger.info("%s cannot be reached: %r", url, error)
-    return False
+        answer = call("POST", url, limits=NOTIFY_LIMITS, headers=headers, body=body)
+    except NoAnswer as error:
+        logger.info("%s cannot be reached: %s", url, error)
+        return False
+    if answer.status != 200:
+        logger.info("%s answered %s", url, answer.status)
+    return answer.status == 200 and answer.body == ACKNOWLEDGEMENT.encode()
 
 
 # --- Reading --------------------------------------------------------------------------------------
@@ -254,26 +236,16 @@ def _post(url: str, body: bytes) -> bool:
 
 def _read(body: bytes) -> Statement:
     """Return the statement of a notification's body, which may be anything."""
-    try:
+    with reading_notification():
         content = read_strict_json(body)
-    except ValueError as error:
-        raise BadNotification("the body is not JSON") from error
-    if not isinstance(content, dict):
-        raise BadNotification("the body is not a JSON object")
-    try:
-        state = ChargeState(_name(content, "state"))
-    except ValueError as error:
-        raise BadNotification("unknown state") from error
-    amount_cents = content.get("amount_cents")
-    # In Python, True is an integer too.
-    if type(amount_cents) is not int or not 0 <= amount_cents <= LARGEST_AMOUNT_CENTS:
-        raise BadNotification("amount_cents is missing or malformed")
-    reference, trade = _name(content, "reference"), _name(content, "trade")
-    return Statement(reference, state, amount_cents, provider_reference=trade)
+        state, amount_cents = ChargeState(content["state"]), cents_in(content, "amount_cents")
+        if amount_cents > LARGEST_AMOUNT_CENTS:
+            raise ValueError("amount_cents is malformed")
+        reference, trade = _name(content, "reference"), _name(content, "trade")
+        return Statement(reference, state, amount_cents, provider_reference=trade)
 
 
 def _name(content: dict[str, Any], key: str) -> str:
-    value = content.get(key)
-    if not isinstance(value, str) or not _NAME.fullmatch(value):
-        raise BadNotification(f"{key} is missing or malformed")
-    return value
+    if not _NAME.fullmatch(content[key]):
+        raise ValueError(f"{key} is malformed")
+    return str(content[key])

@@ -28,11 +28,15 @@ from orders.payments.providers import (
     Statement,
     bounds_of_day,
 )
+from orders.payments.reading import (
+    cents_in,
+    check_time,
+    reading_notification,
+    statement_about,
+    text_in,
+)
 from seckill_site.clocks.database import database_now
 from seckill_site.strict_json import read_strict_json
-
-TOLERANCE_S = 300
-"""How far the time in a notification's signature may be from ours."""
 
 SHORTEST_SESSION = dt.timedelta(minutes=31)
 LONGEST_SESSION = dt.timedelta(hours=23)
@@ -71,6 +75,7 @@ class StripeCheckout:
     label = gettext_lazy("Card (Stripe)")
     acknowledgement = "received"
     by_client = False
+    code_schemes: tuple[str, ...] = ()
 
     @staticmethod
     def problems() -> Iterator[str]:
@@ -120,13 +125,8 @@ class StripeCheckout:
         event = _verified(headers.get("Stripe-Signature", ""), body, now)
         if event.get("type") not in _SESSION_EVENTS:
             return None
-        session = event.get("data", {}).get("object", {})
-        if not isinstance(session, dict) or not isinstance(event.get("id"), str):
-            raise BadNotification("an event without its session")
-        try:
-            return _statement(session, notification_id=event["id"])
-        except ProviderUnavailable as error:
-            raise BadNotification(str(error)) from error
+        with reading_notification():
+            return _statement(event["data"]["object"], notification_id=text_in(event, "id"))
 
     def query(self, reference: str, *, provider_reference: str = "") -> Statement:
         """Return the state of a session; without its id nobody has got its page."""
@@ -134,10 +134,7 @@ class StripeCheckout:
             return Statement(reference, ChargeState.CLOSED, 0)
         with _errors():
             session = _client().v1.checkout.sessions.retrieve(provider_reference)
-        found = _statement(session.to_dict())
-        if found.reference != reference:
-            raise ProviderUnavailable(f"session {provider_reference} is not of {reference}")
-        return found
+        return statement_about(reference, lambda: _statement(session.to_dict()))
 
     def refund(self, reference: str, *, amount_cents: int, provider_reference: str = "") -> bool:
         """Refund the payment of a session once."""
@@ -229,8 +226,7 @@ def _verified(signature: str, body: bytes, now: dt.datetime) -> dict[str, Any]:
             event = read_strict_json(body)
         except (stripe.SignatureVerificationError, ValueError):
             continue
-        if abs(now.timestamp() - signed_s) > TOLERANCE_S:
-            raise BadNotification("the notification is too old")
+        check_time(dt.datetime.fromtimestamp(signed_s, dt.UTC), now)
         if not isinstance(event, dict):
             raise BadNotification("the event is no object")
         return event
@@ -240,23 +236,19 @@ def _verified(signature: str, body: bytes, now: dt.datetime) -> dict[str, Any]:
 def _statement(session: Mapping[str, Any], *, notification_id: str = "") -> Statement:
     """Return what a session's object says.
 
-    :raises ProviderUnavailable: it is not one of ours, or malformed.
+    :raises KeyError: a field is missing.
+    :raises ValueError: a field is malformed, or the session is of another shop.
     """
-    reference, amount = session.get("client_reference_id"), session.get("amount_total")
-    currency, session_id = session.get("currency"), session.get("id")
-    texts = all(isinstance(it, str) for it in (reference, currency, session_id))
-    if not texts or type(amount) is not int or amount < 0:
-        raise ProviderUnavailable("a session of another shop, or a malformed one")
     state = ChargeState.OPEN
     if session.get("status") == "expired":
         state = ChargeState.CLOSED
     elif session.get("status") == "complete" and session.get("payment_status") == "paid":
         state = ChargeState.PAID
     return Statement(
-        str(reference),
+        text_in(session, "client_reference_id"),
         state,
-        amount,
-        provider_reference=str(session_id),
-        currency=str(currency).upper(),
+        cents_in(session, "amount_total"),
+        provider_reference=text_in(session, "id"),
+        currency=text_in(session, "currency").upper(),
         notification_id=notification_id,
     )

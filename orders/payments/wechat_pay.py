@@ -1,7 +1,6 @@
 """WeChat Pay v3: a QR code on a desktop, WeChat's page on a phone (``docs/payments/wechat.md``)."""
 
 import base64
-import csv
 import datetime as dt
 import hashlib
 import json
@@ -16,7 +15,11 @@ from django.conf import settings
 from django.utils.translation import gettext_lazy
 
 from orders.models import MoneyDirection
-from orders.payments.http_calls import LARGEST_LIST_BYTES, HttpAnswer, call
+from orders.payments.http_calls import (
+    LARGEST_ANSWER_BYTES,
+    LARGEST_LIST_BYTES,
+    call,
+)
 from orders.payments.providers import (
     CURRENCY,
     BadNotification,
@@ -30,17 +33,24 @@ from orders.payments.providers import (
     Statement,
     cents_of,
 )
-from orders.payments.rsa_signing import BadKey, is_signed, read_private_key, read_public_key, sign
+from orders.payments.reading import (
+    Refused,
+    cents_in,
+    check_time,
+    downloaded,
+    key_problems,
+    movements_in,
+    reading_notification,
+    rows_of,
+    statement_about,
+    text_in,
+)
+from orders.payments.rsa_signing import is_signed, sign
 from seckill_site.clocks.database import database_now
+from seckill_site.http_client import HttpAnswer
 from seckill_site.strict_json import read_strict_json
 
-TOLERANCE_S = 300
-"""How far the time in a signature may be from ours."""
-
 LONGEST_SUBJECT = 40
-CODE_SCHEME = "weixin://"
-"""What the address of a QR code starts with: no browser opens it, our own page draws it."""
-
 _SCHEME = "WECHATPAY2-SHA256-RSA2048"
 _TRANSACTIONS = "/v3/pay/transactions"
 _STATES = {
@@ -55,14 +65,6 @@ _STATES = {
 _API_V3_KEY_BYTES = 32
 
 
-class Refused(Exception):
-    """WeChat Pay understood a request and refuses it; ``code`` is its word for the reason."""
-
-    def __init__(self, code: str) -> None:
-        super().__init__(f"wechat: {code}")
-        self.code = code
-
-
 class WeChatPay:
     """A :class:`~orders.payments.providers.PaymentProvider` that lets buyers pay in WeChat."""
 
@@ -70,6 +72,7 @@ class WeChatPay:
     label = gettext_lazy("WeChat Pay")
     acknowledgement = ""
     by_client = True
+    code_schemes: tuple[str, ...] = ("weixin://",)
 
     @staticmethod
     def problems() -> Iterator[str]:
@@ -77,19 +80,10 @@ class WeChatPay:
         for name in ("APP_ID", "MERCHANT_ID", "CERTIFICATE_SERIAL"):
             if not getattr(settings, f"SECKILL_WECHAT_{name}"):
                 yield f"SECKILL_WECHAT_{name} is not set."
-        try:
-            read_private_key(settings.SECKILL_WECHAT_PRIVATE_KEY)
-        except BadKey as error:
-            yield f"SECKILL_WECHAT_PRIVATE_KEY: {error}."
+        keys = settings.SECKILL_WECHAT_PRIVATE_KEY, settings.SECKILL_WECHAT_PUBLIC_KEYS.values()
+        yield from key_problems("SECKILL_WECHAT", *keys)
         if len(settings.SECKILL_WECHAT_API_V3_KEY.encode()) != _API_V3_KEY_BYTES:
             yield f"SECKILL_WECHAT_API_V3_KEY does not have {_API_V3_KEY_BYTES} characters."
-        if not settings.SECKILL_WECHAT_PUBLIC_KEYS:
-            yield "SECKILL_WECHAT_PUBLIC_KEYS has no public key of WeChat Pay."
-        try:
-            for key in settings.SECKILL_WECHAT_PUBLIC_KEYS.values():
-                read_public_key(key)
-        except BadKey as error:
-            yield f"SECKILL_WECHAT_PUBLIC_KEYS: {error}."
 
     def create(self, charge: Charge) -> OpenedCharge:
         """Open a transaction; equal calls open one."""
@@ -105,14 +99,14 @@ class WeChatPay:
         try:
             if charge.client is ClientKind.DESKTOP:
                 opened = _ask("POST", f"{_TRANSACTIONS}/native", content)
-                return OpenedCharge(_text(opened, "code_url"))
+                return OpenedCharge(text_in(opened, "code_url"))
             address = charge.client_address or "127.0.0.1"
             content["scene_info"] = {"payer_client_ip": address, "h5_info": {"type": "Wap"}}
             opened = _ask("POST", f"{_TRANSACTIONS}/h5", content)
             back = quote(charge.return_url, safe="")
-            return OpenedCharge(f"{_text(opened, 'h5_url')}&redirect_url={back}")
-        except (Refused, KeyError) as error:
-            raise ProviderUnavailable(str(error)) from error
+            return OpenedCharge(f"{text_in(opened, 'h5_url')}&redirect_url={back}")
+        except (KeyError, ValueError) as error:
+            raise ProviderUnavailable(f"wechat: {error!r}") from error
 
     def read_notification(
         self, *, headers: Mapping[str, str], body: bytes, now: dt.datetime
@@ -122,7 +116,7 @@ class WeChatPay:
         :raises BadNotification: it is not signed by WeChat Pay, too old, or cannot be read.
         """
         names = {name.lower(): value for name, value in headers.items()}
-        try:
+        with reading_notification():
             check_signature(names, body, now)
             content = read_strict_json(body)
             if content["resource"]["original_type"] != "transaction":
@@ -130,49 +124,30 @@ class WeChatPay:
             trade = read_strict_json(_decrypted(content["resource"]))
             if trade["mchid"] != settings.SECKILL_WECHAT_MERCHANT_ID:
                 raise BadNotification("the notification is for another merchant")
-            return _statement(trade, notification_id=_text(content, "id")[:128])
-        except (KeyError, TypeError, ValueError) as error:
-            raise BadNotification(f"wechat: {error}") from error
+            return _statement(trade, notification_id=text_in(content, "id")[:128])
 
     def query(self, reference: str, *, provider_reference: str = "") -> Statement:
         """Return the state of a transaction; one that was never opened is closed."""
         merchant = urlencode({"mchid": settings.SECKILL_WECHAT_MERCHANT_ID})
-        try:
-            trade = _ask("GET", f"{_TRANSACTIONS}/out-trade-no/{reference}?{merchant}")
-            found = _statement(trade)
-        except Refused as error:
-            if error.code in ("ORDER_NOT_EXIST", "ORDERNOTEXIST"):
-                return Statement(reference, ChargeState.CLOSED, 0)
-            raise ProviderUnavailable(str(error)) from error
-        except (KeyError, TypeError, ValueError) as error:
-            raise ProviderUnavailable(f"wechat: malformed answer about {reference}") from error
-        if found.reference != reference:
-            raise ProviderUnavailable(f"wechat answers about {found.reference}, not {reference}")
-        return found
+        target = f"{_TRANSACTIONS}/out-trade-no/{reference}?{merchant}"
+        return statement_about(
+            reference,
+            lambda: _statement(_ask("GET", target)),
+            unknown={"ORDER_NOT_EXIST", "ORDERNOTEXIST"},
+        )
 
     def refund(self, reference: str, *, amount_cents: int, provider_reference: str = "") -> bool:
         """Refund a paid transaction once; the reference is also the number of its only refund."""
         amount = {"refund": amount_cents, "total": amount_cents, "currency": CURRENCY}
         content = {"out_trade_no": reference, "out_refund_no": reference, "amount": amount}
-        try:
-            status = _ask("POST", "/v3/refund/domestic/refunds", content).get("status")
-        except Refused as error:
-            raise RefundRefused(str(error)) from error
+        status = _ask("POST", "/v3/refund/domestic/refunds", content).get("status")
         if status in ("CLOSED", "ABNORMAL"):
             raise RefundRefused(f"wechat: the refund is {status}")
         return bool(status == "SUCCESS")
 
     def list_movements(self, day: dt.date) -> Iterator[Movement]:
         """Return the lines of a day's bill, which is there from the next morning on."""
-        wanted = urlencode({"bill_date": day.isoformat(), "bill_type": "ALL"})
-        try:
-            bill = _ask("GET", f"/v3/bill/tradebill?{wanted}")
-            yield from _bill(_download(_text(bill, "download_url"), _text(bill, "hash_value")))
-        except Refused as error:
-            if error.code != "NO_STATEMENT_EXIST":  # a day without transactions
-                raise ProviderUnavailable(str(error)) from error
-        except (KeyError, ValueError) as error:
-            raise ProviderUnavailable(f"wechat: the bill cannot be read: {error!r}") from error
+        return movements_in(lambda: _bill(_download(day)), no_bill="NO_STATEMENT_EXIST")
 
 
 # --- Requests -------------------------------------------------------------------------------------
@@ -199,11 +174,13 @@ def _ask(method: str, target: str, content: Mapping[str, Any] | None = None) -> 
         code = str(found.get("code"))
         if code in ("SYSTEM_ERROR", "FREQUENCY_LIMITED", "STATEMENT_CREATING"):
             raise ProviderUnavailable(f"wechat: {code}")
-        raise Refused(code)
+        raise Refused("wechat", code)
     return found
 
 
-def _send(method: str, url: str, body: str = "", *, largest_bytes: int = 0) -> HttpAnswer:
+def _send(
+    method: str, url: str, body: str = "", *, largest_bytes: int = LARGEST_ANSWER_BYTES
+) -> HttpAnswer:
     parts = urlsplit(url)
     target = f"{parts.path}?{parts.query}" if parts.query else parts.path
     headers = {
@@ -213,8 +190,8 @@ def _send(method: str, url: str, body: str = "", *, largest_bytes: int = 0) -> H
         "User-Agent": "seckill",
         "Wechatpay-Serial": next(iter(settings.SECKILL_WECHAT_PUBLIC_KEYS), ""),
     }
-    limit = {"largest_bytes": largest_bytes} if largest_bytes else {}
-    return call(method, url, headers=headers, body=body.encode() or None, **limit)
+    content = body.encode() or None
+    return call(method, url, headers=headers, body=content, largest_bytes=largest_bytes)
 
 
 def authorization(method: str, target: str, body: str, *, now: dt.datetime, nonce: str = "") -> str:
@@ -246,8 +223,10 @@ def check_signature(headers: Mapping[str, str], body: bytes, now: dt.datetime) -
     message = f"{timestamp}\n{nonce}\n".encode(errors="replace") + body + b"\n"
     if key is None or not is_signed(message, headers.get("wechatpay-signature", ""), key):
         raise BadNotification("the signature is wrong")
-    if not timestamp.isdecimal() or abs(now.timestamp() - int(timestamp)) > TOLERANCE_S:
-        raise BadNotification("the signature is too old")
+    if not timestamp.isdecimal():
+        raise BadNotification("the signature has no time")
+    with reading_notification():
+        check_time(dt.datetime.fromtimestamp(int(timestamp), dt.UTC), now)
 
 
 def _decrypted(resource: Mapping[str, Any]) -> bytes:
@@ -272,12 +251,12 @@ def _statement(trade: Mapping[str, Any], *, notification_id: str = "") -> Statem
     :raises KeyError: a field is missing.
     :raises ValueError: a field is malformed.
     """
-    state, amount = _STATES[_text(trade, "trade_state")], trade.get("amount", {})
-    total = amount.get("total", 0)
-    if type(total) is not int or total < 0 or (state is ChargeState.PAID and not total):
+    state, amount = _STATES[text_in(trade, "trade_state")], trade.get("amount", {"total": 0})
+    total = cents_in(amount, "total")
+    if state is ChargeState.PAID and not total:
         raise ValueError("the amount is malformed")
     return Statement(
-        _text(trade, "out_trade_no"),
+        text_in(trade, "out_trade_no"),
         state,
         total,
         provider_reference=str(trade.get("transaction_id") or ""),
@@ -286,36 +265,29 @@ def _statement(trade: Mapping[str, Any], *, notification_id: str = "") -> Statem
     )
 
 
-def _text(content: Mapping[str, Any], name: str) -> str:
-    value = content[name]
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"{name} is malformed")
-    return value
-
-
 # --- Bills ----------------------------------------------------------------------------------------
 
 
-def _download(url: str, sha1: str) -> str:
+def _download(day: dt.date) -> str:
+    wanted = urlencode({"bill_date": day.isoformat(), "bill_type": "ALL"})
+    bill = _ask("GET", f"/v3/bill/tradebill?{wanted}")
+    url, sha1 = text_in(bill, "download_url"), text_in(bill, "hash_value")
     at, gateway = urlsplit(url), urlsplit(settings.SECKILL_WECHAT_URL)
     if (at.scheme, at.netloc) != (gateway.scheme, gateway.netloc):
         raise ProviderUnavailable("wechat: the bill is on another server")
-    answer = _send("GET", url, largest_bytes=LARGEST_LIST_BYTES)
-    if answer.status != 200:
-        raise ProviderUnavailable(f"wechat: the bill was answered {answer.status}")
+    content = downloaded(_send("GET", url, largest_bytes=LARGEST_LIST_BYTES))
     # The protocol's check of a signed answer's file; nothing of ours relies on SHA-1.
-    if hashlib.sha1(answer.body, usedforsecurity=False).hexdigest() != sha1.lower():
+    if hashlib.sha1(content, usedforsecurity=False).hexdigest() != sha1.lower():
         raise ProviderUnavailable("wechat: the bill is not the one that was signed")
-    return answer.body.decode("utf-8-sig")
+    return content.decode("utf-8-sig")
 
 
 def _bill(text: str) -> Iterator[Movement]:
-    """Read the table of a bill, whose values start with a backtick; totals follow it."""
-    for row in csv.DictReader(text.splitlines()):
-        fields = {(key or "").strip(): str(value).strip().lstrip("`") for key, value in row.items()}
-        if fields["交易时间"].startswith("总交易单数"):
+    """Read the table of a bill; totals follow it."""
+    for row in rows_of(text.splitlines()):
+        if row["交易时间"].startswith("总交易单数"):
             return
-        is_refund = fields["交易状态"] == "REFUND"
+        is_refund = row["交易状态"] == "REFUND"
         kind = MoneyDirection.REFUND if is_refund else MoneyDirection.PAYMENT
-        cents = cents_of(fields["申请退款金额" if is_refund else "订单金额"])
-        yield Movement(kind, fields["商户订单号"], cents, fields["货币种类"])
+        cents = cents_of(row["申请退款金额" if is_refund else "订单金额"])
+        yield Movement(kind, row["商户订单号"], cents, row["货币种类"])

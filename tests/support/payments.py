@@ -43,6 +43,7 @@ from vouchers.models import SeckillVoucher
 ADDRESSES = Addresses(
     return_url="https://shop.example/vouchers/1/orders/2/",
     notify_url="https://shop.example/payments/sandbox/notify/",
+    code_url="https://shop.example/vouchers/1/orders/2/pay/code/",
 )
 
 FAKE = "tests.support.payments.FakeProvider"
@@ -56,6 +57,7 @@ class FakeProvider:
     label = "Fake"
     acknowledgement = "OK"
     by_client = False
+    code_schemes: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         self.away = False

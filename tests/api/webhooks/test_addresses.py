@@ -11,11 +11,11 @@ import pytest
 
 from api.webhooks.addresses import (
     ForbiddenAddress,
-    UnknownHost,
     check_address,
     check_url,
     checked_addresses,
 )
+from seckill_site.http_client import UnknownHost
 from tests.support.api import elsewhere
 
 pytestmark = pytest.mark.quick

@@ -6,7 +6,6 @@ A new provider adds its stand-in to ``STAND_INS``, and nothing else here.
 from __future__ import annotations
 
 import datetime as dt
-import http.client
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -43,6 +42,7 @@ from orders.payments.service import (
     take_notification,
 )
 from orders.payments.settlement import settle_day
+from seckill_site import http_client
 from tests.support.inspection import assert_conserved
 from tests.support.orders import PRICE_CENTS, make_sale
 from tests.support.payments import (
@@ -463,13 +463,13 @@ def test_no_secret_is_logged(at: StandIn, settings: Any, caplog: pytest.LogCaptu
 @over_http
 @pytest.mark.django_db(transaction=True)
 def test_no_call_is_made_inside_a_transaction(at: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    inside, connect = list[bool](), http.client.HTTPConnection.connect
+    inside, call = list[bool](), http_client.call
 
-    def noted(self: http.client.HTTPConnection) -> None:
+    def noted(*args: Any, **options: Any) -> Any:
         inside.append(connection.in_atomic_block)
-        connect(self)
+        return call(*args, **options)
 
-    monkeypatch.setattr(http.client.HTTPConnection, "connect", noted)
+    monkeypatch.setattr(http_client, "call", noted)
     order = make_unpaid_order(make_sale())
     payment = opened(at, order)
     at.pay(payment.reference)

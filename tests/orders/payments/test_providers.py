@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from orders.payments.providers import PaymentProvider, current_provider, provider_named
 from orders.payments.sandbox import Sandbox
 from tests.support.payments import use_fake
+from tests.support.stack import ROOT
 
 pytestmark = pytest.mark.quick
 
@@ -39,10 +41,14 @@ def test_removed_provider_is_not_found(settings: Any) -> None:
         provider_named("sandbox")
 
 
-def test_provider_is_created_once(settings: Any) -> None:
-    fake = use_fake(settings)
-    assert current_provider() is fake
-    assert provider_named("fake") is fake
+def test_no_module_branches_on_a_company() -> None:
+    """A provider says itself what is special about it; pages and services ask it."""
+    own = {f"orders/payments/{it}.py" for it in ("alipay", "stripe_checkout", "wechat_pay")}
+    apps = ("accounts", "vouchers", "orders", "api", "backoffice")
+    sources = {str(it.relative_to(ROOT)): it for app in apps for it in (ROOT / app).rglob("*.py")}
+    assert own < set(sources)
+    naming = re.compile(r"""['"](alipay|stripe|wechat|weixin://)['"]""")
+    assert [it for it in sources if it not in own and naming.search(sources[it].read_text())] == []
 
 
 def test_missing_provider_class_raises(settings: Any) -> None:

@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -441,7 +442,7 @@ def test_notification_pauses_grow_until_giving_up() -> None:
 def test_silent_shop_times_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sandbox, "NOTIFY_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(sandbox, "NOTIFY_LIMITS", replace(sandbox.NOTIFY_LIMITS, within_s=0.1))
     with HTTPServer(("127.0.0.1", 0), Shop) as silent:  # listens, and nobody serves
         a_trade(State.PAID, notify_url=f"http://127.0.0.1:{silent.server_port}/")
         assert notify(reference="a1b2", tries=1, now=timezone.now()) == 5
@@ -488,7 +489,11 @@ def test_task_sends_again_after_the_pause(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def addresses_at(live_server: Any) -> Addresses:
-    return Addresses(return_url=f"{live_server}/orders/", notify_url=f"{live_server}{notify_url()}")
+    return replace(
+        ADDRESSES,
+        return_url=f"{live_server}/orders/",
+        notify_url=f"{live_server}{notify_url()}",
+    )
 
 
 @pytest.mark.django_db(transaction=True)
