@@ -76,7 +76,7 @@ class SaleState(models.TextChoices):
 
 
 class SaleStage(models.TextChoices):
-    """The audience of a sale."""
+    """Who sees a sale."""
 
     DRAFT = "draft", _("draft")
     PUBLIC = "public", _("public")

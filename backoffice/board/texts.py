@@ -12,10 +12,11 @@ from django.utils.translation import gettext, ngettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from backoffice.board.snapshot import WINDOW_S, Board, Pace, SaleSum
-from orders.models import Notice, OrderStatus, Rule
+from orders.models import Notice, OrderStatus
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.formatting import NO_VALUE, duration, grouped, timestamp
 from vouchers.admin.sale_list import STATES
+from vouchers.catalogue.audience import RULES
 from vouchers.inventory.request_stats import ACCEPTED
 from vouchers.models import SaleStage
 from vouchers.templatetags.buyer_texts import DAYS
@@ -231,8 +232,8 @@ def _draw(board: Board) -> str:
 def _rules(board: Board) -> str:
     """Return how many buyers each rule has refused a purchase token."""
     counts = board.counts.refused_by_rules if board.counts else {}
-    found = [f"{it.label}: {grouped(counts[it])}" for it in Rule if it in counts]
-    return " · ".join(found) or NO_VALUE
+    rules = (it for it in RULES.values() if it.name in counts)
+    return " · ".join(f"{it.label}: {grouped(counts[it.name])}" for it in rules) or NO_VALUE
 
 
 def _notices(board: Board) -> str:

@@ -12,8 +12,9 @@ from backoffice.report.draw import DrawFigures
 from backoffice.report.figures import Durations, SaleReport
 from backoffice.report.request_times import ANSWERS, Span
 from backoffice.report.room import RoomFigures
-from orders.models import OrderStatus, RefusalReason, Rule
+from orders.models import OrderStatus, RefusalReason
 from seckill_site.formatting import NO_VALUE, exact_duration, grouped, money, plain_money, timestamp
+from vouchers.catalogue.audience import RULES
 from vouchers.inventory.request_stats import ACCEPTED
 
 
@@ -115,7 +116,8 @@ def _audience(report: SaleReport) -> list[Section]:
         "Different buyers whom a rule refused at some time; "
         "some may have been allowed to buy later."
     )
-    figures = [_count(capfirst(str(it.label)), counts[it], note) for it in Rule if it in counts]
+    rules = [it for it in RULES.values() if it.name in counts]
+    figures = [_count(capfirst(str(it.label)), counts[it.name], note) for it in rules]
     return [Section(gettext("Buyers refused by a rule"), figures)]
 
 

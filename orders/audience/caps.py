@@ -15,7 +15,8 @@ from django.db import DatabaseError
 from django.db.models import Count
 
 from orders.audience.verdicts import NotEligible, Verdict
-from orders.models import ActorKind, OrderEvent, OrderStatus, Rule, VoucherOrder
+from orders.models import ActorKind, OrderEvent, OrderStatus, VoucherOrder
+from vouchers.catalogue.audience import CANCELLATIONS, UNPAID_ORDERS
 
 KNOWN_S = 5.0
 """How long a process keeps the accounts with too many unpaid orders."""
@@ -72,7 +73,7 @@ def _read_capped() -> frozenset[int]:
 
 def unpaid_verdict() -> Verdict:
     """Return the verdict on an account with too many unpaid orders."""
-    return Verdict(Rule.UNPAID_ORDERS.value, settings.SECKILL_UNPAID_ORDERS)
+    return Verdict(UNPAID_ORDERS.name, settings.SECKILL_UNPAID_ORDERS)
 
 
 def check_cancellations(*, user_id: int, now: dt.datetime) -> None:
@@ -87,4 +88,4 @@ def check_cancellations(*, user_id: int, now: dt.datetime) -> None:
         actor=user_id, actor_kind=ActorKind.BUYER, after=OrderStatus.CANCELLED, at__gt=now - HOUR
     )
     if most and cancelled.count() >= most:
-        raise NotEligible(Verdict(Rule.CANCELLATIONS.value, most))
+        raise NotEligible(Verdict(CANCELLATIONS.name, most))

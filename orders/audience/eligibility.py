@@ -6,20 +6,13 @@ rule makes it void at once. Tokens issued before a rule count: what two of them 
 decided again in ``claims.py``.
 """
 
-import datetime as dt
-from collections.abc import Callable
 from time import monotonic
 
-from django.contrib.auth import get_user_model
-from django.contrib.auth.models import Group
-
 from orders.audience.caps import capped_accounts, unpaid_verdict
-from orders.audience.contacts import has_confirmed_contact
+from orders.audience.checks import CHECKS
 from orders.audience.refusal_log import Refused, note_refusal
 from orders.audience.verdicts import ELIGIBLE, Verdict
-from orders.models import InvitationCode, Rule, VoucherOrder
-from seckill_site.clocks.database import database_now
-from vouchers.catalogue.audience import EVERYBODY, Audience
+from vouchers.catalogue.audience import EVERYBODY, SALE_RULES, Audience
 
 KNOWN_S = {True: 10.0, False: 1.0}
 """How long a process caches a verdict, in seconds. Short for a refused buyer, who may do something
@@ -78,35 +71,9 @@ def _learn(sale_id: int, user_id: int, audience: Audience) -> Verdict:
 
 
 def _verdict(sale_id: int, user_id: int, audience: Audience) -> Verdict:
-    """Return the first rule that refuses a buyer; last come those that a buyer can satisfy."""
-    checks: list[tuple[bool, Rule, Callable[[], bool]]] = [
-        (audience.group_id is not None, Rule.GROUP, lambda: _is_member(user_id, audience)),
-        (audience.account_age_h > 0, Rule.ACCOUNT_AGE, lambda: _is_old(user_id, audience)),
-        (audience.first_order_only, Rule.FIRST_ORDER, lambda: not _has_order(user_id)),
-        (audience.needs_contact, Rule.CONTACT, lambda: has_confirmed_contact(user_id=user_id)),
-        (audience.needs_code, Rule.CODE, lambda: _has_code(sale_id, user_id)),
-    ]
-    for applies, rule, passes in checks:
-        if applies and not passes():
-            number = audience.account_age_h if rule is Rule.ACCOUNT_AGE else 0
-            return Verdict(rule.value, number)
+    """Return the first rule that refuses a buyer."""
+    for rule in SALE_RULES:
+        value = rule.value(audience)
+        if value and not CHECKS[rule.name](sale_id, user_id, value):
+            return Verdict(rule.name, value if rule.bounds else 0)
     return ELIGIBLE
-
-
-def _is_member(user_id: int, audience: Audience) -> bool:
-    return Group.objects.filter(pk=audience.group_id or 0, user=user_id).exists()
-
-
-def _is_old(user_id: int, audience: Audience) -> bool:
-    since = database_now() - dt.timedelta(hours=audience.account_age_h)
-    return get_user_model().objects.filter(pk=user_id, date_joined__lte=since).exists()
-
-
-def _has_order(user_id: int) -> bool:
-    return VoucherOrder.objects.filter(user=user_id, live=True).exists()
-
-
-def _has_code(sale_id: int, user_id: int) -> bool:
-    """Return whether the buyer has entered a code that no order has used."""
-    codes = InvitationCode.objects.filter(seckill_voucher=sale_id, user=user_id)
-    return codes.filter(uses=None).exists()

@@ -15,8 +15,8 @@ from orders.audience.eligibility import forget_verdict, judge_buyer
 from orders.audience.verdicts import NotEligible
 from orders.lifecycle.guesses import GuessLimit, counted_guess
 from orders.lock_objects import lock_user
-from orders.models import INVITATION_LENGTH, InvitationCode, Rule
-from vouchers.catalogue.audience import audience_of
+from orders.models import INVITATION_LENGTH, InvitationCode
+from vouchers.catalogue.audience import CODE, audience_of
 from vouchers.models import SeckillVoucher
 
 MOST_CODES = 100_000
@@ -118,7 +118,7 @@ def enter_code(*, sale_id: int, user_id: int, text: str, now: dt.datetime) -> No
     """
     sale = SeckillVoucher.objects.get(pk=sale_id)
     verdict = judge_buyer(sale_id=sale_id, user_id=user_id, audience=audience_of(sale))
-    if verdict.rule not in ("", Rule.CODE):
+    if verdict.rule not in ("", CODE.name):
         raise NotEligible(verdict)
     with counted_guess(GUESSES, user_id=user_id, now=now):
         _enter(sale, user_id, read_invitation(text), now)

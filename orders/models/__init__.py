@@ -5,7 +5,6 @@ from orders.models.audience import (
     CodeUse,
     FirstOrder,
     InvitationCode,
-    Rule,
     RuleRefusal,
 )
 from orders.models.draws import DrawEntry
@@ -61,7 +60,6 @@ __all__ = [
     "Rehearsal",
     "RehearsalPhase",
     "RoomVisit",
-    "Rule",
     "RuleRefusal",
     "SandboxTrade",
     "SettlementDifference",

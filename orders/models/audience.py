@@ -9,22 +9,11 @@ from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from vouchers.catalogue.audience import RULES
 from vouchers.models import SeckillVoucher
 
 INVITATION_LENGTH = (6, 32)
 """The shortest and the longest invitation code."""
-
-
-class Rule(models.TextChoices):
-    """The rules that may refuse a buyer: those of a sale, then those of every account."""
-
-    GROUP = "group", _("not in the group")
-    ACCOUNT_AGE = "account_age", _("account too new")
-    FIRST_ORDER = "first_order", _("not the first order")
-    CONTACT = "contact", _("no confirmed contact")
-    CODE = "code", _("no invitation code")
-    UNPAID_ORDERS = "unpaid_orders", _("too many unpaid orders")
-    CANCELLATIONS = "cancellations", _("too many cancellations")
 
 
 class InvitationCode(models.Model):
@@ -111,7 +100,7 @@ class RuleRefusal(models.Model):
     seckill_voucher = models.ForeignKey(
         SeckillVoucher, on_delete=models.CASCADE, related_name="rule_refusals"
     )
-    rule = models.CharField(max_length=16, choices=Rule)
+    rule = models.CharField(max_length=16, choices=[(it.name, it.label) for it in RULES.values()])
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
     refused_at = models.DateTimeField(null=True)
 

@@ -38,6 +38,7 @@ from seckill_site.web.responses import (
     problem,
     wants_html,
 )
+from vouchers.catalogue.audience import RULES
 from vouchers.inventory.draw_entries import NoEntry
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.order_limits import LimitKind
@@ -135,7 +136,7 @@ def _already_ordered(error: AlreadyOrdered) -> Refusal:
 
 def _not_eligible(error: NotEligible) -> Refusal:
     verdict = error.verdict
-    text, details = RULE_TEXTS[verdict.rule], {"rule": verdict.rule}
+    text, details = RULES[verdict.rule].message, {"rule": verdict.rule}
     return Refusal(403, "not_eligible", text, {"number": verdict.number}, details)
 
 
@@ -152,26 +153,6 @@ def _wrong_state(error: WrongState) -> Refusal:
 def _invalid(error: InvalidRequest) -> Refusal:
     return Refusal(error.status, "invalid", error.text)
 
-
-RULE_TEXTS = {
-    "group": gettext_noop("This sale is only for a group of accounts that yours is not in."),
-    "account_age": gettext_noop(
-        "This sale is only for accounts that are at least %(number)s hours old."
-    ),
-    "first_order": gettext_noop("This sale is only for a first order, and you already have one."),
-    "contact": gettext_noop(
-        "This sale is only for accounts with a confirmed email address or phone number."
-    ),
-    "code": gettext_noop("This sale takes an invitation code. Enter yours first."),
-    "unpaid_orders": gettext_noop(
-        "You have %(number)s or more unpaid orders. Pay or cancel some before you buy another."
-    ),
-    "cancellations": gettext_noop(
-        "You have cancelled %(number)s orders within an hour. This one ends by itself if you do "
-        "not pay for it."
-    ),
-}
-"""The message of each rule; pages word them by ``buyer_texts.py``."""
 
 _NO_SUCH_ORDER = Refusal(404, "not_found", gettext_noop("We couldn't find that order."))
 _UNAVAILABLE = Refusal(

@@ -101,7 +101,7 @@ def test_waiting_room_is_open_in_the_ledger(extra, terms):
         (("--ends-in", str(10**30)), ""),
         (("--group", "nobody"), "--group"),
         (("--account-age-hours", "-1"), "--account-age-hours"),
-        (("--account-age-hours", str(10**30)), "account_age_h"),
+        (("--account-age-hours", str(10**30)), "--account-age-hours"),
         (("--title", ""), "title"),
         (("--title", "x" * 121), "title"),
         (("--price-cents", "10001"), ""),
@@ -133,7 +133,13 @@ def test_sale_may_say_who_may_buy():
         *("--needs-contact", "--first-order-only"),
     )
 
-    assert audience_of(SeckillVoucher.objects.get()) == Audience(True, 24, group.pk, True, True)
+    assert audience_of(SeckillVoucher.objects.get()) == Audience(
+        needs_contact=True,
+        account_age_h=24,
+        group_id=group.pk,
+        needs_code=True,
+        first_order_only=True,
+    )
 
 
 @pytest.mark.parametrize("left_out", ["--title", "--stock", "--begins-in", "--ends-in"])

@@ -33,7 +33,7 @@ from vouchers.admin.sale_list import (
     publish,
 )
 from vouchers.admin.series import copies_page, series_page
-from vouchers.catalogue.audience import AUDIENCE_TERMS
+from vouchers.catalogue.audience import SALE_RULES
 from vouchers.catalogue.form_hints import Level
 from vouchers.catalogue.sales import (
     create_sale,
@@ -102,7 +102,7 @@ class SeckillVoucherAdmin(SaleColumns, CodedHistory):
         audience = (
             _("Who may buy"),
             {
-                "fields": list(AUDIENCE_TERMS),
+                "fields": [it.form_field for it in SALE_RULES],
                 "description": _(
                     "Buyers have to meet all of these rules. A change applies within a "
                     "second, but not to buyers who are already allowed to buy."
@@ -190,7 +190,8 @@ class SeckillVoucherAdmin(SaleColumns, CodedHistory):
             sale = self.get_queryset(request).get(pk=match.kwargs["sale_id"])
             zone = timezone.get_default_timezone()
             terms = copy_terms(sale=sale, now=database_now(), zone=zone)
-            return {"existing_voucher": sale.voucher_id, **asdict(terms)}
+            chosen = {"existing_voucher": sale.voucher_id, "group": terms.group_id}
+            return {**asdict(terms), **chosen}
         given = super().get_changeform_initial_data(request)
         return {name: given[name] for name in given if name not in ("begins_at", "ends_at")}
 

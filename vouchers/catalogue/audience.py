@@ -1,12 +1,27 @@
-"""The rules of a sale about the accounts that may buy."""
+"""The table of buyer rules: who may buy in a sale, and whom a cap on every account refuses.
 
-from typing import NamedTuple
+The form of a sale, ``manage.py create_sale``, the pages and the refusals follow from this table. A
+new rule takes a column in ``vouchers/models.py``, a field and an entry here, and a check under its
+name in ``orders/audience/checks.py``.
+"""
 
-from vouchers.models import SeckillVoucher
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext_noop
+
+from vouchers.models import MAX_ACCOUNT_AGE_H, SeckillVoucher
+
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
 
 
-class Audience(NamedTuple):
-    """The rules of a sale; a buyer has to pass all of them."""
+@dataclass(frozen=True, kw_only=True)
+class Audience:
+    """The buyer rules of a sale, by column; a buyer has to pass all of them."""
 
     needs_contact: bool = False
     account_age_h: int = 0
@@ -17,10 +32,143 @@ class Audience(NamedTuple):
 
 EVERYBODY = Audience()
 
-AUDIENCE_TERMS = ("needs_contact", "account_age_h", "group", "needs_code", "first_order_only")
-"""The terms of a sale that hold its rules."""
+
+@dataclass(frozen=True, kw_only=True)
+class BuyerRule:
+    """A rule that may refuse a buyer; ``name`` is in answers and in stored refusals.
+
+    Texts for buyers have ``{number}``, and ``message``, which programs get, ``%(number)s``.
+    """
+
+    name: str
+    label: StrOrPromise
+    """Why a buyer was refused, for staff."""
+
+    button: StrOrPromise
+    """The button of a buyer who is refused."""
+
+    told: StrOrPromise
+    """The sentence below it."""
+
+    message: str
+    without_script: StrOrPromise = ""
+    """The same on a page that does not change by itself, if that matters."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SaleRule(BuyerRule):
+    """A rule of a sale, in the column ``field`` of its row."""
+
+    field: str
+    listed: StrOrPromise
+    """The rule, for everybody who looks at the sale."""
+
+    option: str
+    option_help: str
+    bounds: tuple[int, int] | None = None
+    """The least and the largest number, of a rule that has one."""
+
+    @property
+    def form_field(self) -> str:
+        return SeckillVoucher._meta.get_field(self.field).name
+
+    def value(self, of: Audience | SeckillVoucher) -> Any:
+        """Return the rule's value in a sale; it applies unless that is empty, 0 or False."""
+        return getattr(of, self.field)
+
+
+GROUP = SaleRule(
+    name="group",
+    field="group_id",
+    label=_("not in the group"),
+    listed=_("Only for a group of accounts"),
+    button=_("Only for a group"),
+    told=_("This sale is only for a group of accounts that yours is not in."),
+    message=gettext_noop("This sale is only for a group of accounts that yours is not in."),
+    option="--group",
+    option_help="only accounts in the group of this name",
+)
+ACCOUNT_AGE = SaleRule(
+    name="account_age",
+    field="account_age_h",
+    bounds=(0, MAX_ACCOUNT_AGE_H),
+    label=_("account too new"),
+    listed=_("Only for accounts that are at least {number} hours old"),
+    button=_("Your account is too new"),
+    told=_("This sale is only for accounts that are at least {number} hours old."),
+    message=gettext_noop("This sale is only for accounts that are at least %(number)s hours old."),
+    option="--account-age-hours",
+    option_help="only accounts at least this old",
+)
+FIRST_ORDER = SaleRule(
+    name="first_order",
+    field="first_order_only",
+    label=_("not the first order"),
+    listed=_("Only for a first order: you have no other unpaid, paid or used order"),
+    button=_("Only for first orders"),
+    told=_("This sale is only for a first order, and you already have one."),
+    message=gettext_noop("This sale is only for a first order, and you already have one."),
+    option="--first-order-only",
+    option_help="only buyers who hold no other order",
+)
+CONTACT = SaleRule(
+    name="contact",
+    field="needs_contact",
+    label=_("no confirmed contact"),
+    listed=_("Only with a confirmed email address or phone number"),
+    button=_("Confirm email or phone first"),
+    told=_("Confirm an email address or a phone number of your account, then tap the button."),
+    without_script=_(
+        "Confirm an email address or a phone number of your account, then reload this page."
+    ),
+    message=gettext_noop(
+        "This sale is only for accounts with a confirmed email address or phone number."
+    ),
+    option="--needs-contact",
+    option_help="only buyers with a confirmed contact",
+)
+CODE = SaleRule(
+    name="code",
+    field="needs_code",
+    label=_("no invitation code"),
+    listed=_("Only with an invitation code"),
+    button=_("Enter your code first"),
+    told=_("This sale takes an invitation code. Enter yours below."),
+    message=gettext_noop("This sale takes an invitation code. Enter yours first."),
+    option="--needs-code",
+    option_help="each voucher takes an invitation code",
+)
+
+SALE_RULES = (GROUP, ACCOUNT_AGE, FIRST_ORDER, CONTACT, CODE)
+"""The rules of a sale in the order of their checks; last come those that a buyer can satisfy."""
+
+UNPAID_ORDERS = BuyerRule(
+    name="unpaid_orders",
+    label=_("too many unpaid orders"),
+    button=_("Pay your other orders first"),
+    told=_("You have {number} or more unpaid orders. Pay or cancel some, then tap the button."),
+    without_script=_(
+        "You have {number} or more unpaid orders. Pay or cancel some, then reload this page."
+    ),
+    message=gettext_noop(
+        "You have %(number)s or more unpaid orders. Pay or cancel some before you buy another."
+    ),
+)
+CANCELLATIONS = BuyerRule(
+    name="cancellations",
+    label=_("too many cancellations"),
+    button="",
+    told="",  # it refuses a cancellation, which no page of a sale offers
+    message=gettext_noop(
+        "You have cancelled %(number)s orders within an hour. This one ends by itself if you do "
+        "not pay for it."
+    ),
+)
+
+RULES: dict[str, BuyerRule] = {it.name: it for it in (*SALE_RULES, UNPAID_ORDERS, CANCELLATIONS)}
+"""All rules by name: those of a sale, then the caps on every account."""
 
 
 def audience_of(sale: SeckillVoucher) -> Audience:
     """Return the rules in the row of a sale."""
-    return Audience(*(getattr(sale, name) for name in Audience._fields))
+    return Audience(**{it.field: it.value(sale) for it in SALE_RULES})

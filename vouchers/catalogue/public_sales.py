@@ -3,7 +3,7 @@
 from time import monotonic
 from typing import NamedTuple
 
-from vouchers.catalogue.audience import EVERYBODY, Audience
+from vouchers.catalogue.audience import EVERYBODY, SALE_RULES, Audience
 from vouchers.models import SaleStage, SeckillVoucher
 
 KNOWN_S = 1.0
@@ -48,8 +48,8 @@ def learn_sale(*, sale_id: int) -> KnownSale:
     """Ask the database for the sale, and remember it."""
     read_at = monotonic()
     rows = SeckillVoucher.objects.filter(pk=sale_id, stage=SaleStage.PUBLIC)
-    row = rows.values_list("work", *Audience._fields).first()
-    found = _NOT_PUBLIC if row is None else KnownSale(True, row[0], Audience(*row[1:]))
+    row = rows.values("work", *(it.field for it in SALE_RULES)).first()
+    found = KnownSale(True, row.pop("work"), Audience(**row)) if row else _NOT_PUBLIC
     if len(_known) >= MOST_SALES:
         _known.clear()
     _known[sale_id] = found, read_at

@@ -11,7 +11,6 @@ from copy import copy
 from dataclasses import dataclass, fields, replace
 from functools import partial
 
-from django.contrib.auth.models import Group
 from django.db import transaction
 from django.utils.translation import gettext_lazy as _
 
@@ -19,6 +18,7 @@ from seckill_site.clocks.ledger import ledger_now_ms, refresh_ledger_time
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.failpoints import failpoint
 from seckill_site.ledger_connection import ledger_connection
+from vouchers.catalogue.audience import Audience
 from vouchers.catalogue.pictures import set_picture
 from vouchers.catalogue.rooms import date_room
 from vouchers.catalogue.staff_texts import StaffRefusal
@@ -79,7 +79,7 @@ class OrderIsDrawn(StaffRefusal):
 
 
 @dataclass(frozen=True)
-class SaleTerms:
+class SaleTerms(Audience):
     """The terms of a sale that the shop decides; datetimes are aware, ``stock`` is in units."""
 
     stock: int
@@ -98,11 +98,6 @@ class SaleTerms:
     per_address: int | None = None
     mode: str = SaleMode.FIRST_COME
     draw_wait_s: int = 0
-    needs_contact: bool = False
-    account_age_h: int = 0
-    group: Group | None = None
-    needs_code: bool = False
-    first_order_only: bool = False
 
 
 @dataclass(frozen=True)

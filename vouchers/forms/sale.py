@@ -15,6 +15,7 @@ from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from vouchers.catalogue.audience import SALE_RULES
 from vouchers.catalogue.form_hints import Entries, Hint, sale_hints
 from vouchers.catalogue.history import (
     Change,
@@ -33,6 +34,7 @@ from vouchers.catalogue.sales import (
     StaysPublic,
     VoucherDetails,
     has_buyers,
+    terms_of,
     units_taken,
 )
 from vouchers.catalogue.series import overlapping_sales
@@ -53,6 +55,10 @@ from vouchers.templatetags.seckill import utc_offset
 _HINTED = ("begins_at", "ends_at", "stock", "limit", "pay_within_s")
 _LONG = ("rules", "rules_en", "picture", "remove_picture")
 """Fields whose values are too long for the text of a change."""
+
+_NUMBERS = tuple(it.form_field for it in SALE_RULES if it.bounds)
+_KEPT = ("room", "room_rate", "draw_wait_s", "work", *_NUMBERS)
+"""Fields that keep what is stored without an entry; a new sale gets the default."""
 
 _FACTS = ("merchant", "title_en", "rules_en", "valid_where", "valid_until")
 """Fields of ``VoucherDetails`` that a new voucher may leave empty."""
@@ -151,7 +157,7 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
 
     class Meta:
         model = SeckillVoucher
-        fields = tuple(field.name for field in fields(SaleTerms))
+        fields = tuple(SeckillVoucher._meta.get_field(it.name).name for it in fields(SaleTerms))
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -172,8 +178,7 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
                 valid_until=voucher.valid_until,
             )
         prepare_terms(self.fields, lowest_stock=0 if self._stored else 1)
-        optional = {"stage", "room", "room_rate", "mode", "draw_wait_s", "work", "account_age_h"}
-        for name in optional & set(self.fields):
+        for name in {"stage", "mode", *_KEPT} & set(self.fields):
             self.fields[name].required = False
 
     @property
@@ -188,9 +193,7 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
     @property
     def terms(self) -> SaleTerms:
         """The sale's terms in a valid form."""
-        return SaleTerms(
-            **{field.name: self.cleaned_data[field.name] for field in fields(SaleTerms)}
-        )
+        return terms_of(self.instance)
 
     @property
     def details(self) -> VoucherDetails | None:
@@ -242,18 +245,6 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
             raise ValidationError(str(StaysPublic()))
         return stage
 
-    def clean_room(self) -> str:
-        """Without an entry, keep what is stored; a new sale has no waiting room."""
-        return str(self.cleaned_data["room"] or self._stored_or_default("room"))
-
-    def clean_room_rate(self) -> int:
-        rate = self.cleaned_data["room_rate"]
-        return int(self._stored_or_default("room_rate") if rate is None else rate)
-
-    def clean_work(self) -> int:
-        work = self.cleaned_data["work"]
-        return int(self._stored_or_default("work") if work in (None, "") else work)
-
     def clean_mode(self) -> str:
         """Without an entry, keep what is stored; a new sale is first come, first served."""
         current = str(self._stored_or_default("mode"))
@@ -261,14 +252,6 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
         if self._stored and mode != current and has_buyers(sale=self._stored):
             raise ValidationError(str(ModeIsSettled()))
         return mode
-
-    def clean_draw_wait_s(self) -> int:
-        wait_s = self.cleaned_data["draw_wait_s"]
-        return int(self._stored_or_default("draw_wait_s") if wait_s is None else wait_s)
-
-    def clean_account_age_h(self) -> int:
-        hours = self.cleaned_data["account_age_h"]
-        return int(self._stored_or_default("account_age_h") if hours is None else hours)
 
     def _stored_or_default(self, name: str) -> Any:
         sale = self._stored or SeckillVoucher()
@@ -300,6 +283,9 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or self.cleaned_data
+        for name in _KEPT:
+            if data.get(name, 0) in (None, ""):
+                data[name] = self._stored_or_default(name)
         if self.refusal:
             self.add_error(None, self.refusal)
         refuse_end_before_start(self)

@@ -8,6 +8,8 @@ from typing import Any
 
 from django.utils.translation import gettext_lazy as _
 
+from vouchers.catalogue.audience import RULES
+
 STOCK = _("{remaining} of {total} left")
 STOCK_GONE = _("{gone} % gone · {remaining} of {total} left")
 STOCK_UNKNOWN = _("{total} vouchers in total")
@@ -77,15 +79,6 @@ BADGES = {
 VISITOR_STATES = {"scheduled": "sign_in", "open": "sign_in_open"}
 """The button's state for a visitor, by the sale's state; any other is shown as it is."""
 
-AUDIENCE = {
-    "group": _("Only for a group of accounts"),
-    "account_age": _("Only for accounts that are at least {number} hours old"),
-    "first_order": _("Only for a first order: you have no other unpaid, paid or used order"),
-    "contact": _("Only with a confirmed email address or phone number"),
-    "code": _("Only with an invitation code"),
-}
-"""The rules of a sale, for everybody who looks at it."""
-
 PURCHASE: dict[str, Any] = {
     "visitor_states": VISITOR_STATES,
     "button": {
@@ -108,26 +101,8 @@ PURCHASE: dict[str, Any] = {
         "ended": _("Sale ended"),
         "not_eligible": _("Not open to you yet"),
     },
-    "rule_button": {
-        "group": _("Only for a group"),
-        "account_age": _("Your account is too new"),
-        "first_order": _("Only for first orders"),
-        "contact": _("Confirm email or phone first"),
-        "code": _("Enter your code first"),
-        "unpaid_orders": _("Pay your other orders first"),
-    },
-    "rule": {
-        "group": _("This sale is only for a group of accounts that yours is not in."),
-        "account_age": _("This sale is only for accounts that are at least {number} hours old."),
-        "first_order": _("This sale is only for a first order, and you already have one."),
-        "contact": _(
-            "Confirm an email address or a phone number of your account, then tap the button."
-        ),
-        "code": _("This sale takes an invitation code. Enter yours below."),
-        "unpaid_orders": _(
-            "You have {number} or more unpaid orders. Pay or cancel some, then tap the button."
-        ),
-    },
+    "rule_button": {it.name: it.button for it in RULES.values() if it.button},
+    "rule": {it.name: it.told for it in RULES.values() if it.told},
     "status": {
         "sign_in": _("Sign in now to be ready when the sale starts."),
         "sign_in_open": _("The sale is on. Sign in to take part."),
@@ -244,14 +219,7 @@ WITHOUT_SCRIPT: dict[str, Any] = {
         "paused": _("The sale is paused. Reload this page to see if it has resumed."),
         "waits": _("Sold out. You are on the waiting list."),
     },
-    "rule": {
-        "contact": _(
-            "Confirm an email address or a phone number of your account, then reload this page."
-        ),
-        "unpaid_orders": _(
-            "You have {number} or more unpaid orders. Pay or cancel some, then reload this page."
-        ),
-    },
+    "rule": {it.name: it.without_script for it in RULES.values() if it.without_script},
 }
 """What a page without JavaScript says instead: nothing on it changes by itself."""
 

@@ -24,9 +24,9 @@ from seckill_site.formatting import (
     spelled_duration,
 )
 from seckill_site.web.responses import absolute_url
+from vouchers.catalogue.audience import SALE_RULES
 from vouchers.models import SeckillVoucher
 from vouchers.templatetags.buyer_texts import (
-    AUDIENCE,
     PAGES,
     STOCK,
     STOCK_GONE,
@@ -184,15 +184,8 @@ def room_wait(wait_ms: int) -> str:
 @register.simple_tag
 def audience_words(sale: SeckillVoucher) -> list[str]:
     """Return the rules that say who may buy in a sale, a sentence each; none for everybody."""
-    rules = {
-        "group": sale.group_id is not None,
-        "account_age": sale.account_age_h > 0,
-        "first_order": sale.first_order_only,
-        "contact": sale.needs_contact,
-        "code": sale.needs_code,
-    }
-    number = grouped(sale.account_age_h)
-    return [str(AUDIENCE[it]).format(number=number) for it, applies in rules.items() if applies]
+    values = [(rule, rule.value(sale)) for rule in SALE_RULES]
+    return [str(it.listed).format(number=grouped(value)) for it, value in values if value]
 
 
 @register.filter

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from pytest_django import DjangoAssertNumQueries, Settings
 
 from orders.audience import caps, eligibility, refusal_log
 from orders.audience.caps import capped_accounts
+from orders.audience.checks import CHECKS
 from orders.audience.refusal_log import count_refused, flush_refusals
 from orders.audience.verdicts import ELIGIBLE
 from orders.fulfilment.worker import fulfill_sale
@@ -36,7 +38,7 @@ from vouchers.models import SeckillVoucher, Work
 pytestmark = pytest.mark.django_db
 
 HTML = "text/html"
-CONTACT = "orders.audience.eligibility.has_confirmed_contact"
+CONTACT = "orders.audience.checks.has_confirmed_contact"
 
 
 @pytest.fixture(autouse=True)
@@ -280,7 +282,7 @@ def test_verdict_is_kept_for_a_while(
     shopper.me(sale)
     with django_assert_num_queries(0):
         assert eligibility.judge_buyer(**ids, audience=audience) == ELIGIBLE
-    assert eligibility.recall_verdict(**ids, audience=audience._replace(group_id=1)) is None
+    assert eligibility.recall_verdict(**ids, audience=replace(audience, group_id=1)) is None
 
 
 # --- Whom the rules refused ----------------------------------------------------------------------
@@ -391,7 +393,7 @@ def test_without_the_database_rules_are_answered_503(
     def fail(*_: object) -> bool:
         raise OperationalError("away")
 
-    monkeypatch.setattr(eligibility, "_has_code", fail)
+    monkeypatch.setitem(CHECKS, "code", fail)
     shopper.client.raise_request_exception = False
     assert shopper.token(sale).status == 503
     assert shopper.get(f"/me/?sale={sale.pk}").status == 503

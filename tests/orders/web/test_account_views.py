@@ -18,13 +18,13 @@ from orders.models import (
     DrawEntry,
     InvitationCode,
     Notice,
-    Rule,
     RuleRefusal,
     VoucherOrder,
     WaitingEntry,
 )
 from tests.support.draws import draw_to_the_end, end, entered, listed, make_draw
 from tests.support.orders import make_order, make_sale
+from vouchers.catalogue.audience import CODE
 from vouchers.models import SeckillVoucher
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("cheap_passwords")]
@@ -89,7 +89,7 @@ def traces(ada: User) -> SeckillVoucher:
     InvitationCode.objects.create(seckill_voucher=sale, code="UNUSED", user=ada)
     used = InvitationCode.objects.create(seckill_voucher=sale, code="USED22", user=ada)
     CodeUse.objects.create(code=used, order_id=7)
-    RuleRefusal.objects.create(seckill_voucher=sale, user=ada, rule=Rule.CODE)
+    RuleRefusal.objects.create(seckill_voucher=sale, user=ada, rule=CODE.name)
     Notice.objects.create(
         seckill_voucher=sale, user=ada, kind=Notice.Kind.START, asked_at=ada.date_joined
     )

@@ -21,7 +21,7 @@ from tests.support.sales import (
     make_user,
     make_voucher,
 )
-from vouchers.catalogue.audience import AUDIENCE_TERMS, EVERYBODY, Audience, audience_of
+from vouchers.catalogue.audience import EVERYBODY, Audience, audience_of
 from vouchers.catalogue.history import text_of
 from vouchers.catalogue.sales import SaleTerms, VoucherDetails
 from vouchers.inventory.reservations import reserve
@@ -414,16 +414,16 @@ def test_sale_is_for_everybody_unless_the_form_says_who_may_buy():
     form, group = filled(), Group.objects.create(name="members")
 
     assert form.is_valid(), form.errors
-    assert audience_of(SeckillVoucher(**asdict_of(form.terms))) == EVERYBODY
+    assert audience_of(form.instance) == EVERYBODY
     form = filled(**AUDIENCE, group=str(group.pk))
     assert form.is_valid(), form.errors
-    found = audience_of(SeckillVoucher(**asdict_of(form.terms)))
-    assert found == Audience(True, 24, group.pk, True, True)
-
-
-def asdict_of(terms):
-    """Return the terms that are fields of a sale."""
-    return {name: getattr(terms, name) for name in AUDIENCE_TERMS}
+    assert audience_of(form.instance) == Audience(
+        needs_contact=True,
+        account_age_h=24,
+        group_id=group.pk,
+        needs_code=True,
+        first_order_only=True,
+    )
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,23 @@
 import datetime as dt
 from typing import Any
 
-from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from seckill_site.clocks.database import database_now
+from vouchers.catalogue.audience import EVERYBODY, SALE_RULES, SaleRule
 from vouchers.catalogue.sales import SaleTerms, VoucherDetails, create_voucher_on_sale
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.sale_state import snapshot
-from vouchers.models import MAX_DRAW_WAIT_S, MAX_ROOM_RATE, Merchant, RoomKind, SaleMode, Work
+from vouchers.models import (
+    MAX_DRAW_WAIT_S,
+    MAX_ROOM_RATE,
+    Merchant,
+    RoomKind,
+    SaleMode,
+    SeckillVoucher,
+    Work,
+)
 
 
 class Command(BaseCommand):
@@ -58,19 +66,10 @@ class Command(BaseCommand):
             help=f"with --draw: seconds after the end, up to {MAX_DRAW_WAIT_S}, in which returned "
             "units go to the others in drawn order",
         )
-        parser.add_argument(
-            "--needs-contact", action="store_true", help="only buyers with a confirmed contact"
-        )
-        parser.add_argument(
-            "--account-age-hours", type=int, default=0, help="only accounts at least this old"
-        )
-        parser.add_argument("--group", help="only accounts in the group of this name")
-        parser.add_argument(
-            "--needs-code", action="store_true", help="each voucher takes an invitation code"
-        )
-        parser.add_argument(
-            "--first-order-only", action="store_true", help="only buyers who hold no other order"
-        )
+        for rule in SALE_RULES:
+            parser.add_argument(
+                rule.option, dest=rule.field, help=rule.option_help, **_argument(rule)
+            )
         parser.add_argument("--merchant", help="the merchant's name; the default one if left out")
         parser.add_argument(
             "--valid-until", type=dt.date.fromisoformat, help="the voucher's last day: 2026-12-31"
@@ -98,7 +97,7 @@ class Command(BaseCommand):
                     work=Work[options["work"].upper()],
                     **_room_terms(**options),
                     **_draw_terms(**options),
-                    **_audience_terms(**options),
+                    **{it.field: _rule_value(it, options[it.field]) for it in SALE_RULES},
                 ),
             )
         except (ValidationError, OverflowError) as error:
@@ -139,15 +138,23 @@ def _draw_terms(*, draw: bool, draw_wait: int | None, **_: Any) -> dict[str, Any
     return {"mode": mode, "draw_wait_s": draw_wait or 0}
 
 
-def _audience_terms(*, account_age_hours: int, group: str | None, **options: Any) -> dict[str, Any]:
-    """Return the terms that say who may buy."""
-    if account_age_hours < 0:
-        raise CommandError("--account-age-hours cannot be negative")
-    found = Group.objects.filter(name=group).first() if group is not None else None
-    if group is not None and found is None:
-        raise CommandError(f"--group: there is no group {group!r}")
-    flags = {name: options[name] for name in ("needs_contact", "needs_code", "first_order_only")}
-    return {**flags, "account_age_h": account_age_hours, "group": found}
+def _argument(rule: SaleRule) -> dict[str, Any]:
+    """Return the kind of a rule's option: a number, a flag, or the name of a row."""
+    if rule.bounds:
+        return {"type": int, "default": rule.bounds[0]}
+    return {"action": "store_true"} if rule.value(EVERYBODY) is False else {}
+
+
+def _rule_value(rule: SaleRule, given: Any) -> Any:
+    """Return a rule's value in the sale; refuse a number out of bounds and an unknown name."""
+    if rule.bounds and not rule.bounds[0] <= given <= rule.bounds[1]:
+        raise CommandError(f"{rule.option} must be {rule.bounds[0]} to {rule.bounds[1]}")
+    if given is None or not (model := SeckillVoucher._meta.get_field(rule.field).related_model):
+        return given
+    found = model._default_manager.filter(name=given).first()
+    if found is None:
+        raise CommandError(f"{rule.option}: there is no {rule.name} {given!r}")
+    return found.pk
 
 
 def _one_line(error: Exception) -> str:
