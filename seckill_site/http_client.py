@@ -12,7 +12,6 @@ import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import httpcore
@@ -25,10 +24,6 @@ class NoAnswer(Exception):
     """No answer, half an answer, or too much of one. The request may have been carried out."""
 
 
-class UnknownHost(NoAnswer):
-    """The host has no address."""
-
-
 @dataclass(frozen=True)
 class HttpAnswer:
     """An answer. The names of its headers are in lower case."""
@@ -38,25 +33,10 @@ class HttpAnswer:
     body: bytes
 
 
-@dataclass(frozen=True)
-class Limits:
-    """The limits of one request.
-
-    ``within_s`` covers everything from the name to the last byte, ``connect_within_s`` the
-    connection, and the handshake after it. A longer body than ``largest_bytes`` is an error, or is
-    cut there if ``cut``.
-    """
-
-    within_s: float
-    connect_within_s: float
-    largest_bytes: int
-    cut: bool = False
-
-
 async def resolve(host: str, port: int) -> list[str]:
     """Return the addresses of a host.
 
-    :raises UnknownHost: there are none.
+    :raises NoAnswer: there are none.
     """
     loop = asyncio.get_running_loop()
     try:
@@ -64,7 +44,7 @@ async def resolve(host: str, port: int) -> list[str]:
             _RESOLVERS, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         )
     except (OSError, UnicodeError) as error:
-        raise UnknownHost(f"{host} has no address") from error
+        raise NoAnswer(f"{host} has no address") from error
     return list(dict.fromkeys(str(it[4][0]) for it in found))
 
 
@@ -101,35 +81,48 @@ async def exchange(
     method: str,
     url: str,
     *,
-    limits: Limits,
     headers: Mapping[str, str],
     body: bytes | None = None,
+    within_s: float,
+    connect_within_s: float,
+    largest_bytes: int,
+    cut: bool = False,
     resolve: Resolve = resolve,
     tls: ssl.SSLContext | None = None,
 ) -> HttpAnswer:
     """Send one request and return the answer, whatever its status; raises what ``resolve`` raises.
 
-    :raises NoAnswer: there was none within the limits.
+    ``within_s`` covers everything from the name to the last byte, ``connect_within_s`` the
+    connection to one address, and the handshake after it. A body longer than ``largest_bytes`` is
+    an error, or is ``cut`` there.
+
+    :raises NoAnswer: there was none within these limits.
     """
     try:
         async with (
-            asyncio.timeout(limits.within_s),
+            asyncio.timeout(within_s),
             httpcore.AsyncConnectionPool(
-                ssl_context=tls or _default_tls(), network_backend=_Network(resolve)
+                ssl_context=tls or ssl.create_default_context(), network_backend=_Network(resolve)
             ) as pool,
             pool.stream(
                 method,
                 url,
                 headers=[("Accept-Encoding", "identity"), *headers.items()],
                 content=body,
-                extensions={"timeout": {"connect": limits.connect_within_s}},
+                extensions={"timeout": {"connect": connect_within_s}},
             ) as response,
         ):
-            content = await _read(response, limits)
+            content = bytearray()
+            async for chunk in response.aiter_stream():
+                content += chunk
+                if len(content) > largest_bytes and cut:
+                    break
+                if len(content) > largest_bytes:
+                    raise ValueError(f"the answer has more than {largest_bytes} bytes")
             names = {name.decode().lower(): it.decode() for name, it in response.headers}
-            return HttpAnswer(response.status, names, content)
+            return HttpAnswer(response.status, names, bytes(content[:largest_bytes]))
     except TimeoutError as error:
-        raise NoAnswer(f"no answer within {limits.within_s:g} s") from error
+        raise NoAnswer(f"no answer within {within_s:g} s") from error
     except (
         httpcore.NetworkError,
         httpcore.ProtocolError,
@@ -139,29 +132,3 @@ async def exchange(
         ValueError,
     ) as error:
         raise NoAnswer(f"{type(error).__name__}: {error}") from error
-
-
-def call(
-    method: str, url: str, *, limits: Limits, headers: Mapping[str, str], body: bytes | None = None
-) -> HttpAnswer:
-    """Call ``exchange`` from a thread that has no event loop.
-
-    :raises NoAnswer: there was none within the limits.
-    """
-    return asyncio.run(exchange(method, url, limits=limits, headers=headers, body=body))
-
-
-async def _read(response: httpcore.Response, limits: Limits) -> bytes:
-    content = bytearray()
-    async for chunk in response.aiter_stream():
-        content += chunk
-        if len(content) > limits.largest_bytes:
-            if limits.cut:
-                break
-            raise ValueError(f"the answer has more than {limits.largest_bytes} bytes")
-    return bytes(content[: limits.largest_bytes])
-
-
-@cache
-def _default_tls() -> ssl.SSLContext:
-    return ssl.create_default_context()

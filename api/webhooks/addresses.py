@@ -69,7 +69,7 @@ async def checked_addresses(host: str, port: int) -> list[str]:
     """Resolve a host, and return its addresses after checking every one.
 
     :raises ForbiddenAddress: one of them is forbidden.
-    :raises UnknownHost: there are none.
+    :raises NoAnswer: there are none.
     """
     addresses = await resolve(host, port)
     for address in addresses:

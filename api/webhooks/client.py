@@ -8,7 +8,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from api.webhooks.addresses import ForbiddenAddress, check_url, checked_addresses
-from seckill_site.http_client import Limits, NoAnswer, exchange
+from seckill_site.http_client import NoAnswer, exchange
 
 TIMEOUT_S = 3.0
 """For everything together: name, connection, TLS, request and answer."""
@@ -35,16 +35,18 @@ async def post(
 ) -> Attempt:
     """Send a message to a checked address, and read little of the answer."""
     started = monotonic()
-    limits = Limits(TIMEOUT_S, TIMEOUT_S, LARGEST_ANSWER_BYTES, cut=True)
     status, content, error = None, b"", ""
     try:
         check_url(url)
         answer = await exchange(
             "POST",
             url,
-            limits=limits,
             headers=headers,
             body=body,
+            within_s=TIMEOUT_S,
+            connect_within_s=TIMEOUT_S,
+            largest_bytes=LARGEST_ANSWER_BYTES,
+            cut=True,
             resolve=checked_addresses,
             tls=tls,
         )

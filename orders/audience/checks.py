@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
 
-from orders.audience.contacts import has_confirmed_contact
+from accounts.contacts import confirmed_contacts
 from orders.models import InvitationCode, VoucherOrder
 from seckill_site.clocks.database import database_now
 from vouchers.catalogue.audience import ACCOUNT_AGE, CODE, CONTACT, FIRST_ORDER, GROUP
@@ -30,7 +30,8 @@ def _has_no_order(sale_id: int, user_id: int, only: bool) -> bool:
 
 
 def _has_contact(sale_id: int, user_id: int, needed: bool) -> bool:
-    return has_confirmed_contact(user_id=user_id)
+    found = confirmed_contacts([user_id])[user_id]
+    return bool(found.email or found.phone)
 
 
 def _has_code(sale_id: int, user_id: int, needed: bool) -> bool:

@@ -34,10 +34,8 @@ from orders.payments.providers import (
 from orders.payments.reading import (
     Refused,
     check_time,
-    downloaded,
     key_problems,
-    movements_in,
-    reading_notification,
+    refusing_malformed,
     rows_of,
     statement_about,
     text_in,
@@ -46,7 +44,7 @@ from orders.payments.rsa_signing import is_signed, sign
 from seckill_site.clocks.database import database_now
 from seckill_site.formatting import plain_money
 
-REPEATED_FOR = dt.timedelta(hours=26)
+REPEATED_FOR_S = 26 * 3600
 """Alipay repeats a notification for 25 hours, and does not promise to renew its time."""
 
 LONGEST_SUBJECT = 60
@@ -107,7 +105,7 @@ class Alipay:
 
         :raises BadNotification: it is not signed by Alipay, not for us, or not of these hours.
         """
-        with reading_notification():
+        with refusing_malformed(BadNotification, "the notification"):
             pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=100)
             fields = dict(pairs)
             signature = fields.pop("sign", "")
@@ -118,7 +116,7 @@ class Alipay:
             if fields.get("app_id") != settings.SECKILL_ALIPAY_APP_ID:
                 raise BadNotification("the notification is for another application")
             sent_at = dt.datetime.strptime(fields["notify_time"], _TIME).replace(tzinfo=CHINA)
-            check_time(sent_at, now, repeated_for=REPEATED_FOR)
+            check_time(sent_at.timestamp(), now, repeated_for_s=REPEATED_FOR_S)
             return _statement(fields, notification_id=fields["notify_id"][:128])
 
     def query(self, reference: str, *, provider_reference: str = "") -> Statement:
@@ -127,7 +125,7 @@ class Alipay:
             reference,
             lambda: _statement(_ask("alipay.trade.query", {"out_trade_no": reference})),
             unknown={_NO_TRADE},
-            state_if_unknown=ChargeState.OPEN,
+            if_unknown=ChargeState.OPEN,
         )
 
     def refund(self, reference: str, *, amount_cents: int, provider_reference: str = "") -> bool:
@@ -145,7 +143,12 @@ class Alipay:
 
     def list_movements(self, day: dt.date) -> Iterator[Movement]:
         """Return the lines of a day's bill, which is there from the next morning on."""
-        return movements_in(lambda: _bill(_download(day)), no_bill=_NO_BILL)
+        try:
+            with refusing_malformed(ProviderUnavailable, "the bill"):
+                yield from _bill(_download(day))
+        except Refused as error:
+            if error.code != _NO_BILL:  # which is a day without transactions
+                raise
 
 
 # --- Requests -------------------------------------------------------------------------------------
@@ -252,7 +255,10 @@ def _download(day: dt.date) -> bytes:
     at, gateway = urlsplit(url), urlsplit(settings.SECKILL_ALIPAY_URL)
     if at.scheme != "https" and at.netloc != gateway.netloc:
         raise ProviderUnavailable("alipay: the address of the bill is not on HTTPS")
-    return downloaded(call("GET", url, headers={}, largest_bytes=LARGEST_LIST_BYTES))
+    answer = call("GET", url, headers={}, largest_bytes=LARGEST_LIST_BYTES)
+    if answer.status != 200:
+        raise ProviderUnavailable(f"alipay: the bill was answered {answer.status}")
+    return answer.body
 
 
 def _bill(packed: bytes) -> Iterator[Movement]:

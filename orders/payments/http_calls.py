@@ -1,11 +1,10 @@
 """HTTP to payment providers."""
 
+import asyncio
 from collections.abc import Mapping
-from urllib.parse import urlsplit
 
 from orders.payments.providers import ProviderUnavailable
-from seckill_site import http_client
-from seckill_site.http_client import HttpAnswer, Limits, NoAnswer
+from seckill_site.http_client import HttpAnswer, NoAnswer, exchange
 
 CALL_S = 4.0
 """The longest that one call takes, from connecting to the last byte of the answer."""
@@ -30,10 +29,17 @@ def call(
 
     :raises ProviderUnavailable: there was none; the request may have been carried out.
     """
-    limits = Limits(CALL_S, CONNECT_S, largest_bytes)
+    sent = exchange(
+        method,
+        url,
+        headers=headers,
+        body=body,
+        within_s=CALL_S,
+        connect_within_s=CONNECT_S,
+        largest_bytes=largest_bytes,
+    )
     try:
-        return http_client.call(method, url, limits=limits, headers=headers, body=body)
+        return asyncio.run(sent)
     except NoAnswer as error:
         # The address without its query, which may hold a signature.
-        where = urlsplit(url)._replace(query="").geturl()
-        raise ProviderUnavailable(f"{method} {where}: {error}") from error
+        raise ProviderUnavailable(f"{method} {url.partition('?')[0]}: {error}") from error

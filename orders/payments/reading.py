@@ -10,15 +10,13 @@ from typing import Any
 from orders.payments.providers import (
     BadNotification,
     ChargeState,
-    Movement,
     ProviderUnavailable,
     RefundRefused,
     Statement,
 )
 from orders.payments.rsa_signing import BadKey, read_private_key, read_public_key
-from seckill_site.http_client import HttpAnswer
 
-TOLERANCE = dt.timedelta(minutes=5)
+TOLERANCE_S = 300
 """How far the time in a signature may be from ours."""
 
 
@@ -45,34 +43,17 @@ def key_problems(prefix: str, private_key: str, public_keys: Collection[str]) ->
         yield f"{prefix}_PUBLIC_KEYS: {error}."
 
 
-# --- Notifications --------------------------------------------------------------------------------
-
-
 @contextmanager
-def reading_notification() -> Iterator[None]:
-    """Refuse a notification with a field that is missing or malformed.
-
-    :raises BadNotification: the block raised ``KeyError``, ``TypeError`` or ``ValueError``.
-    """
+def refusing_malformed(error: type[Exception], what: str) -> Iterator[None]:
+    """Raise this error where a field of what is read is missing or malformed."""
     try:
         yield
-    except (KeyError, TypeError, ValueError) as error:
-        raise BadNotification(f"a field is missing or malformed: {error!r}") from error
-
-
-def check_time(
-    sent_at: dt.datetime, now: dt.datetime, *, repeated_for: dt.timedelta = TOLERANCE
-) -> None:
-    """Check that a signed message is of these minutes, or was ``repeated_for`` longer.
-
-    :raises BadNotification: it is not.
-    """
-    if not now - repeated_for <= sent_at <= now + TOLERANCE:
-        raise BadNotification("the notification is too old")
+    except (KeyError, TypeError, ValueError, zipfile.BadZipFile) as failure:
+        raise error(f"{what} is malformed: {failure!r}") from failure
 
 
 def text_in(content: Mapping[str, Any], name: str) -> str:
-    """Return a field that is a text and not empty.
+    """Return a text that is not empty.
 
     :raises KeyError: it is missing.
     :raises ValueError: it is malformed.
@@ -84,18 +65,20 @@ def text_in(content: Mapping[str, Any], name: str) -> str:
 
 
 def cents_in(content: Mapping[str, Any], name: str) -> int:
-    """Return a field that is an amount in cents.
-
-    :raises KeyError: it is missing.
-    :raises ValueError: it is malformed.
-    """
+    """Return an amount in cents; raises as ``text_in``."""
     value = content[name]
     if type(value) is not int or value < 0:  # in Python, True is an integer too
         raise ValueError(f"{name} is malformed")
     return value
 
 
-# --- Answers --------------------------------------------------------------------------------------
+def check_time(signed_s: float, now: dt.datetime, *, repeated_for_s: int = TOLERANCE_S) -> None:
+    """Check that a message was signed in these minutes, or is repeated since.
+
+    :raises BadNotification: it was not.
+    """
+    if not -TOLERANCE_S <= now.timestamp() - signed_s <= repeated_for_s:
+        raise BadNotification("the notification is too old")
 
 
 def statement_about(
@@ -103,52 +86,22 @@ def statement_about(
     ask: Callable[[], Statement],
     *,
     unknown: Collection[str] = (),
-    state_if_unknown: ChargeState = ChargeState.CLOSED,
+    if_unknown: ChargeState = ChargeState.CLOSED,
 ) -> Statement:
-    """Return what a provider says about a charge.
+    """Return the answer about a charge; one refused with a code in ``unknown`` is not known.
 
-    Refused with a code in ``unknown``, it knows no such charge.
-
-    :raises ProviderUnavailable: it gave no usable answer, or one about another charge.
+    :raises ProviderUnavailable: the answer is malformed, or about another charge.
     """
     try:
-        found = ask()
+        with refusing_malformed(ProviderUnavailable, f"the answer about {reference}"):
+            found = ask()
     except Refused as error:
         if error.code not in unknown:
             raise
-        return Statement(reference, state_if_unknown, 0)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ProviderUnavailable(f"malformed answer about {reference}: {error!r}") from error
+        return Statement(reference, if_unknown, 0)
     if found.reference != reference:
         raise ProviderUnavailable(f"an answer about {found.reference}, not {reference}")
     return found
-
-
-# --- Bills ----------------------------------------------------------------------------------------
-
-
-def movements_in(bill: Callable[[], Iterable[Movement]], *, no_bill: str) -> Iterator[Movement]:
-    """Yield the lines of a bill; none if refused with ``no_bill``: a day without transactions.
-
-    :raises ProviderUnavailable: the bill is not there, cut off, or not in the documented form.
-    """
-    try:
-        yield from bill()
-    except Refused as error:
-        if error.code != no_bill:
-            raise
-    except (zipfile.BadZipFile, KeyError, TypeError, ValueError) as error:
-        raise ProviderUnavailable(f"the bill cannot be read: {error!r}") from error
-
-
-def downloaded(answer: HttpAnswer) -> bytes:
-    """Return the content of a bill.
-
-    :raises ProviderUnavailable: the answer is none.
-    """
-    if answer.status != 200:
-        raise ProviderUnavailable(f"the bill was answered {answer.status}")
-    return answer.body
 
 
 def rows_of(lines: Iterable[str]) -> Iterator[dict[str, str]]:

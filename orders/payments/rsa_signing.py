@@ -3,6 +3,7 @@
 import base64
 import binascii
 from functools import lru_cache
+from typing import Any
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
@@ -48,13 +49,7 @@ def read_private_key(text: str) -> RSAPrivateKey:
 
     :raises BadKey: it cannot be read.
     """
-    try:
-        if "-----BEGIN" in text:
-            key = load_pem_private_key(text.encode(), password=None)
-        else:
-            key = load_der_private_key(base64.b64decode(text, validate=True), password=None)
-    except (ValueError, TypeError) as error:
-        raise BadKey("the private key cannot be read") from error
+    key = _read(text, "private", pem=load_pem_private_key, der=load_der_private_key, password=None)
     if not isinstance(key, RSAPrivateKey):
         raise BadKey("the private key is not of RSA")
     return key
@@ -62,17 +57,17 @@ def read_private_key(text: str) -> RSAPrivateKey:
 
 @lru_cache(maxsize=8)
 def read_public_key(text: str) -> RSAPublicKey:
-    """Read a key in PEM, or its base64 alone.
-
-    :raises BadKey: it cannot be read.
-    """
-    try:
-        if "-----BEGIN" in text:
-            key = load_pem_public_key(text.encode())
-        else:
-            key = load_der_public_key(base64.b64decode(text, validate=True))
-    except ValueError as error:
-        raise BadKey("the public key cannot be read") from error
+    """Read a key in PEM, or its base64 alone; raises as ``read_private_key``."""
+    key = _read(text, "public", pem=load_pem_public_key, der=load_der_public_key)
     if not isinstance(key, RSAPublicKey):
         raise BadKey("the public key is not of RSA")
     return key
+
+
+def _read(text: str, kind: str, *, pem: Any, der: Any, **options: Any) -> object:
+    try:
+        if "-----BEGIN" in text:
+            return pem(text.encode(), **options)
+        return der(base64.b64decode(text, validate=True), **options)
+    except (ValueError, TypeError) as error:
+        raise BadKey(f"the {kind} key cannot be read") from error

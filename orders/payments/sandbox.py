@@ -22,6 +22,7 @@ from django.urls import reverse
 from django.utils.translation import gettext_lazy
 
 from orders.models import MoneyDirection, SandboxTrade
+from orders.payments.http_calls import call
 from orders.payments.providers import (
     BadNotification,
     Charge,
@@ -32,10 +33,9 @@ from orders.payments.providers import (
     Statement,
     bounds_of_day,
 )
-from orders.payments.reading import cents_in, reading_notification
+from orders.payments.reading import cents_in, refusing_malformed
 from seckill_site.broker.messages import publish_options
 from seckill_site.clocks.database import database_now
-from seckill_site.http_client import Limits, NoAnswer, call
 from seckill_site.strict_json import read_strict_json
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,6 @@ State = SandboxTrade.State
 SIGNATURE_HEADER = "Sandbox-Signature"
 ACKNOWLEDGEMENT = "success"
 
-NOTIFY_LIMITS = Limits(5.0, 5.0, len(ACKNOWLEDGEMENT) + 1, cut=True)
 PAUSES_S = (5, 15, 60, 300)
 """The pauses between attempts to send a notification; it gives up after the last."""
 
@@ -222,9 +221,9 @@ def _post(url: str, body: bytes) -> bool:
     signature = sign(body, settings.SECKILL_SANDBOX_KEY)
     headers = {"Content-Type": "application/json", SIGNATURE_HEADER: signature}
     try:
-        answer = call("POST", url, limits=NOTIFY_LIMITS, headers=headers, body=body)
-    except NoAnswer as error:
-        logger.info("%s cannot be reached: %s", url, error)
+        answer = call("POST", url, headers=headers, body=body)
+    except ProviderUnavailable as error:
+        logger.info("the shop cannot be reached: %s", error)
         return False
     if answer.status != 200:
         logger.info("%s answered %s", url, answer.status)
@@ -236,7 +235,7 @@ def _post(url: str, body: bytes) -> bool:
 
 def _read(body: bytes) -> Statement:
     """Return the statement of a notification's body, which may be anything."""
-    with reading_notification():
+    with refusing_malformed(BadNotification, "the notification"):
         content = read_strict_json(body)
         state, amount_cents = ChargeState(content["state"]), cents_in(content, "amount_cents")
         if amount_cents > LARGEST_AMOUNT_CENTS:

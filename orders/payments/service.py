@@ -86,14 +86,10 @@ class WrongAmount(Exception):
 
 @dataclass(frozen=True)
 class Addresses:
-    """The addresses to which a provider sends the buyer back, and sends its notifications.
-
-    ``code_url`` is that of our page, which draws the code of a provider that is paid so.
-    """
+    """The addresses to which a provider sends the buyer back, and sends its notifications."""
 
     return_url: str
     notify_url: str
-    code_url: str
 
 
 # --- Sending the buyer to the provider ------------------------------------------------------------
@@ -127,35 +123,26 @@ def start_payment(
         # The buyer comes back without having paid: the charge may be closed by now.
         query_payment(payment, now=now)
         payment = _open_payment(_payable(order_id, now), **at, now=now)
-    if not payment.pay_url:
-        charge = Charge(
-            reference=payment.reference,
-            amount_cents=payment.amount_cents,
-            subject=str(order.seckill_voucher.voucher),
-            opened_at=payment.created_at,
-            pay_by=order.pay_by or now + ASK_FOR,  # orders of an older release have no deadline
-            return_url=addresses.return_url,
-            notify_url=addresses.notify_url,
-            client=client,
-            client_address=client_address,
-        )
-        _open_charge(payment, charge)
-    is_code = payment.pay_url.startswith(provider.code_schemes)
-    return addresses.code_url if is_code else payment.pay_url
-
-
-def _open_charge(payment: Payment, charge: Charge) -> None:
-    """Open the charge of a payment, and note where it is paid.
-
-    :raises ProviderUnavailable: the provider did not respond, or the payment was closed meanwhile.
-    """
-    opened = call_provider(payment.provider, lambda it: it.create(charge))
-    payment.pay_url, payment.provider_reference = opened.pay_url, opened.provider_reference
+    if payment.pay_url:
+        return payment.pay_url
+    charge = Charge(
+        reference=payment.reference,
+        amount_cents=payment.amount_cents,
+        subject=str(order.seckill_voucher.voucher),
+        opened_at=payment.created_at,
+        pay_by=order.pay_by or now + ASK_FOR,  # orders of an older release have no deadline
+        return_url=addresses.return_url,
+        notify_url=addresses.notify_url,
+        client=client,
+        client_address=client_address,
+    )
+    opened = call_provider(provider.name, lambda it: it.create(charge))
     still_open = Payment.objects.filter(pk=payment.pk, status=PaymentStatus.OPEN)
     named = {"pay_url": opened.pay_url, "provider_reference": opened.provider_reference}
     if not still_open.update(**named):
         # A query before the charge existed was answered "not found".
         raise ProviderUnavailable(f"payment {payment} was closed meanwhile")
+    return opened.pay_url
 
 
 def code_to_scan(*, order_id: int) -> str:

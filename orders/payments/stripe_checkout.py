@@ -31,7 +31,7 @@ from orders.payments.providers import (
 from orders.payments.reading import (
     cents_in,
     check_time,
-    reading_notification,
+    refusing_malformed,
     statement_about,
     text_in,
 )
@@ -125,7 +125,7 @@ class StripeCheckout:
         event = _verified(headers.get("Stripe-Signature", ""), body, now)
         if event.get("type") not in _SESSION_EVENTS:
             return None
-        with reading_notification():
+        with refusing_malformed(BadNotification, "the notification"):
             return _statement(event["data"]["object"], notification_id=text_in(event, "id"))
 
     def query(self, reference: str, *, provider_reference: str = "") -> Statement:
@@ -226,7 +226,7 @@ def _verified(signature: str, body: bytes, now: dt.datetime) -> dict[str, Any]:
             event = read_strict_json(body)
         except (stripe.SignatureVerificationError, ValueError):
             continue
-        check_time(dt.datetime.fromtimestamp(signed_s, dt.UTC), now)
+        check_time(signed_s, now)
         if not isinstance(event, dict):
             raise BadNotification("the event is no object")
         return event

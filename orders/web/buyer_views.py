@@ -255,7 +255,6 @@ def pay(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
     addresses = Addresses(
         return_url=absolute_url(reverse("payment-return", args=[sale_id, order_id])),
         notify_url=absolute_url(reverse("notify", args=[provider.name])),
-        code_url=absolute_url(reverse("pay-code", args=[sale_id, order_id])),
     )
     is_phone = "Mobi" in request.headers.get("User-Agent", "")
     pay_url = start_payment(
@@ -266,6 +265,8 @@ def pay(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
         client=ClientKind.PHONE if is_phone else ClientKind.DESKTOP,
         client_address=request.META.get("REMOTE_ADDR", ""),
     )
+    if pay_url.startswith(provider.code_schemes):
+        pay_url = absolute_url(reverse("pay-code", args=[sale_id, order_id]))
     if wants_html(request):
         return HttpResponse(status=303, headers={"Location": pay_url})
     return JsonResponse({"order_id": str(order.pk), "status": order.status, "pay_url": pay_url})

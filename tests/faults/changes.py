@@ -37,7 +37,7 @@ NOES = (
 )
 """Answers that one may get while others change the same orders and parts are away."""
 
-ADDRESSES = Addresses(*(f"http://127.0.0.1:9/{it}/" for it in ("receipt", "notify", "code")))
+ADDRESSES = Addresses("http://127.0.0.1:9/receipt/", "http://127.0.0.1:9/notify/")
 """Where nobody listens: the soak brings the provider's word itself."""
 
 

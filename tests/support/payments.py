@@ -43,7 +43,6 @@ from vouchers.models import SeckillVoucher
 ADDRESSES = Addresses(
     return_url="https://shop.example/vouchers/1/orders/2/",
     notify_url="https://shop.example/payments/sandbox/notify/",
-    code_url="https://shop.example/vouchers/1/orders/2/pay/code/",
 )
 
 FAKE = "tests.support.payments.FakeProvider"

@@ -37,43 +37,38 @@ EVERYBODY = Audience()
 class BuyerRule:
     """A rule that may refuse a buyer; ``name`` is in answers and in stored refusals.
 
-    Texts for buyers have ``{number}``, and ``message``, which programs get, ``%(number)s``.
+    ``label`` tells staff why; ``button`` and ``told`` tell the buyer, ``without_script`` on a page
+    that does not change by itself, and ``message`` programs.
     """
 
     name: str
     label: StrOrPromise
-    """Why a buyer was refused, for staff."""
-
-    button: StrOrPromise
-    """The button of a buyer who is refused."""
-
-    told: StrOrPromise
-    """The sentence below it."""
-
-    message: str
+    button: StrOrPromise = ""
+    told: StrOrPromise = ""
     without_script: StrOrPromise = ""
-    """The same on a page that does not change by itself, if that matters."""
+    message: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class SaleRule(BuyerRule):
-    """A rule of a sale, in the column ``field`` of its row."""
+    """A rule in the column ``field`` of a sale, which applies unless that is empty, 0 or False.
+
+    ``listed`` tells it to everybody, ``option`` is its option of ``create_sale``, and ``bounds``
+    are the least and the largest number of a rule that has one.
+    """
 
     field: str
     listed: StrOrPromise
-    """The rule, for everybody who looks at the sale."""
-
     option: str
     option_help: str
     bounds: tuple[int, int] | None = None
-    """The least and the largest number, of a rule that has one."""
 
     @property
     def form_field(self) -> str:
         return SeckillVoucher._meta.get_field(self.field).name
 
     def value(self, of: Audience | SeckillVoucher) -> Any:
-        """Return the rule's value in a sale; it applies unless that is empty, 0 or False."""
+        """Return the rule's value in a sale."""
         return getattr(of, self.field)
 
 
@@ -154,11 +149,9 @@ UNPAID_ORDERS = BuyerRule(
         "You have %(number)s or more unpaid orders. Pay or cancel some before you buy another."
     ),
 )
-CANCELLATIONS = BuyerRule(
+CANCELLATIONS = BuyerRule(  # no page of a sale offers what it refuses
     name="cancellations",
     label=_("too many cancellations"),
-    button="",
-    told="",  # it refuses a cancellation, which no page of a sale offers
     message=gettext_noop(
         "You have cancelled %(number)s orders within an hour. This one ends by itself if you do "
         "not pay for it."

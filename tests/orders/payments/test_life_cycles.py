@@ -42,7 +42,7 @@ from orders.payments.service import (
     take_notification,
 )
 from orders.payments.settlement import settle_day
-from seckill_site import http_client
+from seckill_site.http_client import exchange
 from tests.support.inspection import assert_conserved
 from tests.support.orders import PRICE_CENTS, make_sale
 from tests.support.payments import (
@@ -463,13 +463,13 @@ def test_no_secret_is_logged(at: StandIn, settings: Any, caplog: pytest.LogCaptu
 @over_http
 @pytest.mark.django_db(transaction=True)
 def test_no_call_is_made_inside_a_transaction(at: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    inside, call = list[bool](), http_client.call
+    inside = list[bool]()
 
     def noted(*args: Any, **options: Any) -> Any:
         inside.append(connection.in_atomic_block)
-        return call(*args, **options)
+        return exchange(*args, **options)
 
-    monkeypatch.setattr(http_client, "call", noted)
+    monkeypatch.setattr("orders.payments.http_calls.exchange", noted)
     order = make_unpaid_order(make_sale())
     payment = opened(at, order)
     at.pay(payment.reference)

@@ -50,14 +50,6 @@ def test_calls_of_providers_have_their_queue() -> None:
     assert tasks.expire.name in waiting("celery")
 
 
-def test_plain_worker_takes_from_both_queues() -> None:
-    queues = app.amqp.queues
-    assert {name: queues[name].routing_key for name in queues.consume_from} == {
-        "celery": "celery",
-        "payments": "payments",
-    }
-
-
 @pytest.mark.django_db(transaction=True)
 def test_plain_worker_runs_tasks_of_both_queues(monkeypatch: pytest.MonkeyPatch) -> None:
     polled = list[object]()

@@ -116,16 +116,6 @@ def test_refund_returns_money_and_unit() -> None:
     assert_unit_is_back(sale)
 
 
-def test_refunded_unit_is_sold_again() -> None:
-    sale = make_sale(stock=1)
-    order = make_unpaid_order(sale)
-    pay(order)
-    refund_order(order_id=order.pk, by=buyer_of(order), now=timezone.now())
-    other = make_unpaid_order(sale)
-    assert live_ids(sale) == [other.pk]
-    assert_conserved(sale)
-
-
 def test_free_order_is_refunded_without_provider() -> None:
     sale = make_sale()
     Voucher.objects.update(price_cents=0)
@@ -133,18 +123,6 @@ def test_free_order_is_refunded_without_provider() -> None:
     start_payment(order_id=order.pk, addresses=ADDRESSES, now=timezone.now())
     refund_order(order_id=order.pk, by=buyer_of(order), now=timezone.now())
     assert (status_of(order), Payment.objects.get().status) == ("refunded", "refunded")
-    assert_unit_is_back(sale)
-
-
-def test_buyer_refunds_over_http(client: Client) -> None:
-    sale = make_sale()
-    order = make_unpaid_order(sale)
-    pay(order)
-    client.force_login(owner_of(order))
-    assert client.get(receipt_url(order)).json()["refundable"] is True
-    body = client.post(f"{receipt_url(order)}refund/").json()
-    assert (body["status"], body["code"], body["late_payment"]) == ("refunded", "", "")
-    assert_refused(client.post(f"{receipt_url(order)}refund/"), 409, "wrong_state")
     assert_unit_is_back(sale)
 
 
@@ -183,33 +161,9 @@ def test_only_paid_orders_are_refunded(status: OrderStatus) -> None:
         assert assert_refusal(order, by, WrongState).status == status
 
 
-def test_used_voucher_is_not_refunded() -> None:
-    order = make_unpaid_order(make_sale())
-    pay(order)
-    order.refresh_from_db()
-    redeem(code=order.code or "", by=STAFF, now=timezone.now())
-    assert_refusal(order, STAFF, WrongState)
-
-
 def test_refund_of_missing_order_raises() -> None:
     with pytest.raises(VoucherOrder.DoesNotExist):
         refund_order(order_id=404, by=STAFF, now=timezone.now())
-
-
-def test_other_buyers_order_cannot_be_refunded(client: Client) -> None:
-    order = make_unpaid_order(make_sale())
-    pay(order)
-    client.force_login(make_buyer())
-    assert_refused(client.post(f"{receipt_url(order)}refund/"), 404, "not_found")
-    assert status_of(order) == "paid"
-
-
-def test_started_refund_cannot_start_again(fake: FakeProvider) -> None:
-    order = make_unpaid_order(make_sale())
-    paid_at_fake(order)
-    fake.away = True
-    refund_order(order_id=order.pk, by=STAFF, now=timezone.now())
-    assert_refusal(order, STAFF, WrongState)
 
 
 # --- A provider that is away, or slow ------------------------------------------------------------
@@ -242,31 +196,6 @@ def test_unavailable_provider_is_asked_until_refunded(fake: FakeProvider) -> Non
     assert payment_status(payment) == "refunded"
     assert finish_refunds(now=now + 2 * AN_HOUR) == 0
     assert_unit_is_back(sale)
-
-
-def test_unfinished_refund_is_asked_about_again(fake: FakeProvider) -> None:
-    sale = make_sale()
-    order = make_unpaid_order(sale)
-    payment = paid_at_fake(order)
-    fake.slow = True
-    refund_order(order_id=order.pk, by=STAFF, now=timezone.now())
-    assert (status_of(order), payment_status(payment)) == ("refunding", "refunding")
-    fake.slow = False
-    assert finish_refunds(now=timezone.now() + AN_HOUR) == 1
-    assert status_of(order) == "refunded"
-    assert_unit_is_back(sale)
-
-
-def test_refund_waits_for_a_removed_provider(fake: FakeProvider, settings: Any) -> None:
-    order = make_unpaid_order(make_sale())
-    paid_at_fake(order)
-    known = settings.SECKILL_PAYMENT_PROVIDERS
-    settings.SECKILL_PAYMENT_PROVIDERS = ["orders.payments.sandbox.Sandbox"]
-    refund_order(order_id=order.pk, by=STAFF, now=timezone.now())
-    assert status_of(order) == "refunding"
-    settings.SECKILL_PAYMENT_PROVIDERS = known
-    finish_refunds(now=timezone.now() + AN_HOUR)
-    assert status_of(order) == "refunded"
 
 
 def test_failing_refund_does_not_stop_the_others(fake: FakeProvider) -> None:
@@ -397,25 +326,6 @@ def test_refund_survives_a_crash_at_any_step(point: str) -> None:
     assert_unit_is_back(sale)
     assert reconcile(sale_id=sale.pk).difference == 0
     repeat(order, buyer_of(order), sale)
-    assert_unit_is_back(sale)
-
-
-@pytest.mark.parametrize("point", list(POINTS)[2:])
-def test_beats_refund_survives_a_crash(point: str, fake: FakeProvider) -> None:
-    sale = make_sale(stock=1)
-    order = make_unpaid_order(sale)
-    payment = paid_at_fake(order)
-    fake.slow = True
-    refund_order(order_id=order.pk, by=buyer_of(order), now=timezone.now())
-    fake.slow = False
-    now = timezone.now() + AN_HOUR
-    with armed(f"{point}=raise"), pytest.raises(FailpointReached):
-        finish_refunds(now=now)
-    finish_refunds(now=now + AN_HOUR)
-    reconcile(sale_id=sale.pk, repair=True)
-    fulfill_sale(sale_id=sale.pk)
-    assert history(order) == WHOLE
-    assert payment_status(payment) == "refunded"
     assert_unit_is_back(sale)
 
 

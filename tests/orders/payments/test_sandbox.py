@@ -7,7 +7,6 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -21,7 +20,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from orders import tasks
-from orders.models import OrderStatus, Payment, SandboxTrade
+from orders.models import Payment, SandboxTrade
 from orders.payments import sandbox
 from orders.payments.providers import (
     BadNotification,
@@ -31,7 +30,6 @@ from orders.payments.providers import (
     Statement,
 )
 from orders.payments.sandbox import (
-    NOTIFIED_AFTER_S,
     PAUSES_S,
     SIGNATURE_HEADER,
     Choice,
@@ -41,7 +39,6 @@ from orders.payments.sandbox import (
     notify,
 )
 from orders.payments.service import Addresses
-from seckill_site import ledger_connection as ledger_module
 from seckill_site.celery import app
 from tests.fixtures.site import CLOSED_PORT
 from tests.support.inspection import assert_conserved, broker_client, broker_length
@@ -49,16 +46,11 @@ from tests.support.orders import PRICE_CENTS, at_once, make_sale
 from tests.support.payments import (
     ADDRESSES,
     choose_outcome,
-    history,
     make_payment,
     make_unpaid_order,
-    notification_of,
-    notify_shop,
     notify_url,
     sign_body,
     status_of,
-    trade_state,
-    unreachable_redis,
 )
 
 pytestmark = pytest.mark.django_db
@@ -150,51 +142,26 @@ def test_repeated_refund_moves_money_once() -> None:
     assert state_in_books(trade) == "refunded"
 
 
-@pytest.mark.parametrize("state", [State.OPEN, State.CLOSED])
-def test_unpaid_charge_is_not_refunded(state: str) -> None:
+@pytest.mark.parametrize(
+    ("state", "reference", "amount_cents"),
+    [
+        (State.OPEN, "a1b2", PRICE_CENTS),
+        (State.CLOSED, "a1b2", PRICE_CENTS),
+        (State.PAID, "a1b2", PRICE_CENTS - 1),
+        (State.REFUNDED, "a1b2", PRICE_CENTS + 1),
+        (State.PAID, "nobody", PRICE_CENTS),
+    ],
+)
+def test_refund_of_what_was_not_paid_is_refused(
+    state: str, reference: str, amount_cents: int
+) -> None:
     trade = a_trade(state)
     with pytest.raises(ProviderUnavailable):
-        Sandbox().refund("a1b2", amount_cents=PRICE_CENTS)
+        Sandbox().refund(reference, amount_cents=amount_cents)
     assert state_in_books(trade) == state
-
-
-@pytest.mark.parametrize("amount_cents", [PRICE_CENTS - 1, PRICE_CENTS + 1, 0])
-@pytest.mark.parametrize("state", [State.PAID, State.REFUNDED])
-def test_refund_of_another_amount_is_refused(state: str, amount_cents: int) -> None:
-    trade = a_trade(state)
-    with pytest.raises(ProviderUnavailable):
-        Sandbox().refund("a1b2", amount_cents=amount_cents)
-    assert state_in_books(trade) == state
-
-
-def test_unknown_charge_is_not_refunded() -> None:
-    with pytest.raises(ProviderUnavailable):
-        Sandbox().refund("nobody", amount_cents=1)
 
 
 # --- Deciding ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("choice", "state", "pauses_s"),
-    [
-        (Choice.PAY, "paid", (0,)),
-        (Choice.TWICE, "paid", (0, 0)),
-        (Choice.LATE, "paid", (20,)),
-        (Choice.NEVER, "paid", ()),
-        (Choice.DECLINE, "closed", (0,)),
-    ],
-)
-def test_choice_sets_state_and_notification_times(
-    choice: Choice, state: str, pauses_s: tuple[int, ...]
-) -> None:
-    trade = a_trade()
-    assert decide(reference="a1b2", choice=choice, now=timezone.now()) == pauses_s
-    assert state_in_books(trade) == state
-
-
-def test_every_choice_has_notification_times() -> None:
-    assert set(NOTIFIED_AFTER_S) == set(Choice)
 
 
 @pytest.mark.parametrize("state", [State.PAID, State.CLOSED, State.REFUNDED])
@@ -211,11 +178,6 @@ def test_expired_charge_cannot_be_paid() -> None:
     with pytest.raises(NotOpen):
         decide(reference="a1b2", choice=Choice.PAY, now=trade.pay_by)
     decide(reference="a1b2", choice=Choice.PAY, now=trade.pay_by - dt.timedelta(microseconds=1))
-
-
-def test_unknown_charge_cannot_be_decided() -> None:
-    with pytest.raises(NotOpen):
-        decide(reference="nobody", choice=Choice.PAY, now=timezone.now())
 
 
 @pytest.mark.django_db(transaction=True)
@@ -247,16 +209,6 @@ def read(content: Any) -> Statement:
 def test_signed_notification_is_read(state: ChargeState) -> None:
     said = Statement("a1b2", state, PRICE_CENTS, "7")
     assert read({**GOOD_WORD, "state": state}) == said
-
-
-def test_notification_of_a_trade_is_read() -> None:
-    payment = make_payment(make_unpaid_order(make_sale()))
-    choose_outcome(payment)
-    headers, body = notification_of(payment)
-    trade = SandboxTrade.objects.get()
-    assert Sandbox().read_notification(headers=headers, body=body, now=timezone.now()) == Statement(
-        payment.reference, ChargeState.PAID, PRICE_CENTS, str(trade.pk)
-    )
 
 
 def test_changed_body_is_refused() -> None:
@@ -300,32 +252,21 @@ def without(key: str) -> dict[str, Any]:
     [
         b"",
         b"\xff\xfe",
-        b"\xef\xbb\xbf{}",
         json.dumps(GOOD_WORD).encode("utf-16"),
-        b"success",
         b"null",
-        b"[]",
-        b"7",
-        b'"paid"',
-        b"NaN",
         b"[" * 60_000,
         b'{"amount_cents":' * 9_000,
-        b'{"reference": "a1b2", "state": "paid", "trade": "7", "amount_cents": NaN}',
-        b'{"reference": "a1b2", "state": "paid", "trade": "7", "amount_cents": 8000, "x": NaN}',
-        b'{"reference": "a1b2", "state": "paid", "trade": "7", "amount_cents": Infinity}',
+        json.dumps(GOOD_WORD | {"x": float("nan")}).encode(),
         b'{"reference": "a1b2", "state": "paid", "trade": "7", "amount_cents": 1e400}',
-        b'{"reference": "a1b2", "state": "paid", "trade": "7", "amount_cents": '
-        + b"9" * 10_000
-        + b"}",
         [GOOD_WORD],
-        {},
         *map(without, GOOD_WORD),
         *({**GOOD_WORD, "amount_cents": it} for it in (True, -1, 2**31, 10**400, 1.0, "8000")),
-        *({**GOOD_WORD, "amount_cents": it} for it in (None, [8000], {"cents": 8000})),
-        *({**GOOD_WORD, "state": it} for it in ("refunded", "PAID", "", True, None, ["paid"])),
-        *({**GOOD_WORD, "reference": it} for it in ("", "a" * 65, "a\n", "a\0", "\ud800", "券")),
-        *({**GOOD_WORD, "reference": it} for it in (7, None, ["a1b2"], {"a1b2": 1}, "a' or 1")),
-        *({**GOOD_WORD, "trade": it} for it in (7, None, "", "x" * 65, "\ud800")),
+        *({**GOOD_WORD, "state": it} for it in ("refunded", "PAID", "", None, ["paid"])),
+        *(
+            {**GOOD_WORD, "reference": it}
+            for it in ("", "a" * 65, "a\n", "\ud800", "券", 7, ["a1b2"])
+        ),
+        *({**GOOD_WORD, "trade": it} for it in (7, None, "", "x" * 65)),
     ],
     ids=lambda content: repr(content)[:60],
 )
@@ -355,24 +296,16 @@ def test_fuzzed_body_is_read_or_refused(content: Any) -> None:
 class Shop(BaseHTTPRequestHandler):
     """A shop that answers as the test says, and records what it receives."""
 
-    status, answer, where = 200, b"success", ""
+    status, answer = 200, b"success"
     heard: list[tuple[str, str, bytes]]
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.heard.append((self.path, self.headers[SIGNATURE_HEADER], body))
         self.send_response(self.status)
-        if self.where:
-            self.send_header("Location", self.where)
         self.send_header("Content-Length", str(len(self.answer)))
         self.end_headers()
         self.wfile.write(self.answer)
-
-    def do_GET(self) -> None:
-        self.heard.append((self.path, "", b""))
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(b"success")
 
     def log_message(self, *args: Any) -> None:
         """Keep the tests' output quiet."""
@@ -424,36 +357,11 @@ def test_other_answer_than_success_is_retried(answers: dict[str, Any]) -> None:
     assert len(heard) == 1
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_notification_follows_no_redirect(status: int) -> None:
-    with a_shop() as (other_url, elsewhere), a_shop(status=status, where=other_url) as (url, _):
-        a_trade(State.PAID, notify_url=url)
-        assert notify(reference="a1b2", tries=1, now=timezone.now()) == 5
-    assert elsewhere == []
-
-
 def test_notification_pauses_grow_until_giving_up() -> None:
     a_trade(State.PAID, notify_url=f"http://127.0.0.1:{CLOSED_PORT}/")
     pauses_s = [notify(reference="a1b2", tries=tries, now=timezone.now()) for tries in range(1, 7)]
     assert pauses_s == [5, 15, 60, 300, None, None]
     assert PAUSES_S == (5, 15, 60, 300)
-
-
-def test_silent_shop_times_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(sandbox, "NOTIFY_LIMITS", replace(sandbox.NOTIFY_LIMITS, within_s=0.1))
-    with HTTPServer(("127.0.0.1", 0), Shop) as silent:  # listens, and nobody serves
-        a_trade(State.PAID, notify_url=f"http://127.0.0.1:{silent.server_port}/")
-        assert notify(reference="a1b2", tries=1, now=timezone.now()) == 5
-
-
-@pytest.mark.parametrize(
-    "url", ["file:///etc/hostname", "ftp://127.0.0.1/", "", "http://", "http://[", "http://a b/"]
-)
-def test_invalid_address_is_not_called(url: str) -> None:
-    a_trade(State.PAID, notify_url=url)
-    assert notify(reference="a1b2", tries=1, now=timezone.now()) == 5
 
 
 @pytest.mark.parametrize(
@@ -489,11 +397,7 @@ def test_task_sends_again_after_the_pause(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def addresses_at(live_server: Any) -> Addresses:
-    return replace(
-        ADDRESSES,
-        return_url=f"{live_server}/orders/",
-        notify_url=f"{live_server}{notify_url()}",
-    )
+    return Addresses(return_url=f"{live_server}/orders/", notify_url=f"{live_server}{notify_url()}")
 
 
 @pytest.mark.django_db(transaction=True)
@@ -506,22 +410,6 @@ def test_shop_accepts_notification_over_http(live_server: Any) -> None:
     assert notify(reference=payment.reference, tries=1, now=timezone.now()) is None
     assert status_of(order) == "paid"
     assert_conserved(sale)
-
-
-@pytest.mark.django_db(transaction=True)
-def test_notification_is_repeated_until_accepted(
-    live_server: Any,
-) -> None:
-    order = make_unpaid_order(make_sale())
-    payment = make_payment(order, addresses_at(live_server))
-    choose_outcome(payment)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ledger_module, "get_redis_connection", unreachable_redis)
-        assert notify(reference=payment.reference, tries=1, now=timezone.now()) == 5
-        assert notify(reference=payment.reference, tries=2, now=timezone.now()) == 15
-        assert status_of(order) == "unpaid"
-    assert notify(reference=payment.reference, tries=3, now=timezone.now()) is None
-    assert history(order)[1:] == ["paid by provider"]
 
 
 # --- The page ------------------------------------------------------------------------------------
@@ -656,27 +544,7 @@ def test_shop_without_sandbox_has_no_page(client: Client, settings: Any) -> None
     assert state_in_books(trade) == "open"
 
 
-def test_secondary_sandbox_keeps_its_page(client: Client, settings: Any) -> None:
-    settings.SECKILL_PAYMENT_PROVIDERS = [
-        "tests.support.payments.FakeProvider",
-        "orders.payments.sandbox.Sandbox",
-    ]
-    assert client.get(page_of(a_trade())).status_code == 200
-
-
 @pytest.mark.parametrize("method", ["put", "delete", "patch"])
 def test_sandbox_page_refuses_other_methods(client: Client, method: str) -> None:
     response = getattr(client, method)(page_of(a_trade()))
     assert (response.status_code, response["Allow"]) == (405, "GET, HEAD, POST")
-
-
-def test_buyer_who_declined_can_pay_again() -> None:
-    order = make_unpaid_order(make_sale())
-    declined = make_payment(order)
-    choose_outcome(declined, Choice.DECLINE)
-    notify_shop(declined)
-    again = make_payment(order)
-    assert again.pk != declined.pk
-    choose_outcome(again)
-    notify_shop(again)
-    assert (status_of(order), trade_state(declined)) == (OrderStatus.PAID, "closed")

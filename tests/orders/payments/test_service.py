@@ -28,7 +28,6 @@ from orders.models import (
     OrderEvent,
     OrderStatus,
     Payment,
-    SandboxTrade,
     VoucherOrder,
 )
 from orders.payments import expiry
@@ -46,10 +45,8 @@ from orders.payments.sandbox import Choice
 from orders.payments.service import (
     ASKED_AT_ONCE,
     CODE_ALPHABET,
-    WRONG_AMOUNT,
     poll_payments,
     start_payment,
-    take_notification,
 )
 from orders.receipts.service import find_receipt
 from seckill_site import ledger_connection as ledger_module
@@ -123,17 +120,6 @@ def seconds_until_asked(payment: Payment, now: dt.datetime) -> float | None:
 # --- Beginning to pay ----------------------------------------------------------------------------
 
 
-def test_repeated_start_returns_the_same_payment() -> None:
-    order = make_unpaid_order(make_sale())
-    urls = {
-        start_payment(order_id=order.pk, addresses=ADDRESSES, now=timezone.now()) for _ in range(3)
-    }
-    (payment,) = Payment.objects.all()
-    assert urls == {payment.pay_url} == {f"https://shop.example/sandbox/{payment.reference}/"}
-    assert (payment.order_id, payment.provider) == (order.pk, "sandbox")
-    assert (payment.amount_cents, payment.status) == (PRICE_CENTS, "open")
-
-
 def test_charge_has_subject_amount_deadline_and_addresses(
     fake: FakeProvider,
 ) -> None:
@@ -198,17 +184,6 @@ def test_free_order_is_paid_at_once() -> None:
     with pytest.raises(WrongState):
         start_payment(order_id=order.pk, addresses=ADDRESSES, now=timezone.now())
     assert_conserved(sale)
-
-
-def test_unavailable_provider_is_retried_with_same_payment(fake: FakeProvider) -> None:
-    order = make_unpaid_order(make_sale())
-    fake.away = True
-    with pytest.raises(ProviderUnavailable):
-        make_payment(order)
-    fake.away = False
-    make_payment(order)
-    (payment,) = Payment.objects.all()
-    assert payment.pay_url == f"https://pay.example/{payment.reference}"
 
 
 def test_charge_closed_during_creation_is_unavailable(
@@ -318,18 +293,6 @@ def test_codes_are_unique() -> None:
     assert len(CODE_ALPHABET) == 32
 
 
-def test_repeated_notification_changes_nothing() -> None:
-    order = make_unpaid_order(make_sale())
-    payment = pay(order)
-    order.refresh_from_db()
-    code = order.code
-    for _ in range(3):
-        assert notify_shop(payment) == "success"
-    order.refresh_from_db()
-    assert (order.status, order.code) == ("paid", code)
-    assert history(order) == ["unpaid by system", "paid by provider"]
-
-
 def test_repeated_notification_after_use_or_refund_changes_nothing() -> None:
     order = make_unpaid_order(make_sale())
     payment = pay(order)
@@ -343,15 +306,6 @@ def test_late_open_or_closed_report_keeps_paid(fake: FakeProvider) -> None:
     payment = make_payment(order)
     for state in (ChargeState.PAID, ChargeState.OPEN, ChargeState.CLOSED):
         notify_of_fake(payment, state)
-    assert (status_of(order), payment_status(payment)) == ("paid", "paid")
-
-
-def test_paid_report_after_closed_counts(fake: FakeProvider) -> None:
-    order = make_unpaid_order(make_sale())
-    payment = make_payment(order)
-    notify_of_fake(payment, ChargeState.CLOSED)
-    assert payment_status(payment) == "closed"
-    notify_of_fake(payment)
     assert (status_of(order), payment_status(payment)) == ("paid", "paid")
 
 
@@ -432,18 +386,6 @@ def test_second_payment_tells_programs_and_counters_nothing_new(fake: FakeProvid
     assert (found.before, found.after) == (OrderStatus.UNPAID, OrderStatus.PAID)
 
 
-def test_late_payment_takes_no_unit(fake: FakeProvider) -> None:
-    sale = make_sale(stock=1)
-    late = make_unpaid_order(sale)
-    payment = make_payment(late)
-    cancelled(late)
-    other = make_unpaid_order(sale)
-    notify_of_fake(payment)
-    finish_refunds(now=timezone.now())
-    assert live_ids(sale) == [other.pk]
-    assert_conserved(sale)
-
-
 def test_receipt_without_late_payment_mentions_none() -> None:
     order = make_unpaid_order(make_sale())
     make_payment(order)
@@ -477,33 +419,7 @@ def test_order_waits_for_each_of_its_providers(
     assert status_of(order) == "unpaid"
 
 
-def test_order_with_closed_charge_expires() -> None:
-    order = make_unpaid_order(make_sale())
-    payment = make_payment(order)
-    choose_outcome(payment, Choice.DECLINE)
-    assert expire_orders(now=expire_pay_by(order)) == 1
-    assert (status_of(order), payment_status(payment)) == ("expired", "closed")
-
-
 # --- The word that cannot be ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("amount_cents", [1, PRICE_CENTS - 1, PRICE_CENTS + 1, 2**31 - 1])
-def test_wrong_amount_pays_nothing_and_goes_back(
-    amount_cents: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    order = make_unpaid_order(make_sale())
-    payment = make_payment(order)
-    choose_outcome(payment)
-    notify_shop(payment, amount_cents=amount_cents)
-    payment.refresh_from_db()
-    assert (status_of(order), payment.status) == ("unpaid", "refunding")
-    assert (payment.received_cents, payment.problem) == (amount_cents, WRONG_AMOUNT)
-    assert str(order.pk) in caplog.text
-    SandboxTrade.objects.update(amount_cents=amount_cents)
-    assert finish_refunds(now=timezone.now() + A_MINUTE) == 1
-    assert (status_of(order), payment_status(payment)) == ("unpaid", "refunded")
-    assert pay(order).settles
 
 
 def test_payment_of_nothing_is_refused() -> None:
@@ -515,13 +431,6 @@ def test_payment_of_nothing_is_refused() -> None:
     assert (status_of(order), payment_status(payment)) == ("unpaid", "open")
 
 
-def test_unknown_payment_is_refused() -> None:
-    payment = make_payment(make_unpaid_order(make_sale()))
-    choose_outcome(payment)
-    with pytest.raises(BadNotification):
-        notify_shop(payment, reference="somebody-elses")
-
-
 def test_provider_cannot_report_for_another(settings: Any) -> None:
     order = make_unpaid_order(make_sale())
     payment = make_payment(order)
@@ -529,11 +438,6 @@ def test_provider_cannot_report_for_another(settings: Any) -> None:
     with pytest.raises(BadNotification):
         notify_of_fake(payment)
     assert status_of(order) == "unpaid"
-
-
-def test_unknown_provider_is_refused_before_reading() -> None:
-    with pytest.raises(LookupError):
-        take_notification(provider_name="nobody", headers={}, body=b"", now=timezone.now())
 
 
 # --- Over HTTP -----------------------------------------------------------------------------------
@@ -551,35 +455,6 @@ def test_notification_needs_no_session_and_no_csrf_token() -> None:
     assert (response.status_code, response.content) == (200, b"success")
     assert not response.cookies
     assert status_of(order) == "paid"
-
-
-def test_notification_with_bad_signature_returns_400(client: Client) -> None:
-    order = make_unpaid_order(make_sale())
-    payment = make_payment(order)
-    choose_outcome(payment)
-    headers, body = notification_of(payment)
-    for signature in ("", "0" * 64, "é"):
-        response = post(client, dict.fromkeys(headers, signature), body)
-        assert_refused(response, 400, "invalid")
-    assert_refused(post(client, headers, body + b" "), 400, "invalid")
-    assert status_of(order) == "unpaid"
-
-
-@pytest.mark.parametrize("body", [b"", b"[]", b"\xff", b'{"reference": "nobody"}', b"x" * 100_000])
-def test_malformed_notification_is_no_server_error(client: Client, body: bytes) -> None:
-    assert_refused(post(client, {}, body), 400, "invalid")
-    assert_refused(post(client, *sign_body(body)), 400, "invalid")
-
-
-def test_notification_of_unknown_payment_returns_400(client: Client) -> None:
-    payment = make_payment(make_unpaid_order(make_sale()))
-    choose_outcome(payment)
-    assert_refused(post(client, *notification_of(payment, reference="nobody")), 400, "invalid")
-
-
-def test_webhook_refuses_unknown_provider_and_other_methods(client: Client) -> None:
-    assert_refused(post(client, *sign_body(b"{}"), provider="nobody"), 404, "not_found")
-    assert_refused(client.get(notify_url()), 405, "invalid")
 
 
 def test_notification_without_redis_returns_503_until_repeated(
@@ -607,34 +482,7 @@ def test_notification_without_database_returns_503(
     assert_refused(post(client, *sign_body(body)), 503, "unavailable")
 
 
-def test_owner_is_redirected_to_the_provider(client: Client) -> None:
-    sale = make_sale()
-    order = make_unpaid_order(sale)
-    client.force_login(owner_of(order))
-    response = client.post(f"{receipt_url(order)}pay/", headers={"Accept": "text/html"})
-    payment = Payment.objects.get()
-    assert (response.status_code, response["Location"]) == (303, payment.pay_url)
-    assert response["Location"] == f"http://testserver/sandbox/{payment.reference}/"
-    chosen = client.post(response["Location"], {"choice": "pay"})
-    assert chosen["Location"] == f"http://testserver{receipt_url(order)}return/"
-    notify_shop(payment)
-    body = client.get(receipt_url(order)).json()
-    assert (body["status"], len(body["code"].replace("-", ""))) == ("paid", CODE_LENGTH)
-
-
 # --- A word that never comes ----------------------------------------------------------------------
-
-
-def test_shop_asks_about_unreported_payments() -> None:
-    sale = make_sale()
-    order = make_unpaid_order(sale)
-    payment = make_payment(order)
-    choose_outcome(payment, Choice.NEVER)
-    assert poll_payments(now=timezone.now()) == 0
-    assert poll_payments(now=timezone.now() + A_MINUTE) == 1
-    assert (status_of(order), payment_status(payment)) == ("paid", "paid")
-    assert poll_payments(now=timezone.now() + dt.timedelta(hours=1)) == 0
-    assert_conserved(sale)
 
 
 def test_query_pauses_double_up_to_ten_minutes(fake: FakeProvider) -> None:
@@ -718,20 +566,6 @@ def test_notification_after_queries_stopped_counts(fake: FakeProvider) -> None:
     payment = make_payment(order)
     Payment.objects.update(ask_at=None)
     notify_of_fake(payment)
-    assert status_of(order) == "paid"
-
-
-def test_unavailable_provider_is_asked_later(fake: FakeProvider) -> None:
-    order = make_unpaid_order(make_sale())
-    payment = make_payment(order)
-    fake.says[payment.reference] = ChargeState.PAID
-    fake.away = True
-    now = timezone.now() + A_MINUTE
-    assert poll_payments(now=now) == 1
-    assert status_of(order) == "unpaid"
-    assert seconds_until_asked(payment, now) == 15
-    fake.away = False
-    assert poll_payments(now=now + A_MINUTE) == 1
     assert status_of(order) == "paid"
 
 
@@ -923,16 +757,6 @@ def test_repeated_notification_recovers_from_a_crash(
     assert (status_of(order), payment_status(payment)) == (after, money)
     assert len(history(order)) == (3 if end else 2)
     assert_conserved(sale)
-
-
-def test_repeated_query_recovers_from_a_crash(fake: FakeProvider) -> None:
-    order = make_unpaid_order(make_sale())
-    payment = make_payment(order)
-    fake.says[payment.reference] = ChargeState.PAID
-    with armed("settle.before_commit=raise"), pytest.raises(FailpointReached):
-        poll_payments(now=timezone.now() + A_MINUTE)
-    poll_payments(now=timezone.now() + 2 * A_MINUTE)
-    assert status_of(order) == "paid"
 
 
 # --- Races ---------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from orders.models import (
     SettlementDifference,
     SettlementRun,
 )
-from orders.payments.providers import Movement, ProviderUnavailable
+from orders.payments.providers import Movement
 from orders.payments.refunds import refund_order
 from orders.payments.settlement import (
     DAYS_BACK,
@@ -74,13 +74,6 @@ def settle(day: dt.date | None = None) -> list[tuple[str, str, str]]:
     assert count == found.filter(day=day).count()
     assert open_differences() == found.count()
     return sorted(found.values_list("direction", "reference", "kind"))
-
-
-def test_equal_lists_have_no_difference(fake: FakeProvider) -> None:
-    payment = make_paid()
-    fake.movements = [line(payment)]
-    assert settle() == []
-    assert SettlementRun.objects.get().day == today()
 
 
 def test_payment_that_we_do_not_know_is_named(fake: FakeProvider) -> None:
@@ -192,16 +185,6 @@ def test_missing_list_is_asked_for_again(fake: FakeProvider) -> None:
     fake.away = False
     settle_due(now=noon(day))
     assert SettlementRun.objects.count() == DAYS_BACK
-
-
-def test_cut_off_list_changes_nothing(fake: FakeProvider) -> None:
-    payment = make_paid()
-    fake.movements = [line(payment)]
-    settle()
-    fake.away = True
-    with pytest.raises(ProviderUnavailable):
-        settle()
-    assert open_differences() == 0
 
 
 def test_old_notifications_are_forgotten(fake: FakeProvider) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db.models import Model
 
 from seckill_site.clocks.database import database_now
 from vouchers.catalogue.audience import EVERYBODY, SALE_RULES, SaleRule
@@ -86,7 +87,7 @@ class Command(BaseCommand):
                     rules="",
                     price_cents=options["price_cents"],
                     face_value_cents=options["face_value_cents"],
-                    merchant=_merchant(options["merchant"]),
+                    merchant=_named(Merchant, "--merchant", options["merchant"]),
                     valid_until=options["valid_until"],
                 ),
                 terms=SaleTerms(
@@ -111,10 +112,11 @@ class Command(BaseCommand):
         self.stdout.write(str(sale.pk))
 
 
-def _merchant(name: str | None) -> Merchant | None:
-    found = Merchant.objects.filter(name=name).first() if name is not None else None
+def _named(model: type[Model], option: str, name: str | None) -> Any:
+    """Return the row of this name; none without a name."""
+    found = model._default_manager.filter(name=name).first() if name is not None else None
     if name is not None and found is None:
-        raise CommandError(f"--merchant: there is no merchant {name!r}")
+        raise CommandError(f"{option}: there is no {option[2:]} {name!r}")
     return found
 
 
@@ -149,12 +151,8 @@ def _rule_value(rule: SaleRule, given: Any) -> Any:
     """Return a rule's value in the sale; refuse a number out of bounds and an unknown name."""
     if rule.bounds and not rule.bounds[0] <= given <= rule.bounds[1]:
         raise CommandError(f"{rule.option} must be {rule.bounds[0]} to {rule.bounds[1]}")
-    if given is None or not (model := SeckillVoucher._meta.get_field(rule.field).related_model):
-        return given
-    found = model._default_manager.filter(name=given).first()
-    if found is None:
-        raise CommandError(f"{rule.option}: there is no {rule.name} {given!r}")
-    return found.pk
+    model = SeckillVoucher._meta.get_field(rule.field).related_model
+    return getattr(_named(model, rule.option, given), "pk", None) if model else given
 
 
 def _one_line(error: Exception) -> str:
