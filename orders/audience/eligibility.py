@@ -3,7 +3,7 @@
 The same for ``me/``, ``token/`` and the page without JavaScript, at the front door and in Django.
 The buyer of a sale without rules costs no SQL. A verdict on another is kept for a moment; a changed
 rule makes it void at once. Tokens issued before a rule count: what two of them could both pass is
-decided again in ``claims.py``.
+decided again in ``rule_uses.py``.
 """
 
 from time import monotonic

@@ -23,7 +23,7 @@ from celery.exceptions import SoftTimeLimitExceeded
 from django.db import DEFAULT_DB_ALIAS, connection, connections
 
 from locks import LockBusy, LockNotOwned, MultiLock, RedisLock
-from orders.audience.claims import ClaimsBusy
+from orders.audience.rule_uses import FirstOrderBusy
 from orders.fulfilment.batch import (
     BatchOutcome,
     LockLost,
@@ -58,7 +58,7 @@ INTERRUPTIONS = (
     StaleFence,
     StaleBatchNumber,
     NotLoaded,
-    ClaimsBusy,
+    FirstOrderBusy,
 )
 """Errors that end a pass early and tell how to go on."""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from django.db import transaction
 
-from orders.audience.claims import Claims, open_claims
+from orders.audience.rule_uses import RuleUses, open_rule_uses
 from orders.fulfilment.bulk_insert import IDLE, Meanwhile, NewOrder, insert_orders, pay_by
 from orders.fulfilment.existing_orders import (
     ExistingOrder,
@@ -121,9 +121,9 @@ def write_batch(
     """
     with _sale_to_write(sale_id, fencing_token, number, lost) as sale:
         existing = _read(sale, entries)
-        claims = Claims() if refuse_as else open_claims(sale, existing.without_row(entries))
-        outcome, rows = _decide(sale, entries, existing, claims, refuse_as)
-        claims.save()
+        uses = RuleUses() if refuse_as else open_rule_uses(sale, existing.without_row(entries))
+        outcome, rows = _decide(sale, entries, existing, uses, refuse_as)
+        uses.save()
         if rows:
             insert_orders(sale=sale, orders=rows, now=sale.locked_at, work=work)
             outcome.rows = _receipt_copies(sale, rows)
@@ -203,7 +203,7 @@ def _decide(
     sale: SeckillVoucher,
     entries: Sequence[PendingEntry],
     existing: _Existing,
-    claims: Claims,
+    uses: RuleUses,
     refuse_as: RefusalReason | None,
 ) -> tuple[BatchOutcome, list[NewOrder]]:
     outcome, rows = BatchOutcome(), []
@@ -212,13 +212,13 @@ def _decide(
         if entry.order_id in existing.rows:
             _report_again(sale_id, entry, existing, outcome)
             continue
-        reason = refuse_as or _refusal(entry, existing, room) or claims.refusal(entry)
+        reason = refuse_as or _refusal(entry, existing, room) or uses.refusal(entry)
         row = _row(sale_id, entry, existing, reason)
         rows.append(row)
         existing.rows[entry.order_id] = row
         if reason is None:
             room -= 1
-            claims.take(entry)
+            uses.take(entry)
             existing.live[entry.user_id, entry.unit] = entry.order_id
             outcome.done.append(entry)
         else:

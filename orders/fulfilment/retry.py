@@ -15,7 +15,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils.translation import gettext, gettext_noop
 
-from orders.audience.claims import open_claims
+from orders.audience.rule_uses import open_rule_uses
 from orders.fulfilment.bulk_insert import pay_by
 from orders.lifecycle.transitions import SYSTEM, Actor, Change, change_order
 from orders.lock_objects import lock_order
@@ -25,7 +25,7 @@ from seckill_site.failpoints import failpoint
 from vouchers.inventory.holdings import Holding
 from vouchers.inventory.keys import NotLoaded
 from vouchers.inventory.rebuild import load_sale
-from vouchers.inventory.reservations import AlreadyOrdered, SoldOut, StillPending, claim
+from vouchers.inventory.reservations import AlreadyOrdered, SoldOut, StillPending, retake
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SeckillVoucher
 
@@ -128,15 +128,15 @@ def _retry(*, sale_id: int, order_id: int, by: Actor, now: dt.datetime) -> None:
         sale = lock_seckill_voucher(sale_id=sale_id)
         order = lock_order(order_id=order_id)
         holding = _retriable(sale, order)
-        claims = open_claims(sale, [holding])
-        if reason := claims.refusal(holding):
+        uses = open_rule_uses(sale, [holding])
+        if reason := uses.refusal(holding):
             raise RuleForbids(reason)
-        claims.take(holding)
-        claims.save()
-        claim(sale_id=sale_id, holding=holding)
+        uses.take(holding)
+        uses.save()
+        retake(sale_id=sale_id, holding=holding)
         # A crash between here and the commit leaves a buyer without a live order. Reconcile makes
         # it pending, and fulfilment, which finds the refused row, releases it. A retry before that
-        # finds its own claim and continues.
+        # finds its own unit and continues.
         failpoint("retry.claimed")
         retried = Change(OrderStatus.UNPAID, by, now, code=EventCode.RETRIED)
         due = pay_by(sale, now)

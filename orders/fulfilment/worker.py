@@ -42,7 +42,7 @@ from django.db import Error as DatabaseError
 from django.db import OperationalError, connection
 
 from locks import LockBusy, LockNotOwned, MultiLock, RedisLock, cap_leases, raise_fence
-from orders.audience.claims import ClaimsBusy
+from orders.audience.rule_uses import FirstOrderBusy
 from orders.fulfilment.attempts import (
     INTERRUPTIONS,
     NOT_THE_ENTRY,
@@ -155,8 +155,10 @@ def _recover(error: Exception, *, sale_id: int) -> bool:
         return _outwait_dead_holder(sale_id=sale_id) and set_kick(sale_id=sale_id)
     if isinstance(error, LockNotOwned | LockLost):
         logger.warning("lost a lock of sale %s; the sweep continues", sale_id)
-    if isinstance(error, ClaimsBusy):
-        logger.warning("sale %s waits for another sale's claims; the sweep continues", sale_id)
+    if isinstance(error, FirstOrderBusy):
+        logger.warning(
+            "sale %s waits for another sale's first orders; the sweep continues", sale_id
+        )
     if isinstance(error, StaleFence):
         _raise_fence(sale_id=sale_id, stored=error.stored)
         return set_kick(sale_id=sale_id)

@@ -14,7 +14,7 @@ from django.db import transaction
 
 from locks import LockBusy, LockNotOwned, RedisLock
 from orders.audience.caps import check_cancellations
-from orders.audience.claims import return_claims
+from orders.audience.rule_uses import return_rule_uses
 from orders.lifecycle.transitions import Actor, Change, WrongState, change_orders
 from orders.lock_objects import lock_orders
 from orders.models import SOURCES, ActorKind, OrderStatus, VoucherOrder
@@ -111,7 +111,7 @@ def end_locked(change: Change, *, sale_id: int, order_ids: Sequence[int]) -> lis
     ids = [order.pk for order in orders]
     changed = change_orders(change, sale_id=sale_id, order_ids=ids)
     assert changed == len(orders), "the rows are locked"
-    return_claims(sale, order_ids=ids)
+    return_rule_uses(sale, order_ids=ids)
     sale.sold -= len(orders)
     sale.save(update_fields=["sold"])
     return orders

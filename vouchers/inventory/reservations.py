@@ -52,7 +52,7 @@ _RESERVE = ledger_script("reserve")
 _READ_PENDING = ledger_script("read_pending")
 _CONFIRM = ledger_script("confirm")
 _RELEASE = ledger_script("release")
-_CLAIM = ledger_script("claim")
+_RETAKE = ledger_script("retake")
 _SET_KICK = ledger_script("set_kick")
 _CLEAR_KICK = ledger_script("clear_kick")
 _CLAIM_SWEEP = ledger_script("claim_sweep")
@@ -139,10 +139,10 @@ class ReserveCode(StrEnum):
     OTHER_MODE = "OTHER_MODE"
 
 
-class ClaimCode(StrEnum):
-    """The codes of ``claim.lua``."""
+class RetakeCode(StrEnum):
+    """The codes of ``retake.lua``."""
 
-    CLAIMED = "CLAIMED"
+    RETAKEN = "RETAKEN"
     PENDING = "PENDING"
     TAKEN = "TAKEN"
     SOLD_OUT = "SOLD_OUT"
@@ -402,7 +402,7 @@ def release(*, sale_id: int, releases: Sequence[Release]) -> int:
     return run_script(_RELEASE, [*keys.contents, *keys.copies], *args, read=int)
 
 
-def claim(*, sale_id: int, holding: Holding) -> None:
+def retake(*, sale_id: int, holding: Holding) -> None:
     """Reserve a unit again for an order that was set aside, under its own id. Safe to repeat.
 
     The caller holds the sale's row ``FOR UPDATE`` and makes the order live in that transaction.
@@ -414,22 +414,22 @@ def claim(*, sale_id: int, holding: Holding) -> None:
     """
 
     def read(reply: list[str]) -> None:
-        match ClaimCode(reply[0]):
-            case ClaimCode.CLAIMED:
+        match RetakeCode(reply[0]):
+            case RetakeCode.RETAKEN:
                 return
-            case ClaimCode.PENDING:
+            case RetakeCode.PENDING:
                 raise StillPending(f"order {holding.order_id} is still pending")
-            case ClaimCode.TAKEN:
+            case RetakeCode.TAKEN:
                 raise AlreadyOrdered(int(reply[1]))
-            case ClaimCode.SOLD_OUT:
+            case RetakeCode.SOLD_OUT:
                 raise SoldOut
-            case ClaimCode.NOT_LOADED:
+            case RetakeCode.NOT_LOADED:
                 raise NotLoaded(f"sale {sale_id} is not loaded")
             case unknown:
                 assert_never(unknown)
 
     keys = LedgerKeys(sale_id).contents
-    run_script(_CLAIM, keys, holding.field, str(holding.order_id), read=read)
+    run_script(_RETAKE, keys, holding.field, str(holding.order_id), read=read)
 
 
 def set_kick(*, sale_id: int) -> bool:

@@ -60,9 +60,9 @@ from vouchers.inventory.reservations import (
     ReservationRefused,
     SoldOut,
     StillPending,
-    claim,
     release,
     reserve,
+    retake,
 )
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
@@ -362,20 +362,20 @@ def test_retry_without_redis_writes_nothing_and_can_repeat(
     assert_conserved(sale)
 
 
-# --- A crash between the claim and the commit ----------------------------------------------------
+# --- A crash between the retake and the commit ----------------------------------------------------
 
 
-def crash_after_the_claim(order_id: int) -> None:
+def crash_after_the_retake(order_id: int) -> None:
     with armed("retry.claimed=raise"), pytest.raises(FailpointReached):
         retry_order(order_id=order_id, now=timezone.now())
 
 
 @pytest.mark.django_db(transaction=True)
-def test_crash_after_claim_is_repaired_by_reconcile() -> None:
+def test_crash_after_retake_is_repaired_by_reconcile() -> None:
     sale = make_sale(stock=1)
     order_id = set_aside(sale)
     before = rows()
-    crash_after_the_claim(order_id)
+    crash_after_the_retake(order_id)
     assert rows() == before
     assert list(buyers_of(sale).values()) == [str(order_id)]
     assert reconcile(sale_id=sale.pk).difference == 1
@@ -394,17 +394,17 @@ def test_crash_after_claim_is_repaired_by_reconcile() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_retry_after_crash_finds_its_own_claim() -> None:
+def test_retry_after_crash_finds_its_own_unit() -> None:
     sale = make_sale(stock=1)
     order_id = set_aside(sale)
-    crash_after_the_claim(order_id)
+    crash_after_the_retake(order_id)
     retry_order(order_id=order_id, now=timezone.now())
     assert live_ids(sale) == [order_id]
     assert_conserved(sale)
 
 
 @pytest.mark.django_db(transaction=True)
-def test_reconcile_between_claim_and_commit_keeps_the_order(
+def test_reconcile_between_retake_and_commit_keeps_the_order(
     ledger: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reconcile sees a buyer without a live order; fulfilment finds the row live and confirms."""
@@ -450,13 +450,13 @@ def retried_at_once_without_row_locks(monkeypatch: pytest.MonkeyPatch, order_id:
     def unlocked_order(*, order_id: int) -> VoucherOrder:
         return VoucherOrder.objects.get(pk=order_id)
 
-    def claim_together(**which: Any) -> None:
+    def retake_together(**which: Any) -> None:
         both.wait()  # each has found the order set aside
-        claim(**which)
+        retake(**which)
 
     monkeypatch.setattr(retrying, "lock_seckill_voucher", unlocked_sale)
     monkeypatch.setattr(retrying, "lock_order", unlocked_order)
-    monkeypatch.setattr(retrying, "claim", claim_together)
+    monkeypatch.setattr(retrying, "retake", retake_together)
     return at_once(*[lambda: retry_order(order_id=order_id, now=timezone.now())] * 2)
 
 

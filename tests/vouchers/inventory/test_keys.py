@@ -47,12 +47,11 @@ from vouchers.inventory.keys import (
 from vouchers.inventory.rebuild import LoadCode, current_run_id
 from vouchers.inventory.receipt_cache import LookupCode, cache_row, look_up_receipt
 from vouchers.inventory.reservations import (
-    ClaimCode,
     PendingEntry,
     Release,
     ReserveCode,
+    RetakeCode,
     acknowledge_kick,
-    claim,
     claim_due_sweeps,
     clear_kick,
     confirm,
@@ -61,6 +60,7 @@ from vouchers.inventory.reservations import (
     pending_entries,
     release,
     reserve,
+    retake,
     set_kick,
 )
 from vouchers.inventory.restart_watch import is_same_ledger
@@ -88,7 +88,7 @@ TERMS = LedgerTerms(total=9, begins_at_ms=1_000, ends_at_ms=2_000, limit=2, paus
 # --- codes ----------------------------------------------------------------------------------------
 
 CODES: dict[str, type[StrEnum]] = {
-    "claim": ClaimCode,
+    "retake": RetakeCode,
     "close_entries": CloseCode,
     "enter": EnterCode,
     "give_to_winners": GiveCode,
@@ -121,7 +121,7 @@ def test_every_script_that_returns_codes_has_an_enum() -> None:
 
 NEED_LEDGER: dict[str, Callable[[], object]] = {
     "reserve": lambda: reserve(sale_id=1, order_id=502, user_id=8),
-    "claim": lambda: claim(sale_id=1, holding=HOLDING),
+    "retake": lambda: retake(sale_id=1, holding=HOLDING),
     "snapshot": lambda: snapshot(sale_id=1),
     "write_terms": lambda: write_terms(sale_id=1, terms=TERMS),
     "join_waiting": lambda: join_waiting(sale_id=1, order_id=501, user_id=7, joined_at_ms=1),

@@ -1,4 +1,4 @@
-"""Reserving, confirming, releasing and claiming units, kicks and sweeps, on a real Redis."""
+"""Reserving, confirming, releasing and retaking units, kicks and sweeps, on a real Redis."""
 
 from __future__ import annotations
 
@@ -45,7 +45,6 @@ from vouchers.inventory.reservations import (
     SoldOut,
     StillPending,
     acknowledge_kick,
-    claim,
     claim_due_sweeps,
     clear_kick,
     confirm,
@@ -53,6 +52,7 @@ from vouchers.inventory.reservations import (
     release,
     reserve,
     reserve_call,
+    retake,
     set_kick,
 )
 from vouchers.inventory.sale_state import snapshot, write_terms
@@ -1014,7 +1014,7 @@ def test_sweep_pause_doubles_up_to_maximum_and_resets(ledger: Any, settings: Any
     assert ledger.hget(keys.swept, "pause") == "2000"
 
 
-# --- claim ----------------------------------------------------------------------------------------
+# --- retake ---------------------------------------------------------------------------------------
 
 
 def set_aside_entry(*, order_id: int = 501, user_id: int = 7) -> PendingEntry:
@@ -1025,113 +1025,113 @@ def set_aside_entry(*, order_id: int = 501, user_id: int = 7) -> PendingEntry:
     return entry
 
 
-def test_claim_takes_unit_and_clears_end_and_tries(ledger: Any) -> None:
+def test_retake_takes_unit_and_clears_end_and_tries(ledger: Any) -> None:
     keys = open_ledger(1)
     entry = set_aside_entry()
 
-    claim(sale_id=1, holding=entry)
+    retake(sale_id=1, holding=entry)
 
     assert buyer_fields(1) == {"7:1": "501"}
     assert not ledger.exists(keys.pending, keys.ended, keys.tries)
     assert snapshot(sale_id=1).remaining == 4
 
 
-def test_claim_leaves_other_ended_and_failed_ids(ledger: Any) -> None:
+def test_retake_leaves_other_ended_and_failed_ids(ledger: Any) -> None:
     keys = open_ledger(1)
     entry, _ = set_aside_entry(), set_aside_entry(order_id=502, user_id=8)
 
-    claim(sale_id=1, holding=entry)
+    retake(sale_id=1, holding=entry)
 
     assert ledger.hgetall(keys.ended) == {"502": "8:failed"}
     assert list(ledger.hgetall(keys.tries)) == ["502"]
 
 
 @pytest.mark.parametrize("total", [1, 5])
-def test_repeated_claim_succeeds_and_writes_nothing(dump: Dump, total: int) -> None:
+def test_repeated_retake_succeeds_and_writes_nothing(dump: Dump, total: int) -> None:
     open_ledger(1, total=total)
     entry = set_aside_entry()
-    claim(sale_id=1, holding=entry)
+    retake(sale_id=1, holding=entry)
     before = dump()
 
-    claim(sale_id=1, holding=entry)
+    retake(sale_id=1, holding=entry)
 
     assert dump() == before
 
 
-def test_claim_keeps_ids_above_53_bits_exact(ledger: Any) -> None:
+def test_retake_keeps_ids_above_53_bits_exact(ledger: Any) -> None:
     open_ledger(1)
 
-    claim(sale_id=1, holding=Holding(ABOVE_53_BITS, ABOVE_53_BITS + 2, 1))
+    retake(sale_id=1, holding=Holding(ABOVE_53_BITS, ABOVE_53_BITS + 2, 1))
 
     held = buyer_fields(1)
     assert held[f"{ABOVE_53_BITS + 2}:1"] == str(ABOVE_53_BITS)
 
 
-def test_claim_of_taken_unit_names_order_and_writes_nothing(dump: Dump) -> None:
+def test_retake_of_taken_unit_names_order_and_writes_nothing(dump: Dump) -> None:
     open_ledger(1)
     entry = set_aside_entry()
     reserve(sale_id=1, order_id=601, user_id=7)
     before = dump()
 
     with pytest.raises(AlreadyOrdered) as refused:
-        claim(sale_id=1, holding=entry)
+        retake(sale_id=1, holding=entry)
 
     assert refused.value.order_id == 601
     assert dump() == before
 
 
-def test_claim_takes_only_its_own_unit(ledger: Any) -> None:
+def test_retake_takes_only_its_own_unit(ledger: Any) -> None:
     open_ledger(1, limit=2)
     set_aside_entry()
     reserve(sale_id=1, order_id=601, user_id=7)
 
-    claim(sale_id=1, holding=Holding(501, 7, 2))
+    retake(sale_id=1, holding=Holding(501, 7, 2))
 
     assert buyer_fields(1) == {"7:1": "601", "7:2": "501"}
 
 
-def test_claim_of_sold_unit_is_refused_and_writes_nothing(dump: Dump) -> None:
+def test_retake_of_sold_unit_is_refused_and_writes_nothing(dump: Dump) -> None:
     open_ledger(1, total=1)
     entry = set_aside_entry()
     reserve(sale_id=1, order_id=601, user_id=8)
     before = dump()
 
     with pytest.raises(SoldOut):
-        claim(sale_id=1, holding=entry)
+        retake(sale_id=1, holding=entry)
 
     assert dump() == before
 
 
-def test_claim_of_pending_order_is_refused_and_writes_nothing(dump: Dump) -> None:
+def test_retake_of_pending_order_is_refused_and_writes_nothing(dump: Dump) -> None:
     open_ledger(1)
     entry = reserve_entry(sale_id=1, order_id=501, user_id=7)
     before = dump()
 
     with pytest.raises(StillPending):
-        claim(sale_id=1, holding=entry)
+        retake(sale_id=1, holding=entry)
 
     assert dump() == before
 
 
-def test_control_without_pending_check_late_release_undoes_claim(
+def test_control_without_pending_check_late_release_undoes_retake(
     ledger: Any, monkeypatch: pytest.MonkeyPatch, script_without: ScriptWithout
 ) -> None:
     open_ledger(1)
     entry = reserve_entry(sale_id=1, order_id=501, user_id=7)
     guard = "redis.call('ZSCORE', KEYS[2], order_id .. ':' .. field)"
-    monkeypatch.setattr(reservations, "_CLAIM", script_without("claim", guard, "false"))
+    monkeypatch.setattr(reservations, "_RETAKE", script_without("retake", guard, "false"))
 
-    claim(sale_id=1, holding=entry)
+    retake(sale_id=1, holding=entry)
     release(sale_id=1, releases=[Release(entry, "failed")])
 
     assert buyer_fields(1) == {}
 
 
 @pytest.mark.parametrize("changes", [{"paused": 1}, {"ends_at_ms": 1}])
-def test_claim_ignores_window_and_pause(ledger: Any, changes: dict[str, Any]) -> None:
+def test_retake_ignores_window_and_pause(ledger: Any, changes: dict[str, Any]) -> None:
     keys = open_ledger(1, **changes)
 
-    claim(sale_id=1, holding=Holding(501, 7, 1))
+    retake(sale_id=1, holding=Holding(501, 7, 1))
 
     assert ledger.hget(keys.buyers, "7:1") == "501"
 

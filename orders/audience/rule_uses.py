@@ -20,11 +20,11 @@ LOCK_WAIT_TIMEOUT = 1205
 """MariaDB's number of the error (ER_LOCK_WAIT_TIMEOUT)."""
 
 
-class ClaimsBusy(OperationalError):
-    """A buyer's first order is being claimed in another sale, whose transaction does not end."""
+class FirstOrderBusy(OperationalError):
+    """A buyer's first order is being written in another sale, whose transaction does not end."""
 
 
-class Claimant(Protocol):
+class OrderToWrite(Protocol):
     """An order that is about to be written."""
 
     @property
@@ -35,11 +35,11 @@ class Claimant(Protocol):
 
 
 @dataclass
-class Claims:
+class RuleUses:
     """What the orders of a transaction may use up; None: the sale has no such rule.
 
     ``codes`` are the unused codes of each buyer who has entered any. ``first`` are the orders that
-    hold their buyer's claim to a first order.
+    are their buyer's first.
     """
 
     codes: dict[int, list[int]] | None = None
@@ -47,7 +47,7 @@ class Claims:
     _uses: list[CodeUse] = field(default_factory=list)
     _written: set[int] = field(default_factory=set)
 
-    def refusal(self, order: Claimant) -> RefusalReason | None:
+    def refusal(self, order: OrderToWrite) -> RefusalReason | None:
         """Return why a rule refuses this order, if one does."""
         if self.first is not None and order.order_id not in self.first:
             return RefusalReason.NOT_FIRST_ORDER
@@ -56,14 +56,14 @@ class Claims:
             return RefusalReason.CODE_USED
         return None
 
-    def take(self, order: Claimant) -> None:
+    def take(self, order: OrderToWrite) -> None:
         """Use up what an order needs, which is to be written."""
         self._written.add(order.order_id)
         if codes := (self.codes or {}).get(order.user_id):
             self._uses.append(CodeUse(code_id=codes.pop(0), order_id=order.order_id))
 
     def save(self) -> None:
-        """Write what was used up, and give back the other claims.
+        """Write what was used up, and give back what no order needed.
 
         :raises django.db.IntegrityError: a code was used meanwhile; the caller rolls back.
         """
@@ -73,25 +73,25 @@ class Claims:
             FirstOrder.objects.filter(order_id__in=unused).delete()
 
 
-def open_claims(sale: SeckillVoucher, orders: Sequence[Claimant]) -> Claims:
+def open_rule_uses(sale: SeckillVoucher, orders: Sequence[OrderToWrite]) -> RuleUses:
     """Return what these new orders may use up; the caller holds the sale's row ``FOR UPDATE``.
 
-    :raises ClaimsBusy: another sale's worker holds a claim for too long; the caller rolls back.
+    :raises FirstOrderBusy: another sale writes a buyer's first order; the caller rolls back.
     """
-    return Claims(
+    return RuleUses(
         codes=_unused_codes(sale, orders) if sale.needs_code and orders else None,
-        first=_claim_first(orders) if sale.first_order_only and orders else None,
+        first=_take_first(orders) if sale.first_order_only and orders else None,
     )
 
 
-def return_claims(sale: SeckillVoucher, *, order_ids: Sequence[int]) -> None:
+def return_rule_uses(sale: SeckillVoucher, *, order_ids: Sequence[int]) -> None:
     """Give back what ended orders used up: the code only if their buyers may buy again."""
     FirstOrder.objects.filter(order_id__in=order_ids).delete()
     if sale.rebuy:
         CodeUse.objects.filter(order_id__in=order_ids).delete()
 
 
-def _unused_codes(sale: SeckillVoucher, orders: Iterable[Claimant]) -> dict[int, list[int]]:
+def _unused_codes(sale: SeckillVoucher, orders: Iterable[OrderToWrite]) -> dict[int, list[int]]:
     codes = InvitationCode.objects.filter(
         seckill_voucher=sale, user__in={it.user_id for it in orders}
     )
@@ -104,10 +104,10 @@ def _unused_codes(sale: SeckillVoucher, orders: Iterable[Claimant]) -> dict[int,
     return found
 
 
-def _claim_first(orders: Iterable[Claimant]) -> set[int]:
-    """Claim the first order of each buyer who has none, for the first of their orders here.
+def _take_first(orders: Iterable[OrderToWrite]) -> set[int]:
+    """Take the first order of each buyer who has none, for the first of their orders here.
 
-    A buyer's claim in another sale that is being written makes this wait for its commit.
+    A buyer's first order that is being written in another sale makes this wait for its commit.
     """
     wanted: dict[int, int] = {}
     for it in orders:
@@ -122,6 +122,6 @@ def _claim_first(orders: Iterable[Claimant]) -> set[int]:
     except OperationalError as error:
         if error.args[:1] != (LOCK_WAIT_TIMEOUT,):
             raise
-        raise ClaimsBusy(*error.args) from error
-    claims = FirstOrder.objects.filter(order_id__in=[wanted[it] for it in users])
-    return set(claims.values_list("order_id", flat=True))
+        raise FirstOrderBusy(*error.args) from error
+    taken = FirstOrder.objects.filter(order_id__in=[wanted[it] for it in users])
+    return set(taken.values_list("order_id", flat=True))

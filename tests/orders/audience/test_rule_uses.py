@@ -12,7 +12,7 @@ from django.db import IntegrityError, connection
 from django.db.models import Model
 from django.utils import timezone
 
-from orders.audience import claims
+from orders.audience import rule_uses
 from orders.fulfilment import batch
 from orders.fulfilment.attempts import INTERRUPTIONS
 from orders.fulfilment.batch import BatchOutcome
@@ -162,7 +162,7 @@ def two_orders_of_one_code(monkeypatch: pytest.MonkeyPatch) -> tuple[list[Any], 
     give_code(sale, buyer)
     meeting = MeetingPoint(patience_s=GENEROUS_S)
     monkeypatch.setattr(batch, "lock_seckill_voucher", plain_read)
-    monkeypatch.setattr(batch, "open_claims", with_meeting(claims.open_claims, meeting))
+    monkeypatch.setattr(batch, "open_rule_uses", with_meeting(rule_uses.open_rule_uses, meeting))
     return two_writers(sale, [[it] for it in two_entries(sale, buyer)], meeting), sale
 
 
@@ -194,7 +194,7 @@ def test_two_units_of_one_sale_are_not_both_first() -> None:
     assert refusals_of(sale) == {second.order_id: "not_first_order"}
 
 
-def test_refused_order_gives_its_claim_back() -> None:
+def test_refused_order_leaves_the_first_to_another() -> None:
     sale, buyer = make_sale(stock=0, first_order_only=True), make_buyer()
     write(sale, [an_entry(sale, buyer.pk, order_id=1_001)])
     assert not FirstOrder.objects.exists()
@@ -234,7 +234,7 @@ def test_control_without_the_key_both_orders_are_first(monkeypatch: pytest.Monke
 
 
 @race
-def test_claim_that_is_held_too_long_elsewhere_interrupts_the_pass() -> None:
+def test_first_order_written_for_too_long_elsewhere_interrupts_the_pass() -> None:
     sale, buyer = make_sale(first_order_only=True), make_buyer()
     table = FirstOrder._meta.db_table
     with another_session() as other, other.cursor() as cursor:
@@ -242,18 +242,18 @@ def test_claim_that_is_held_too_long_elsewhere_interrupts_the_pass() -> None:
             f"INSERT INTO {table} (user_id, order_id) VALUES (%s, %s)",
             [buyer.pk, id_minted(seconds_ago=2)],
         )
-        with pytest.raises(claims.ClaimsBusy):
+        with pytest.raises(rule_uses.FirstOrderBusy):
             write(sale, [an_entry(sale, buyer.pk, order_id=id_minted(seconds_ago=1))])
-    assert claims.ClaimsBusy in INTERRUPTIONS
+    assert rule_uses.FirstOrderBusy in INTERRUPTIONS
 
 
 def two_first_orders(
     monkeypatch: pytest.MonkeyPatch, *, patience_s: float
 ) -> tuple[Sequence[Any], list[SeckillVoucher]]:
-    """Write a buyer's orders in two sales at once; their claims are made before either commits."""
+    """Write a buyer's orders in two sales; both take the first before either commits."""
     sales, buyer = [make_sale(first_order_only=True) for _ in range(2)], make_buyer()
     meeting = MeetingPoint(patience_s=patience_s)
-    monkeypatch.setattr(claims, "_claim_first", with_meeting(claims._claim_first, meeting))
+    monkeypatch.setattr(rule_uses, "_take_first", with_meeting(rule_uses._take_first, meeting))
 
     def writer(sale: SeckillVoucher, order_id: int) -> Callable[[], BatchOutcome]:
         def run() -> BatchOutcome:
@@ -302,7 +302,7 @@ def test_retried_order_uses_the_code() -> None:
 
 def test_sale_without_rules_asks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     sale, buyer = make_sale(), make_buyer()
-    monkeypatch.setattr(claims, "_unused_codes", None)
-    monkeypatch.setattr(claims, "_claim_first", None)
+    monkeypatch.setattr(rule_uses, "_unused_codes", None)
+    monkeypatch.setattr(rule_uses, "_take_first", None)
     entry = an_entry(sale, buyer.pk, order_id=1_001)
     assert write(sale, [entry]).done == [entry]

@@ -1,4 +1,4 @@
--- claim: take the buyer's unit back for an order that was set aside, or return why not.
+-- retake: take the buyer's unit back for an order that was set aside, or return why not.
 --
 -- The caller holds the sale's row and the order's FOR UPDATE, and makes the order live in the same
 -- transaction. Everything is checked before anything is written.
@@ -8,8 +8,8 @@
 -- ARGV[2]  order id
 --
 -- Returns {code, order id}
---   CLAIMED     the order holds the unit, by this or an earlier call; its end and tries are cleared
---   PENDING     this order is still pending: its release is still to come and would undo the claim
+--   RETAKEN     the order holds the unit, by this or an earlier call; its end and tries are cleared
+--   PENDING     this order is still pending: its release is still to come and would undo this
 --   TAKEN       the order id that holds the buyer's unit instead
 --   SOLD_OUT    no unit is left
 --   NOT_LOADED  the ledger is not loaded
@@ -30,4 +30,4 @@ if not held and free_units(sale) <= 0 then return {'SOLD_OUT', ''} end
 redis.call('HSET', KEYS[1], field, order_id)
 redis.call('HDEL', KEYS[3], order_id)
 redis.call('HDEL', KEYS[4], order_id)
-return {'CLAIMED', order_id}
+return {'RETAKEN', order_id}
