@@ -544,6 +544,14 @@ def test_shop_without_sandbox_has_no_page(client: Client, settings: Any) -> None
     assert state_in_books(trade) == "open"
 
 
+def test_secondary_sandbox_keeps_its_page(client: Client, settings: Any) -> None:
+    settings.SECKILL_PAYMENT_PROVIDERS = [
+        "tests.support.payments.FakeProvider",
+        "orders.payments.sandbox.Sandbox",
+    ]
+    assert client.get(page_of(a_trade())).status_code == 200
+
+
 @pytest.mark.parametrize("method", ["put", "delete", "patch"])
 def test_sandbox_page_refuses_other_methods(client: Client, method: str) -> None:
     response = getattr(client, method)(page_of(a_trade()))

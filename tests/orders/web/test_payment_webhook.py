@@ -16,8 +16,9 @@ from tests.support.inspection import assert_refused, everything
 pytestmark = pytest.mark.django_db
 
 
-def test_unknown_provider_returns_404(client: Client) -> None:
+def test_unknown_provider_and_other_methods_are_refused(client: Client) -> None:
     assert_refused(client.post("/payments/nobody/notify/"), 404, "not_found")
+    assert_refused(client.get("/payments/sandbox/notify/"), 405, "invalid")
 
 
 @pytest.mark.parametrize("provider", ["nobody", "sandbox"])
