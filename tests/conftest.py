@@ -59,14 +59,14 @@ CHROMIUM_ARGUMENTS = [
 ]
 
 
+WHOLLY_SLOW = re.compile(r"^pytestmark = \[?[^\]]*pytest\.mark\.(slow|faults)\b", re.MULTILINE)
+
 NEEDED_IN: dict[str, Callable[[str], bool]] = {
     "quick and not servers and not slow": lambda text: "pytest.mark.quick" in text,
     "not slow and not faults": lambda text: not WHOLLY_SLOW.search(text),
     "slow and not faults": lambda text: "pytest.mark.slow" in text,
 }
 """The modules that a tier of ``script/test`` imports, by its markers: all take long to import."""
-
-WHOLLY_SLOW = re.compile(r"^pytestmark = \[?[^\]]*pytest\.mark\.(slow|faults)\b", re.MULTILINE)
 
 
 def pytest_configure() -> None:
@@ -85,7 +85,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def is_left_out(path: Path, config: pytest.Config) -> bool:
     is_module = path.name.startswith("test_") and path.suffix == ".py"
     is_needed = NEEDED_IN.get(config.option.markexpr.removesuffix(" and not browser"))
-    return bool(is_module and is_needed) and not is_needed(path.read_text(encoding="utf-8"))
+    return is_module and is_needed is not None and not is_needed(path.read_text(encoding="utf-8"))
 
 
 @pytest.hookimpl(tryfirst=True)
