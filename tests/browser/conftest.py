@@ -46,6 +46,12 @@ def web(module_stack: Stack) -> Web:
     return module_stack.web(workers=1, threads=6)
 
 
+@pytest.fixture
+def served(web: Web, server: str, request: pytest.FixtureRequest) -> Web:
+    """The web server of one test."""
+    return web if server == "granian" else request.getfixturevalue("module_plain")
+
+
 @pytest.fixture(autouse=True)
 def logs(module_stack: Stack, request: pytest.FixtureRequest) -> Iterator[None]:
     """Show the logs of the processes with a test that fails."""
@@ -62,7 +68,7 @@ def workers(module_stack: Stack) -> None:
 
 
 @pytest.fixture
-def people(browser: Browser, web: Web, db: None) -> Iterator[Callable[..., Page]]:
+def people(browser: Browser, served: Web, db: None) -> Iterator[Callable[..., Page]]:
     """Call it with a user, or without for a visitor: a page in a browser context of their own.
 
     It is in English unless told otherwise. No script may fail on it.
@@ -72,12 +78,12 @@ def people(browser: Browser, web: Web, db: None) -> Iterator[Callable[..., Page]
 
     def page_of(user: User | None = None, **options: Any) -> Page:
         settings = {"locale": "en-GB", "viewport": {"width": 1280, "height": 800}, **options}
-        context = browser.new_context(base_url=web.url, **settings)
+        context = browser.new_context(base_url=served.url, **settings)
         contexts.append(context)
         context.set_default_timeout(15_000)
         context.on("weberror", lambda failure: errors.append(str(failure.error)))
         if user:
-            sign_in(context, user, url=web.url)
+            sign_in(context, user, url=served.url)
         return context.new_page()
 
     yield page_of
@@ -87,9 +93,9 @@ def people(browser: Browser, web: Web, db: None) -> Iterator[Callable[..., Page]
 
 
 @pytest.fixture
-def person(people: Callable[..., Page], web: Web) -> Iterator[Callable[..., Page]]:
+def person(people: Callable[..., Page], served: Web) -> Iterator[Callable[..., Page]]:
     """Call it as ``people``. No page may have faults or ask another site."""
-    faults = Faults(web.url)
+    faults = Faults(served.url)
 
     def page_of(user: User | None = None, **options: Any) -> Page:
         page = people(user, **options)

@@ -10,6 +10,7 @@ from playwright.sync_api import Page, expect
 from orders.lifecycle.redemption import written_code
 from orders.models import OrderStatus, VoucherOrder
 from tests.browser.conftest import PASSWORD, make_person, sign_in_by_form
+from tests.fixtures.processes import on_both_ways
 from tests.support.orders import make_order, make_sale
 from tests.support.stack import Web
 
@@ -18,17 +19,20 @@ pytestmark = pytest.mark.browser
 CODE = "ABCD1234EFGH5678"
 
 
+@on_both_ways
 @pytest.mark.usefixtures("workers")
-def test_buyer_signs_in_and_pays_at_the_own_address(people: Callable[..., Page], web: Web) -> None:
+def test_buyer_signs_in_and_pays_at_the_own_address(
+    people: Callable[..., Page], served: Web
+) -> None:
     buyer = make_person("payer", password=PASSWORD)
     order = make_order(make_sale(), buyer)
     page = people()
     sign_in_by_form(page, "payer")
     page.goto(f"/vouchers/{order.seckill_voucher_id}/orders/{order.pk}/")
     page.click("#pay")
-    page.wait_for_url(f"{web.url}/sandbox/**")
+    page.wait_for_url(f"{served.url}/sandbox/**")
     page.click("button[value=pay]")
-    page.wait_for_url(f"{web.url}/vouchers/**")
+    page.wait_for_url(f"{served.url}/vouchers/**")
     expect(page.locator("#code")).to_be_visible()
 
 

@@ -16,6 +16,7 @@ from seckill_site.ledger_connection import ledger_connection
 from tests.browser.conftest import PASSWORD, Faults, make_person
 from tests.browser.window import join_line, miss_turns
 from tests.concurrency.sales import DETAILS
+from tests.fixtures.processes import on_both_ways
 from tests.support.orders import make_buyer, make_buyers, reserved
 from tests.support.proxy import FaultProxy, redis_server
 from tests.support.stack import Stack, Web
@@ -107,6 +108,7 @@ def ask_now(page: Page) -> None:
 # --- The way through ------------------------------------------------------------------------------
 
 
+@on_both_ways
 def test_buyer_waits_in_line_and_then_buys(person: Person) -> None:
     sale = put_on_sale()
     fill(sale, people=12)

@@ -22,6 +22,7 @@ from tests.concurrency.sales import (
     order_requests,
     wait_until_quiet,
 )
+from tests.fixtures.processes import on_both_ways
 from tests.support.crowd import Answer, fire
 from tests.support.sales import change_stock
 from tests.support.stack import Shop
@@ -68,6 +69,7 @@ def test_repeated_clicks_on_one_page_make_one_order(shared_shop: Shop) -> None:
     assert_the_sum_is_right(sale, ordered=1)
 
 
+@on_both_ways
 def test_many_tabs_of_one_buyer_get_one_unit(shared_shop: Shop) -> None:
     sale = make_sale(stock=10)
     (token,) = crowd_of(sale, count=1)

@@ -25,6 +25,7 @@ from orders.placing.tokens import read_token
 from tests.concurrency.sales import crowd_of, make_sale
 from tests.faults.history import History, Outcome
 from tests.faults.private import OwnMariaDB, database_at, make_tables
+from tests.fixtures.processes import on_both_ways
 from tests.support.crowd import Answer, fire
 from tests.support.orders import another_session, hold_row
 from tests.support.patience import wait_for
@@ -102,9 +103,12 @@ def finish(history: History, sale: SeckillVoucher, *, ordered: int, report: Repo
 # --- Connections, locks ---------------------------------------------------------------------------
 
 
-def test_d1_connection_killed_at_commit_is_reopened(stack: Stack, report: Report) -> None:
+@on_both_ways
+def test_d1_connection_killed_at_commit_is_reopened(
+    stack: Stack, server: str, report: Report
+) -> None:
     history = History("D1", "connection killed at COMMIT")
-    web = stack.web()
+    web = stack.web(server=server)
     worker = stack.worker(concurrency=1, FAILPOINT="batch.before_commit=stop")
     sale = make_sale(stock=10)
     history.fire(sale, crowd_of(sale, count=5), url=web.url)

@@ -13,7 +13,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from seckill_site.celery import app
 from tests.concurrency.sales import crowd_of, make_sale
 from tests.faults.conftest import OwnRedis, with_inside
 from tests.faults.history import RECOVERY_SECONDS, History, Outcome, receipt_of
+from tests.fixtures.processes import on_both_ways
 from tests.support.patience import wait_for
 from tests.support.proxy import FaultProxy
 from tests.support.stack import Process, Stack, Web
@@ -82,7 +83,7 @@ class Back:
     line: FaultProxy
     web: Web
 
-    def settings(self, **more: str) -> dict[str, str]:
+    def settings(self, **more: str) -> dict[str, Any]:
         """Return the environment of a worker that works for them."""
         return {**QUICK, "CELERY_BROKER_URL": self.line.url(0), **more}
 
@@ -116,13 +117,14 @@ def standing(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def back(
-    transactional_db: None, row_locks: None, standing: Back, monkeypatch: pytest.MonkeyPatch
+    row_locks: None, standing: Back, stack: Stack, server: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Back]:
     """The standing processes, with an empty broker and nothing broken."""
     with standing.broker.client() as client:
         client.flushall()
     monkeypatch.setenv("CELERY_BROKER_URL", standing.broker.url())  # what Celery looks at first
-    yield standing
+    plain = stack.web(server=server, **standing.settings()) if server == "wsgi" else None
+    yield replace(standing, web=plain or standing.web)
     standing.line.heal()
 
 
@@ -456,6 +458,7 @@ def poisoned_table(*, user_id: int) -> Iterator[None]:
 # --- K6: the broker -------------------------------------------------------------------------------
 
 
+@on_both_ways
 def test_k6_broker_restarted_empty_loses_no_order(back: Back, stack: Stack, report: Report) -> None:
     history = History("K6", "broker restarted empty")
     sale = make_sale(stock=2 * BUYERS)

@@ -30,6 +30,7 @@ from seckill_site.ledger_connection import ledger_connection
 from tests.concurrency.sales import Crowd, accepted_ids, crowd_of, live_orders, make_sale
 from tests.faults.conftest import OwnRedis
 from tests.faults.history import History, Outcome, receipt_of
+from tests.fixtures.processes import on_both_ways
 from tests.support.crowd import Answer, fire
 from tests.support.orders import make_buyer, make_order
 from tests.support.patience import wait_for
@@ -65,10 +66,10 @@ def assert_closed(answers: list[Answer]) -> None:
 
 
 @pytest.fixture
-def own_shop(stack: Stack, own_ledger: OwnRedis) -> Shop:
+def own_shop(stack: Stack, own_ledger: OwnRedis, server: str) -> Shop:
     """A shop whose ledger is a Redis of the test's own."""
     where: dict[str, Any] = {"REDIS_URL": own_ledger.url()}
-    web = stack.web(workers=2, **where)
+    web = stack.web(workers=2, server=server, **where)
     return Shop(stack, web, stack.worker(**where), stack.beat(**where))
 
 
@@ -109,6 +110,7 @@ def is_built_anew(sale: SeckillVoucher, *, since: int) -> bool:
         return False
 
 
+@on_both_ways
 def test_r1_ledger_emptied_under_load_oversells_nothing(
     own_shop: Shop, own_ledger: OwnRedis, report: Report
 ) -> None:

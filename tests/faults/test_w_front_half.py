@@ -224,7 +224,7 @@ def test_w2_late_reply_answers_no_other_request(front: Front, report: Report) ->
 # --- W3: Redis ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("alone", [False, True], ids=["front door", "Django alone"])
+@pytest.mark.parametrize("alone", [False, True], ids=["front-door", "wsgi"])
 def test_w3_refusing_redis_returns_quick_503_and_recovers(
     front: Front, report: Report, alone: bool
 ) -> None:
