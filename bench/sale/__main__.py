@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from bench.sale import (
@@ -26,23 +27,33 @@ from bench.sale.run import Run, run_on_shop
 
 ROWS = "abcdefghijklmnopq"
 EVERY_ROW = ",".join(ROWS)
+IN_BOTH_MODES = "akf"
 
 
 def main() -> int:
     """Run the benchmark; return 1 if any design did not sell a sale exactly."""
     parser = options_of("sale")
     parser.add_argument("--only", type=rows_of, default=ROWS, help=f"rows, as {EVERY_ROW}")
+    parser.add_argument(
+        "--no-front-door", action="store_true", help=f"rows {IN_BOTH_MODES} under WSGI"
+    )
     parser.add_argument("--picture", type=Path, help="draw row f to this SVG file")
     parser.add_argument("--profile", type=Path, help="measure nothing; profile requests instead")
     options = parser.parse_args()
     plan = plan_of(options, full=FULL, quick=QUICK)
-    machine = describe(plan)
-    with run_on_shop(plan) as run:
+    rows, front_door = options.only, not options.no_front_door
+    if not front_door:
+        rows = "".join(it for it in IN_BOTH_MODES if it in rows)
+    machine = describe(plan, front_door=front_door)
+    with run_on_shop(plan, front_door=front_door) as run:
         if options.profile:
             options.profile.write_text(profiles.profile(run))
             return 0
-        lines, outcomes = measure(run, rows=options.only)
-    report_on(lines, outcomes, machine).publish(options)
+        lines, outcomes = measure(run, rows=rows)
+    if not front_door:  # the targets are those of the front door
+        lines = [replace(line, target=None) for line in lines]
+    name = "figures" if front_door else "figures without the front door"
+    report_on(lines, outcomes, machine, name=name).publish(options)
     if options.picture and outcomes:
         options.picture.write_text(draw(outcomes))
     return int(any(it.verdict != EXACT for it in outcomes))

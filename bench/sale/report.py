@@ -89,7 +89,11 @@ def _with_unit(value: float, unit: str) -> str:
 
 
 def report_on(
-    lines: Sequence[Line], outcomes: Sequence[Outcome], machine: dict[str, Any]
+    lines: Sequence[Line],
+    outcomes: Sequence[Outcome],
+    machine: dict[str, Any],
+    *,
+    name: str = "figures",
 ) -> Report:
     """Return the report: the table, a few lines on the machine, and all values."""
     plan, web = machine["plan"], machine["web"]
@@ -114,13 +118,13 @@ size: {plan["size_repetitions"]})"""
         "sales": [outcome.as_json() for outcome in outcomes],
         "machine": machine,
     }
-    return Report("figures", HEADINGS, [line.cells() for line in lines], text, values)
+    return Report(name, HEADINGS, [line.cells() for line in lines], text, values)
 
 
 # --- The machine ----------------------------------------------------------------------------------
 
 
-def describe(plan: Plan) -> dict[str, Any]:
+def describe(plan: Plan, *, front_door: bool = True) -> dict[str, Any]:
     """Return the machine, the versions, the settings of the servers and the plan."""
     redis = ledger_connection()
     with connection.cursor() as cursor:
@@ -138,7 +142,11 @@ def describe(plan: Plan) -> dict[str, Any]:
             "version": redis.info("server")["redis_version"],
             **{name: redis.config_get(name)[name] for name in OF_REDIS},
         },
-        "web": {"server": "granian", "workers": WORKERS, "threads": THREADS},
+        "web": {
+            "server": "granian with the front door" if front_door else "granian, Django alone",
+            "workers": WORKERS,
+            "threads": THREADS,
+        },
         "batch": settings.SECKILL_BATCH_UNITS,
         "plan": asdict(plan),
     }

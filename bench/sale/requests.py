@@ -150,9 +150,16 @@ def _token_request(sale_id: int, cookie: str) -> bytes:
 
 
 def _polls(run: Run) -> list[bytes]:
-    """Return polls of buyers in a long line, who hold their places."""
+    """Return polls of buyers in a long line, who hold their places.
+
+    Without the front door they also need a session.
+    """
     sale = open_sale(begins_in_s=3600, room_rate=1)
-    return [room_request(sale.pk, cookie) for cookie in in_line(sale, count=DIFFERENT)]
+    if run.web is run.plain:
+        cookies = sign_in(user_ids=users(count=DIFFERENT))
+    else:
+        cookies = in_line(sale, count=DIFFERENT)
+    return [room_request(sale.pk, cookie) for cookie in cookies]
 
 
 EMPTY = Kind("", "an empty view", 1, 200, lambda run: [EMPTY_REQUEST] * run.plan.warm_up)

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -77,7 +77,10 @@ class Sample:
 
 @dataclass(frozen=True)
 class Run:
-    """The context of all measurements: ``web`` has the front door, ``plain`` is Django alone."""
+    """The context of all measurements: ``web`` is the shop's, ``plain`` is Django alone.
+
+    ``web`` has the front door, except in a run without: then both are the same.
+    """
 
     plan: Plan
     site: Site
@@ -135,13 +138,17 @@ def expect_status(hits: Hits, status: int) -> None:
 
 
 @contextmanager
-def run_on_shop(plan: Plan) -> Iterator[Run]:
+def run_on_shop(plan: Plan, *, front_door: bool = True) -> Iterator[Run]:
     """Migrate the shop of this process; start its web servers and a load generator."""
     call_command("migrate", interactive=False, verbosity=0)
     call_command("collectstatic", interactive=False, verbosity=0)  # pages name them by their hashes
     # The same users buy in many rows and never pay; their orders are counted all the same.
     site = Site(0, os.environ | {"SECKILL_UNPAID_ORDERS": "1000000"})
-    with web(site) as server, _plain(site) as plain, spawned(2) as generator:
+    with (
+        _plain(site) as plain,
+        web(site) if front_door else nullcontext(plain) as server,
+        spawned(2) as generator,
+    ):
         yield Run(plan, site, server, plain, generator)
 
 
