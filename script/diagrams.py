@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the diagrams of ``docs/diagrams.md``, each from the code that it shows."""
+"""Write the diagrams of ``docs/diagrams.md``, and the lines of ``docs/the-asked-for-design.md``."""
 
 import ast
 import os
@@ -25,6 +25,9 @@ from bench.tables import write_part  # noqa: E402
 from vouchers.inventory.keys import CONTENTS, LedgerKeys  # noqa: E402
 
 DOCUMENT = ROOT / "docs" / "diagrams.md"
+ASKED_FOR = ROOT / "docs" / "the-asked-for-design.md"
+FUNCTION = re.compile(r"`([\w/]+\.py)(?::\d+)?` `(\w+)`")
+DEFINITION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 APPS = ("vouchers", "orders", "accounts", "api")
 
 CALLS = """
@@ -114,6 +117,20 @@ def parts() -> dict[str, str]:
     return {name: "\n".join(lines) for name, lines in found.items()}
 
 
+def with_lines(text: str) -> str:
+    """Return a text with the line of each function it names; raise LookupError if one is gone."""
+
+    def with_line(match: re.Match[str]) -> str:
+        file, name = match.groups()
+        for it in ast.walk(ast.parse((ROOT / file).read_text(encoding="utf-8"))):
+            if isinstance(it, DEFINITION) and it.name == name:
+                return f"`{file}:{it.lineno}` `{name}`"
+        raise LookupError(f"{file} no longer defines {name}")
+
+    return FUNCTION.sub(with_line, text)
+
+
 if __name__ == "__main__":
+    ASKED_FOR.write_text(with_lines(ASKED_FOR.read_text(encoding="utf-8")), encoding="utf-8")
     for part, text in parts().items():
         write_part(DOCUMENT, part, text)

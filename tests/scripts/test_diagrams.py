@@ -1,4 +1,4 @@
-"""``docs/diagrams.md`` says what the models, the sources and the scripts of Redis say."""
+"""What ``script/diagrams.py`` writes is what the models, the sources and the Lua scripts say."""
 
 from __future__ import annotations
 
@@ -33,6 +33,13 @@ def test_document_has_the_diagram_of_today(part: str) -> None:
     document = diagrams.DOCUMENT.read_text(encoding="utf-8")
     shown = document.partition(f"<!-- {part}: begin -->\n")[2].partition("\n<!--")[0]
     assert shown == diagrams.parts()[part], "run script/diagrams.py"
+
+
+def test_asked_for_design_names_the_lines_of_today() -> None:
+    text = diagrams.ASKED_FOR.read_text(encoding="utf-8")
+    assert text == diagrams.with_lines(text), "run script/diagrams.py"
+    with pytest.raises(LookupError, match="no_such_function"):
+        diagrams.with_lines("`orders/tasks.py:1` `no_such_function`")
 
 
 def test_new_column_changes_the_diagram(monkeypatch: pytest.MonkeyPatch) -> None:
