@@ -179,7 +179,7 @@ def _status(file: str) -> str:
 # --- Length --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("document", "words"), [("ARCHITECTURE.md", 1500), ("README.md", 1000)])
+@pytest.mark.parametrize(("document", "words"), [("ARCHITECTURE.md", 1650), ("README.md", 1050)])
 def test_first_documents_take_five_minutes(document: str, words: int) -> None:
     assert len(text_of(document).split()) <= words
 

@@ -27,6 +27,7 @@ from servers import (
     Redis,
     celery,
     granian,
+    granian_wsgi,
     mariadb_binary,
     redis_settings,
     web_answers,
@@ -60,6 +61,7 @@ def main() -> int:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--mysql", action="store_true")
+    parser.add_argument("--no-front-door", action="store_true")
     parser.add_argument("--check", action="store_true", help="only see whether it could start")
     arguments = parser.parse_args()
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # before the parts run there is nothing to tidy up
@@ -155,7 +157,8 @@ def run(arguments: argparse.Namespace) -> int:
     # honcho stops everything when a part ends, so web prepares the shop before it serves.
     accounts = data / "accounts"
     web = [sys.executable, PREPARE_SHOP, str(PREPARED), str(accounts), *python]
-    web += granian(arguments.host, arguments.port, "--respawn-failed-workers")
+    serve = granian_wsgi if arguments.no_front_door else granian
+    web += serve(arguments.host, arguments.port, "--respawn-failed-workers")
     supervisor.add_part("web", web, *USER_OF_SERVERS, env=environ, cwd=ROOT)
     for name, command in celery().items():
         options = [*USER_OF_SERVERS, "--once", str(PREPARED)]

@@ -208,6 +208,7 @@ def test_units_may_do_little(unit: str) -> None:
 def test_web_servers_listen_on_this_machine_unless_told() -> None:
     text = (ROOT / "deploy/seckill-web@.service").read_text()
     assert "--host ${SECKILL_LISTEN} " in text
+    assert "--host ${SECKILL_LISTEN} " in (ROOT / "deploy/no-front-door.conf").read_text()
     default, override = "Environment=SECKILL_LISTEN=127.0.0.1", "EnvironmentFile="
     assert text.index(default) < text.index(override)
     assert "ssl_protocols TLSv1.2 TLSv1.3;" in (ROOT / "deploy/nginx.conf").read_text()

@@ -88,7 +88,7 @@ def test_wrong_test_arguments_are_one_clear_line(
 
 
 def test_port_in_use_is_one_clear_line(clone: Path, taken_port: int) -> None:
-    said = run(clone, "script/server", "--port", str(taken_port))
+    said = run(clone, "script/server", "--no-front-door", "--port", str(taken_port))
     assert said.returncode == 1
     assert said.stderr == f"server: port {taken_port} is in use: choose another with --port N\n"
     assert not (clone / ".venv").exists()
