@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -19,11 +18,9 @@ from lab.keys import LabKeys
 from lab.locks import (
     LEASE_MS,
     ConnectionLock,
-    ExpiringLock,
     NamedLock,
     OwnedLock,
     RowLock,
-    SetnxLock,
     WatchdogLock,
     is_held,
 )
@@ -33,9 +30,6 @@ from tests.support.patience import GENEROUS_S, MOMENT_S, wait_for
 
 NAME = LabKeys(1).lock_of(7)
 EPOCH = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
-
-FORMS = [SetnxLock, ExpiringLock, OwnedLock, WatchdogLock]
-LEASED = [ExpiringLock, OwnedLock]
 
 
 @pytest.fixture
@@ -57,11 +51,6 @@ def held(form: type[NamedLock]) -> NamedLock:
     return lock
 
 
-def run_out(client: Redis) -> None:
-    """End the lease now."""
-    assert client.pexpire(NAME, 0)
-
-
 def watchdogs() -> list[threading.Thread]:
     return [it for it in threading.enumerate() if it.name == "lab-watchdog"]
 
@@ -74,64 +63,6 @@ def no_watchdog_left() -> None:
         assert not thread.is_alive()
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_lock_has_one_holder_until_release(form: type[NamedLock]) -> None:
-    lock = held(form)
-    assert not form(NAME).take()
-    lock.release()
-    held(form).release()
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_buyers_have_separate_locks(form: type[NamedLock]) -> None:
-    lock, other = held(form), form(LabKeys(1).lock_of(8))
-    assert other.take()
-    lock.release()
-    other.release()
-
-
-def test_setnx_lock_never_expires(client: Redis) -> None:
-    held(SetnxLock)
-    assert client.pttl(NAME) == -1
-
-
-@pytest.mark.parametrize("form", LEASED)
-def test_lease_expires(form: type[NamedLock], client: Redis) -> None:
-    held(form)
-    assert 0 < client.pttl(NAME) <= LEASE_MS
-    another = form(NAME)
-    wait_for(another.take, what="the end of the lease")
-    another.release()
-
-
-@pytest.mark.parametrize("form", [SetnxLock, ExpiringLock])
-def test_plain_del_deletes_anothers_lock(form: type[NamedLock], client: Redis) -> None:
-    late = held(form)
-    client.delete(NAME)  # it expired, or somebody cleaned up
-    held(form)
-    late.release()
-    assert form(NAME).take()  # although the second holder is still at work
-
-
-@pytest.mark.parametrize("form", [OwnedLock, WatchdogLock])
-def test_compared_del_keeps_anothers_lock(form: type[NamedLock], client: Redis) -> None:
-    late = held(form)
-    run_out(client)
-    second = held(form)
-    late.release()
-    assert not form(NAME).take()
-    second.release()
-    assert client.exists(NAME) == 0
-
-
-@pytest.mark.parametrize("form", LEASED)
-def test_late_release_after_expiry_is_silent(form: type[NamedLock], client: Redis) -> None:
-    first = held(form)
-    run_out(client)
-    held(form).release()
-    first.release()
-
-
 def test_owner_renews_only_its_own_lock(client: Redis) -> None:
     lock = OwnedLock(NAME)
     assert lock.take()
@@ -141,16 +72,6 @@ def test_owner_renews_only_its_own_lock(client: Redis) -> None:
     client.set(NAME, "another's", px=LEASE_MS // 2)
     assert not lock.renew()
     assert client.pttl(NAME) <= LEASE_MS // 2
-
-
-def test_watchdog_keeps_a_lock_beyond_its_lease(client: Redis, long_lease_ms: int) -> None:
-    lock = held(WatchdogLock)
-    until = time.monotonic() + 1.5 * long_lease_ms / 1_000
-    while time.monotonic() < until:
-        assert not WatchdogLock(NAME).take()
-        time.sleep(0.05)
-    lock.release()
-    assert client.exists(NAME) == 0
 
 
 def test_watchdog_ends_with_its_lock() -> None:
@@ -206,19 +127,6 @@ def other_connection() -> Iterator[Callable[[Callable[[], object]], object]]:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("form", [RowLock, ConnectionLock])
-def test_database_lock_has_one_holder_until_release(
-    form: type[NamedLock], other_connection: Callable[[Callable[[], object]], object]
-) -> None:
-    lock = held(form)
-    assert is_held(NAME)
-    assert not other_connection(form(NAME).take)
-    lock.release()
-    assert not is_held(NAME)
-    assert other_connection(form(NAME).take)
-
-
-@pytest.mark.django_db(transaction=True)
 def test_row_lock_gives_rising_tokens() -> None:
     tokens = []
     for _ in range(3):
@@ -226,16 +134,6 @@ def test_row_lock_gives_rising_tokens() -> None:
         tokens.append(lock.token)
         lock.release()
     assert tokens == [1, 2, 3]
-
-
-@pytest.mark.django_db(transaction=True)
-def test_row_lock_of_a_dead_holder_expires() -> None:
-    first = held(RowLock)
-    second = RowLock(NAME)
-    assert second.take_within(GENEROUS_S)
-    first.release()  # of a token that is not the last: frees nothing
-    assert is_held(NAME)
-    assert LabLock.objects.get().token == second.token == 2
 
 
 @pytest.mark.django_db(transaction=True)

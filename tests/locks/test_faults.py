@@ -103,25 +103,6 @@ def ended_well(process: Any) -> bool:
 # --- L1: lost replies ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("times", [1, 2])
-def test_l1_repeated_acquire_gets_its_first_token(
-    redis_client: Redis, far: Redis, proxy: FaultProxy, times: int
-) -> None:
-    lock = RedisLock(far, NAME, fence_key=FENCE)
-    proxy.drop_replies(times, matching=b"EVALSHA")
-    for _ in range(times):
-        with pytest.raises(RedisError):
-            lock.acquire()
-    before = redis_client.get(NAME)
-    lock.acquire()
-    assert lock.fencing_token == 1
-    assert redis_client.get(FENCE) == "1"
-    assert redis_client.get(NAME) == before
-    assert proxy.dropped == times
-    lock.release()
-    assert not redis_client.exists(NAME)
-
-
 def test_l1_release_undoes_acquire_when_both_replies_are_lost(
     redis_client: Redis, far: Redis, proxy: FaultProxy, elsewhere: Elsewhere
 ) -> None:
@@ -493,62 +474,3 @@ def test_holder_reconnecting_within_its_lease_loses_nothing(
     assert not lock.lost
     lock.release()
     assert not told
-
-
-# --- The subscription ----------------------------------------------------------------------------
-
-
-def subscriptions(client: Redis) -> int:
-    return len(client.client_list(_type="pubsub"))
-
-
-@pytest.fixture
-def waiter(
-    redis_client: Redis, far: Redis, process: Callable[..., Any], eventually: Until
-) -> Iterator[Any]:
-    """A thread behind the proxy that waits for a lock which another process holds."""
-    process(hold_until_told(redis_client))
-    had(redis_client)
-    with ThreadPoolExecutor(1) as pool:
-        waiter = pool.submit(wait_for_it(far, "waiter"))
-        assert eventually(lambda: waiting(redis_client) == 1 and subscriptions(redis_client) == 1)
-        yield waiter
-        redis_client.rpush(GO, 1)
-        waiter.result(PATIENCE_S)
-
-
-def release_and_measure_s(client: Redis) -> float:
-    told_s = time.monotonic()
-    client.rpush(GO, 1)
-    return had(client)[1] - told_s
-
-
-def test_release_after_subscription_cut_is_seen_within_one_second(
-    redis_client: Redis, waiter: Any
-) -> None:
-    redis_client.client_kill_filter(_type="pubsub")
-    assert release_and_measure_s(redis_client) < 1 + SLACK_S
-
-
-@pytest.mark.usefixtures("patient")
-def test_cut_subscription_comes_back_while_a_thread_waits(
-    redis_client: Redis, waiter: Any, proxy: FaultProxy, eventually: Until
-) -> None:
-    proxy.cut()
-    assert eventually(lambda: subscriptions(redis_client) == 0 or proxy.forwarded_requests() > 9)
-    assert eventually(lambda: subscriptions(redis_client) == 1)
-    assert release_and_measure_s(redis_client) < SLACK_S
-
-
-def test_waiter_without_subscription_polls_and_acquires(
-    redis_client: Redis, far: Redis, proxy: FaultProxy, process: Callable[..., Any]
-) -> None:
-    process(hold_until_told(redis_client))
-    had(redis_client)
-    proxy.drop_replies(None, matching=b"SUBSCRIBE")
-    with ThreadPoolExecutor(1) as pool:
-        waiter = pool.submit(wait_for_it(far, "waiter"))
-        proxy.wait_for_fault()
-        assert release_and_measure_s(redis_client) < 1 + SLACK_S
-        waiter.result(PATIENCE_S)
-    assert subscriptions(redis_client) == 0

@@ -39,17 +39,20 @@ def test_step_sells_its_stock_to_sequential_buyers(name: str) -> None:
     assert set(answers[:3]) < {*PROMISES}
     assert answers[3:] == [Answer.SOLD_OUT] * 2
     assert sorted(step.rows(sale_id)) == buyers[:3]
+    if name in OWN:
+        sale = LabSale.objects.get(pk=sale_id)
+        assert (sale.step, sale.offered, sale.stock) == (name, 3, 0)
 
 
 @pytest.mark.parametrize("name", CHECKED)
 def test_checked_step_refuses_a_second_press(name: str) -> None:
     step = STEPS[name]
-    sale_id = step.open(3)
     (buyer,) = step.buyers(1)
-    assert buy(name, sale_id, buyer) in PROMISES
-    write_all(step, sale_id, until=1)
-    assert buy(name, sale_id, buyer) is Answer.ALREADY_ORDERED
-    assert step.rows(sale_id) == [buyer]
+    for sale_id in (step.open(3), step.open(3)):  # which do not share their buyers
+        assert buy(name, sale_id, buyer) in PROMISES
+        write_all(step, sale_id, until=1)
+        assert buy(name, sale_id, buyer) is Answer.ALREADY_ORDERED
+        assert step.rows(sale_id) == [buyer]
 
 
 @pytest.mark.parametrize("name", UNCHECKED)
@@ -59,27 +62,7 @@ def test_unchecked_step_sells_twice_to_a_buyer(name: str) -> None:
     assert STEPS[name].rows(sale_id) == [7, 7]
 
 
-@pytest.mark.parametrize("name", CHECKED)
-def test_sales_do_not_share_buyers(name: str) -> None:
-    step = STEPS[name]
-    (buyer,) = step.buyers(1)
-    for sale_id in (step.open(1), step.open(1)):
-        assert buy(name, sale_id, buyer) in PROMISES
-        write_all(step, sale_id, until=1)
-        assert step.rows(sale_id) == [buyer]
-
-
-@pytest.mark.parametrize("name", OWN)
-def test_lab_sale_has_its_step_and_counts_down(name: str) -> None:
-    step = STEPS[name]
-    sale_id = step.open(3)
-    buy(name, sale_id, 1)
-    write_all(step, sale_id, until=1)
-    sale = LabSale.objects.get(pk=sale_id)
-    assert (sale.step, sale.offered, sale.stock) == (name, 3, 2)
-
-
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("name", ["v1", "ours"])
 def test_buyers_are_distinct(name: str) -> None:
     assert len(set(STEPS[name].buyers(501))) == 501
 

@@ -149,14 +149,6 @@ def test_each_unit_of_a_buyer_is_an_order() -> None:
     assert live_ids(sale) == [1_001, 1_002, 1_003]
 
 
-def test_buyer_may_order_again_after_an_ended_order() -> None:
-    sale, buyer = make_sale(), make_buyer()
-    make_order(sale, buyer, status=OrderStatus.CANCELLED)
-    make_order(sale, buyer, status=OrderStatus.REFUSED, reason="sold_out")
-    entry = an_entry(sale, buyer.pk, order_id=1_001)
-    assert write(sale, [entry]).done == [entry]
-
-
 def test_closed_account_is_refused() -> None:
     sale, buyer = make_sale(), make_buyer()
     buyer.is_active = False
@@ -275,27 +267,6 @@ def test_history_starts_with_the_written_state() -> None:
     ]
     for event in OrderEvent.objects.all():
         assert before <= event.at <= timezone.now()
-
-
-def test_whole_refused_batch_has_history() -> None:
-    sale = make_sale()
-    write(sale, entries_for(sale, 2), refuse_as=RefusalReason.FAILED)
-    assert [event[:3] for event in history()] == [(1_001, "", "refused"), (1_002, "", "refused")]
-
-
-def test_repeated_batch_adds_no_history() -> None:
-    sale = make_sale()
-    entries = entries_for(sale, 2)
-    write(sale, entries[:1])
-    write(sale, entries)
-    assert [event[:3] for event in history()] == [(1_001, "", "unpaid"), (1_002, "", "unpaid")]
-
-
-def test_rolled_back_batch_has_no_history() -> None:
-    sale = make_sale()
-    with pytest.raises(LockLost):
-        write(sale, entries_for(sale, 2), lost=lambda: True)
-    assert history() == []
 
 
 # --- The batch's number ---------------------------------------------------------------------------
@@ -444,21 +415,21 @@ def statements_of(work: Callable[[], Any]) -> list[str]:
     return statements(captured.captured_queries)
 
 
-@pytest.mark.parametrize("size", [1, 10, 200])
+@pytest.mark.parametrize("size", [1, 200])
 def test_statements_do_not_grow_with_the_batch(size: int) -> None:
     sale = make_sale(stock=size)
     entries = entries_for(sale, size)
     assert statements_of(lambda: write(sale, entries)) == THE_STATEMENTS
 
 
-@pytest.mark.parametrize("size", [1, 10, 200])
+@pytest.mark.parametrize("size", [1, 200])
 def test_refusals_take_as_many_statements(size: int) -> None:
     sale = make_sale(stock=size // 2)
     entries = entries_for(sale, size)
     assert statements_of(lambda: write(sale, entries)) == THE_STATEMENTS
 
 
-@pytest.mark.parametrize("size", [1, 10, 200])
+@pytest.mark.parametrize("size", [2, 200])
 def test_barring_takes_as_many_statements(size: int) -> None:
     sale = make_sale(stock=size, rebuy=False)
     entries = entries_for(sale, size)
@@ -610,21 +581,6 @@ def test_without_row_lock_unique_key_refuses_second_order(
     assert isinstance(refused, IntegrityError)
     assert "order_one_live_per_buyer_unit" in str(refused)
     assert len(live_ids(sale)) == 1
-
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("row_locks")
-@pytest.mark.concurrency
-def test_four_writers_write_each_entry_once() -> None:
-    sale = make_sale(stock=30)
-    entries = entries_for(sale, 40)
-    fence = sale.fence + 1
-    verdicts = at_once(*[lambda: write(sale, entries, fencing_token=fence)] * 4)
-    assert all(verdict.done == entries[:30] for verdict in verdicts)
-    assert len(live_ids(sale)) == 30
-    assert len(refusals_of(sale)) == 10
-    sale.refresh_from_db()
-    assert sale.sold == 30
 
 
 # --- The first sell-out ---------------------------------------------------------------------------

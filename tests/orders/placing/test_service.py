@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,12 +11,11 @@ from django.test import Client
 from pytest_django import DjangoAssertNumQueries, Settings
 from redis import Redis
 
-from orders.placing.service import load_and_send, place_call, place_order, read_order_token
-from orders.placing.tokens import BadToken, MalformedToken, PurchaseToken, issue_tokens
+from orders.placing.service import load_and_send, place_call, read_order_token
+from orders.placing.tokens import BadToken, PurchaseToken, issue_tokens
 from tests.support.inspection import (
     Commands,
     broker_length,
-    buyers_of,
     empty_broker,
     ledger_contents,
     pending_ids,
@@ -34,17 +32,8 @@ from tests.support.orders import (
     tokens_for,
 )
 from tests.support.patience import MOMENT_S
-from tests.support.sales import change_state
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.inventory.rebuild import load_sale
-from vouchers.inventory.reservations import (
-    AlreadyOrdered,
-    NotStarted,
-    ReservationRefused,
-    SaleEnded,
-    SalePaused,
-    SoldOut,
-)
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
 
@@ -229,63 +218,6 @@ def test_same_token_from_many_threads_reserves_once() -> None:
     assert broker_length() == 1
 
 
-@pytest.mark.parametrize("edit", [{"paused": 1}, {"ends_at_ms": 1}, {"total": 0}])
-def test_accepted_token_stays_accepted_after_closing(ledger: Redis, edit: dict[str, int]) -> None:
-    sale = make_sale()
-    token = token_for(sale, make_buyer())
-    place(token)
-    change_state(sale.pk, **edit)
-    assert place(token) == token
-    with pytest.raises((AlreadyOrdered, ReservationRefused)):
-        place(token_for(sale, make_buyer()))
-
-
-def test_second_token_names_the_held_order() -> None:
-    sale, buyer = make_sale(stock=1), make_buyer()
-    token, other = tokens_for(sale, [buyer, buyer])
-    place(token)
-    with pytest.raises(AlreadyOrdered) as caught:
-        place(other)  # and not: sold out
-    assert caught.value.order_id == token.order_id
-
-
-def test_buyer_gets_up_to_the_limit() -> None:
-    sale, buyer = make_sale(limit=3), make_buyer()
-    tokens = tokens_for(sale, [buyer] * 4)
-    for token in tokens[:3]:
-        place(token)
-    with pytest.raises(AlreadyOrdered):
-        place(tokens[3])
-    assert buyers_of(sale) == {f"{buyer.pk}:{n + 1}": str(tokens[n].order_id) for n in range(3)}
-
-
-@pytest.mark.parametrize(
-    ("terms", "refusal"),
-    [
-        ({"stock": 0}, SoldOut),
-        ({"paused": True}, SalePaused),
-        ({"begins_in_s": 60}, NotStarted),
-        ({"begins_in_s": -60, "ends_in_s": -1}, SaleEnded),
-    ],
-)
-def test_refusal_changes_nothing(terms: dict[str, Any], refusal: type[ReservationRefused]) -> None:
-    token = token_for(make_sale(**terms), make_buyer())
-    before = ledger_contents()
-    with pytest.raises(refusal):
-        place(token)
-    assert ledger_contents() == before
-    assert broker_length() == 0
-
-
-@pytest.mark.parametrize(("text", "refusal"), [(None, MalformedToken), ("1-2-3-4:x", BadToken)])
-def test_no_unit_without_a_token(text: object, refusal: type[Exception]) -> None:
-    sale = make_sale()
-    before = ledger_contents()
-    with pytest.raises(refusal):
-        place_order(token_text=text, sale_id=sale.pk, now_ms=0)
-    assert ledger_contents() == before
-
-
 # --- A ledger that is not there ------------------------------------------------------------------
 
 
@@ -318,15 +250,6 @@ def test_token_of_deleted_sale_raises_each_time() -> None:
     for _ in range(2):
         with pytest.raises(SeckillVoucher.DoesNotExist):
             place(token)
-
-
-def test_redis_down_is_unavailable_and_retriable(
-    lose_ledger: Callable[[], None],
-) -> None:
-    token = token_for(make_sale(), make_buyer())
-    lose_ledger()
-    with pytest.raises(LedgerUnavailable):
-        place(token)
 
 
 # --- A broker that is not there ------------------------------------------------------------------

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 from django.test import Client
-from django.test.client import BOUNDARY, MULTIPART_CONTENT, encode_multipart
+from django.test.client import BOUNDARY
 from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
@@ -63,206 +62,45 @@ def unchanged(shop: Shop) -> Any:
 REFUSALS = {(400, "invalid"), (403, "bad_token"), (413, "invalid"), (415, "invalid")}
 
 
-def assert_refused_somehow(response: Any) -> None:
-    """For what may be read as a token, of which no signature is right."""
-    status = response.status_code
-    assert_refused(response, status, {403: "bad_token"}.get(status, "invalid"))
-    assert (status, response.json()["code"]) in REFUSALS
-
-
 def post(shop: Shop, body: bytes | str, content_type: str = JSON, **environ: Any) -> Any:
     return shop.client.generic("POST", shop.url, body, content_type=content_type, **environ)
 
 
-# --- Bodies --------------------------------------------------------------------------------------
-
-DEEP = 10_000
-
-BODIES: dict[str, Callable[[str], bytes]] = {
-    "empty object": lambda token: b"{}",
-    "nothing but blanks": lambda token: b" \n ",
-    "a list": lambda token: json.dumps([token]).encode(),
-    "a string": lambda token: json.dumps(token).encode(),
-    "a number": lambda token: b"7",
-    "a boolean": lambda token: b"true",
-    "null": lambda token: b"null",
-    "NaN": lambda token: b"NaN",
-    "a token in a list": lambda token: json.dumps({"token": [token]}).encode(),
-    "a token in an object": lambda token: json.dumps({"token": {"token": token}}).encode(),
-    "a number as token": lambda token: b'{"token": 9007199254740993}',
-    "a boolean as token": lambda token: b'{"token": true}',
-    "NaN as token": lambda token: b'{"token": NaN}',
-    "a huge number as token": lambda token: b'{"token": ' + b"9" * 4_000 + b"}",
-    "more digits than Python converts": lambda token: b'{"token": ' + b"9" * 5_000 + b"}",
-    "a number beyond doubles": lambda token: b'{"token": 1e999}',
-    "NaN beside the token": lambda token: f'{{"token": "{token}", "more": NaN}}'.encode(),
-    "NaN as attempt": lambda token: f'{{"token": "{token}", "attempt": NaN}}'.encode(),
-    "infinity as attempt": lambda token: f'{{"token": "{token}", "attempt": Infinity}}'.encode(),
-    "true as attempt": lambda token: f'{{"token": "{token}", "attempt": true}}'.encode(),
-    "1.0 as attempt": lambda token: f'{{"token": "{token}", "attempt": 1.0}}'.encode(),
-    "a list as attempt": lambda token: f'{{"token": "{token}", "attempt": [1]}}'.encode(),
-    "an underscore in attempt": lambda token: f'{{"token":"{token}","attempt":"1_000"}}'.encode(),
-    "Arabic digits in attempt": lambda token: f'{{"token":"{token}","attempt":"٣"}}'.encode(),
-    "blanks around attempt": lambda token: f'{{"token":"{token}","attempt":" 1 "}}'.encode(),
-    "a huge attempt": lambda token: f'{{"token":"{token}","attempt":{10**300}}}'.encode(),
-    "the token twice": lambda token: f'{{"token":"{token}","token":"{token}"}}'.encode(),
-    "a trailing comma": lambda token: f'{{"token":"{token}",}}'.encode(),
-    "two objects": lambda token: f'{{"token":"{token}"}}{{}}'.encode(),
-    "NUL after the object": lambda token: f'{{"token":"{token}"}}\0'.encode(),
-    "NUL in the token": lambda token: json.dumps({"token": token + "\0"}).encode(),
-    "a lone surrogate": lambda token: b'{"token": "\\ud800"}',
-    "a lone surrogate as signature": lambda token: json.dumps(
-        {"token": token.rpartition(":")[0] + ":\ud800"}
-    ).encode(),
-    "a lone surrogate as attempt": lambda token: json.dumps(
-        {"token": token, "attempt": "\ud800"}
-    ).encode(),
-    "an encoded surrogate": lambda token: b'{"token": "\xed\xa0\x80"}',
-    "invalid UTF-8": lambda token: b'{"token": "\xff\xfe\xfd"}',
-    "UTF-16": lambda token: json.dumps({"token": token}).encode("utf-16"),
-    "UTF-16 without a mark": lambda token: json.dumps({"token": token}).encode("utf-16-be"),
-    "UTF-32": lambda token: json.dumps({"token": token}).encode("utf-32"),
-    "a byte order mark": lambda token: json.dumps({"token": token}).encode("utf-8-sig"),
-    "lists, deep": lambda token: b"[" * DEEP + b"]" * DEEP,
-    "lists, deep and open": lambda token: b"[" * 8_000,
-    "objects, deep": lambda token: b'{"a":' * 1_300 + b"1" + b"}" * 1_300,
-    "100 KB": lambda token: json.dumps({"token": token, "more": "x" * 100_000}).encode(),
-    "100 KB of blanks": lambda token: b" " * 100_000 + json.dumps({"token": token}).encode(),
-    "a form": lambda token: f"token={token}".encode(),
-}
+# --- One of each kind of refusal -----------------------------------------------------------------
+# All other bodies and types are in ``test_request_parsing.py``, tokens in ``test_tokens.py``.
 
 
-@pytest.mark.usefixtures("unchanged")
-@pytest.mark.parametrize("name", BODIES)
-def test_bad_json_body_is_invalid(shop: Shop, name: str) -> None:
-    body = BODIES[name](shop.text)
-    response = post(shop, body)
-    if name in ("a lone surrogate as signature", "NUL in the token"):
-        assert_refused(response, 403, "bad_token")
-    else:
-        assert_refused(response, 413 if len(body) > 8_192 else 400, "invalid")
-
-
-FORMS: dict[str, Callable[[str], bytes]] = {
-    "nothing": lambda token: b"&",
-    "no token": lambda token: b"tokens=x",
-    "an empty token": lambda token: b"token=",
-    "the token twice": lambda token: f"token={token}&token={token}".encode(),
-    "too many fields": lambda token: f"token={token}".encode() + b"&a=1" * 20,
-    "invalid UTF-8": lambda token: b"token=\xff",
-    "invalid UTF-8 in percents": lambda token: b"token=%ff%fe",
-    "a surrogate in percents": lambda token: b"token=%ed%a0%80",
-    "NUL": lambda token: f"token={token}%00".encode(),
-    "UTF-16": lambda token: f"token={token}".encode("utf-16"),
-    "attempt 0": lambda token: f"token={token}&attempt=0".encode(),
-    "an underscore in attempt": lambda token: f"token={token}&attempt=1_000".encode(),
-    "Arabic digits in attempt": lambda token: f"token={token}&attempt={quote('٣')}".encode(),
-    "a sign in attempt": lambda token: f"token={token}&attempt=%2B1".encode(),
-    "JSON": lambda token: json.dumps({"token": token}).encode(),
-    "100 KB": lambda token: f"token={token}&more=".encode() + b"x" * 100_000,
-}
-
-
-@pytest.mark.usefixtures("unchanged")
-@pytest.mark.parametrize("content_type", [FORM, ""])
-@pytest.mark.parametrize("name", FORMS)
-def test_bad_form_is_invalid_with_or_without_content_type(
-    shop: Shop, name: str, content_type: str
-) -> None:
-    response = post(shop, FORMS[name](shop.text), content_type)
-    if name == "NUL":
-        assert_refused(response, 403, "bad_token")
-    else:
-        assert_refused(response, 413 if name == "100 KB" else 400, "invalid")
-
-
-def part(name: str, value: bytes, more: bytes = b"") -> bytes:
+def part(name: str, value: bytes) -> bytes:
     head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{name}"'.encode()
-    return head + more + b"\r\n\r\n" + value + b"\r\n"
+    return head + b"\r\n\r\n" + value + b"\r\n"
 
 
 END = f"--{BOUNDARY}--\r\n".encode()
 
-MULTIPARTS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
-    "no boundary named": (lambda token: part("token", token) + END, "multipart/form-data"),
-    "an empty boundary": (
-        lambda token: part("token", token) + END,
-        "multipart/form-data; boundary=",
-    ),
-    "a boundary of 200": (
-        lambda token: part("token", token) + END,
-        "multipart/form-data; boundary=" + "x" * 200,
-    ),
-    "a boundary that is not ASCII": (
-        lambda token: part("token", token) + END,
-        "multipart/form-data; boundary=é",
-    ),
-    "another boundary": (
-        lambda token: part("token", token) + END,
-        "multipart/form-data; boundary=other",
-    ),
-    "nothing": (lambda token: END, MULTIPART),
-    "broken off in the head": (lambda token: part("token", token)[:40], MULTIPART),
-    "broken off before the end": (lambda token: part("token", b""), MULTIPART),
-    "binary": (lambda token: b"\0\xff" * 100, MULTIPART),
-    "broken base64": (
-        lambda token: part("token", b"x", b"\r\nContent-Transfer-Encoding: base64") + END,
-        MULTIPART,
-    ),
-    "a token that is not UTF-8": (lambda token: part("token", b"\xff" + token) + END, MULTIPART),
-    "NUL in the token": (lambda token: part("token", token + b"\0") + END, MULTIPART),
-    "a file as token": (
-        lambda token: part("token", token, b'; filename="x.txt"\r\nContent-Type: text/plain') + END,
-        MULTIPART,
-    ),
-    "a hundred files": (
-        lambda token: b"".join(part(f"f{n}", b"", b'; filename="x"') for n in range(101)) + END,
-        MULTIPART,
-    ),
-    "a wrong attempt": (
-        lambda token: part("token", token) + part("attempt", b"x") + END,
-        MULTIPART,
-    ),
-    "an unknown charset": (lambda token: END, MULTIPART + "; charset=klingon"),
-    "a charset that is not for text": (
-        lambda token: part("token", token) + END,
-        MULTIPART + "; charset=base64",
-    ),
-    "a charset that fails": (
-        lambda token: part("token", token) + END,
-        MULTIPART + "; charset=undefined",
-    ),
-    "another charset": (lambda token: part("token", token) + END, MULTIPART + "; charset=utf-16"),
-}
-
-
-@pytest.mark.usefixtures("unchanged")
-@pytest.mark.parametrize("name", MULTIPARTS)
-def test_bad_multipart_form_is_invalid(shop: Shop, name: str) -> None:
-    make_body, content_type = MULTIPARTS[name]
-    assert_refused_somehow(post(shop, make_body(shop.text.encode()), content_type))
-
-
-@pytest.mark.usefixtures("unchanged")
-def test_oversized_multipart_form_returns_413(shop: Shop) -> None:
-    for field in ("x" * 100_000, io.BytesIO(b"x" * 100_000)):
-        body = encode_multipart(BOUNDARY, {"token": shop.text, "more": field})
-        assert_refused(post(shop, body, MULTIPART_CONTENT), 413, "invalid")
-
 
 @pytest.mark.usefixtures("unchanged")
 @pytest.mark.parametrize(
-    ("content_type", "status"),
+    ("body", "content_type", "status"),
     [
-        ("text/plain", 415), ("text/html", 415), ("application/xml", 415), ("image/png", 415),
-        ("x", 415), ("*/*", 415), (";", 400), (";charset=utf-8", 400), ("é", 415), ("\0", 415),
-        ("application/json\0", 415), ("application/json, text/plain", 415), ("a" * 50_000, 415),
-        ("text/plain; charset=klingon", 415), ("multipart/mixed; boundary=x", 415),
-        (f"{JSON}; charset=utf-16", 400), (f"{JSON}; charset=klingon", 400), (f"{JSON};;;=", 400),
+        (b"{", JSON, 400),
+        (b'{"token": ["%s"]}', JSON, 400),
+        (b'{"token": "%s", "attempt": 0}', JSON, 400),
+        (b'{"token": "%s\\u0000"}', JSON, 403),
+        (b" " * 9_000 + b'{"token": "%s"}', JSON, 413),
+        (b"token=%s&token=%s", FORM, 400),
+        (b"token=%s&attempt=0", "", 400),
+        (b"token=%s%%00", FORM, 403),
+        (b"token=%s&more=" + b"x" * 9_000, FORM, 413),
+        (part("token", b"%s")[:40], MULTIPART, 400),
+        (part("token", b"%s\0") + END, MULTIPART, 403),
+        (part("token", b"%s") + part("more", b"x" * 9_000) + END, MULTIPART, 413),
+        (b'{"token": "%s"}', "text/plain", 415),
     ],
-)  # fmt: skip
-def test_unsupported_content_type_is_refused(shop: Shop, content_type: str, status: int) -> None:
-    assert_refused(post(shop, b"{}", content_type), status, "invalid")
+)
+def test_bad_body_is_refused(shop: Shop, body: bytes, content_type: str, status: int) -> None:
+    body = body.replace(b"%s", shop.text.encode()).replace(b"%%", b"%")
+    code = {403: "bad_token"}.get(status, "invalid")
+    assert_refused(post(shop, body, content_type), status, code)
 
 
 # --- Past the test client: the WSGI application itself -------------------------------------------
@@ -275,38 +113,25 @@ def call(shop: Shop, body: bytes, content_type: str, **environ: str) -> tuple[in
     return answer.status, answer.json
 
 
+LENGTHS = [
+    *((length, 400) for length in ("abc", "-1", "", "1e3", "0", "١", "0x10", "5", "5000")),
+    *((length, 413) for length in ("8193", "9" * 19, "9" * 20)),
+]
+
+
 @pytest.mark.usefixtures("unchanged")
-@pytest.mark.parametrize("length", ["abc", "-1", "", "1e3", "0", "١", "0x10", "5"])
+@pytest.mark.parametrize(("length", "status"), LENGTHS)
 @pytest.mark.parametrize("content_type", [JSON, FORM, MULTIPART])
-def test_wrong_content_length_is_invalid(shop: Shop, content_type: str, length: str) -> None:
+def test_wrong_content_length_is_invalid(
+    shop: Shop, content_type: str, length: str, status: int
+) -> None:
     body = {
         JSON: json.dumps({"token": shop.text}).encode(),
         FORM: f"token={shop.text}".encode(),
         MULTIPART: part("token", shop.text.encode()) + END,
     }[content_type]
-    status, answer = call(shop, body, content_type, CONTENT_LENGTH=length)
-    assert (status, answer["code"]) == (400, "invalid")
-
-
-@pytest.mark.usefixtures("unchanged")
-@pytest.mark.parametrize(
-    ("length", "status"),
-    [("5000", 400), ("8193", 413), ("100000", 413), ("9" * 19, 413)],
-)
-@pytest.mark.parametrize("content_type", [JSON, FORM, MULTIPART])
-def test_content_length_above_body_is_refused(
-    shop: Shop, content_type: str, length: str, status: int
-) -> None:
-    answer = call(shop, b"{", content_type, CONTENT_LENGTH=length)
+    answer = call(shop, body, content_type, CONTENT_LENGTH=length)
     assert (answer[0], answer[1]["code"]) == (status, "invalid")
-
-
-@pytest.mark.usefixtures("unchanged")
-@pytest.mark.parametrize("digits", [20, 400])
-@pytest.mark.parametrize("content_type", [JSON, FORM, MULTIPART])
-def test_huge_content_length_is_no_server_error(shop: Shop, content_type: str, digits: int) -> None:
-    status, answer = call(shop, b"{", content_type, CONTENT_LENGTH="9" * digits)
-    assert (status, answer["code"]) in REFUSALS
 
 
 @pytest.mark.usefixtures("unchanged")
@@ -363,11 +188,17 @@ def test_odd_headers_are_no_server_error(shop: Shop, environ: dict[str, str]) ->
 # --- Addresses and methods -----------------------------------------------------------------------
 
 ODD_IDS = [
-    "0", "-1", "+1", "01", "1.0", "1e3", "0x1", "1_000", "%20", "%201", "1%20", "%00", "1%00", "a",
-    "null", "None", "NaN", "%D9%A3", "%EF%BC%91", "%ff", "%ed%a0%80", "9223372036854775808",
-    "9999999999999999999", "9" * 20, "9" * 500, "1;2", "1,2", "..", "%2e%2e", "1%2F2", "*", "'",
-    '"', "{1}", "%7B1%7D", "1'--", "<b>",
-]  # fmt: skip
+    "0",
+    "01",
+    "%20",
+    "%00",
+    "%D9%A3",
+    "%ff",
+    "9223372036854775808",
+    "9" * 500,
+    "..",
+    "1%2F2",
+]
 
 
 @pytest.mark.usefixtures("unchanged")
@@ -381,22 +212,19 @@ def test_malformed_id_returns_404_everywhere(shop: Shop, odd_id: str) -> None:
     )
     headers = {"Purchase-Token": shop.text}
     for url in (
-        f"/vouchers/{odd_id}/",
         f"/vouchers/{odd_id}/token/",
         f"/vouchers/{odd_id}/orders/{shop.token.order_id}/",
         f"{shop.url}{odd_id}/",
     ):
         assert_refused(client.get(url, headers=headers), 404, "not_found")
-        assert client.get(url, headers={"Accept": "text/html"}).status_code == 404
 
 
 @pytest.mark.usefixtures("unchanged")
-@pytest.mark.parametrize(
-    "method", ["GET", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "BREW", "POSTS", "É"]
-)
+@pytest.mark.parametrize("method", ["GET", "PUT", "OPTIONS", "CONNECT", "BREW", "É"])
 def test_only_post_places_an_order(shop: Shop, method: str) -> None:
     body = json.dumps({"token": shop.text})
     response = shop.client.generic(method, shop.url, body, content_type=JSON)
+    assert response["Allow"] == "POST"
     assert_refused(response, 405, "invalid")
 
 

@@ -130,58 +130,38 @@ def test_cached_refusal_has_arrival_and_sold_out_times(
 
 
 @pytest.mark.parametrize(
-    ("change", "status", "code"),
+    ("body", "status"),
     [
-        (lambda text: text[:-1] + ("A" if text[-1] != "A" else "B"), 403, "bad_token"),
-        (lambda text: "", 400, "invalid"),
-        (lambda text: 5, 400, "invalid"),
+        (b"{", 400),
+        (b'{"token": "", "attempt": 1}', 400),
+        (b'{"token": "%s", "attempt": true}', 400),
+        (b'{"token": "%sA", "attempt": 1}', 403),
     ],
 )
-def test_bad_token_is_refused_before_sold_out(
-    late: PurchaseToken, change: Any, status: int, code: str
+def test_bad_request_is_refused_before_sold_out(
+    late: PurchaseToken, body: bytes, status: int
 ) -> None:
     path = f"/vouchers/{late.sale_id}/orders/"
-    answer = ask("POST", path, {"token": change(late.sign()), "attempt": 1})
-    assert (answer.status, answer.json["code"]) == (status, code)
+    answer = ask("POST", path, body=body.replace(b"%s", late.sign().encode()))
+    assert answer.status == status
 
 
 @pytest.mark.parametrize(
-    "body",
+    "headers",
     [
-        b"",
-        b"[]",
-        b"null",
-        b"{",
-        b"\xff",
-        b"[" * 8000,
-        b'{"attempt": 1, "attempt": 1, "token": "%s"}',
-        b'{"attempt": true, "token": "%s"}',
-        b'{"attempt": 1.0, "token": "%s", "token": "%s"}',
+        {"HTTP_ACCEPT_LANGUAGE": "en"},
+        {"HTTP_ACCEPT_LANGUAGE": "zh-CN,zh;q=0.9"},
+        {"HTTP_ACCEPT_LANGUAGE": ""},
+        {"HTTP_COOKIE": "sessionid=x; django_language=zh-hans; other=1"},
     ],
-    ids=lambda body: repr(body[:20]),
 )
-def test_odd_body_gets_the_same_status_on_both_paths(late: PurchaseToken, body: bytes) -> None:
-    body = body.replace(b"%s", late.sign().encode())
-    path = f"/vouchers/{late.sale_id}/orders/"
-    behind = ask("POST", path, body=body)
+def test_cached_refusal_has_the_ledgers_words(late: PurchaseToken, headers: dict[str, Any]) -> None:
+    from_gate = place_with(late, **headers)
     sold_out_cache.clear_sold_out_cache()
-    assert behind.status == ask("POST", path, body=body).status == 400
-
-
-@pytest.mark.parametrize("accepted", ["en", "zh-CN,zh;q=0.9", "de", ""])
-def test_cached_refusal_has_the_ledgers_words(late: PurchaseToken, accepted: str) -> None:
-    from_gate = place_with(late, HTTP_ACCEPT_LANGUAGE=accepted)
-    sold_out_cache.clear_sold_out_cache()
-    from_ledger = place_with(late, HTTP_ACCEPT_LANGUAGE=accepted)
+    from_ledger = place_with(late, **headers)
     assert from_gate.json["message"] == from_ledger.json["message"]
-
-
-@pytest.mark.parametrize("language", ["en", "zh-hans"])
-def test_cached_refusal_uses_the_language_cookie(late: PurchaseToken, language: str) -> None:
-    cookie = f"sessionid=x; django_language={language}; other=1"
-    from_gate = place_with(late, HTTP_COOKIE=cookie)
-    sold_out_cache.clear_sold_out_cache()
-    assert from_gate.json["message"] == place_with(late, HTTP_COOKIE=cookie).json["message"]
+    for name in ("content-type", "cache-control", "x-content-type-options", "referrer-policy"):
+        assert from_gate.headers[name] == from_ledger.headers[name]
 
 
 def place_with(token: PurchaseToken, **headers: Any) -> Answer:
@@ -203,14 +183,6 @@ def test_refusals_at_the_front_door_are_counted(late: PurchaseToken) -> None:
     sale = SeckillVoucher.objects.get(pk=late.sale_id)
     counts = {it.answer: it.count for it in request_stats.read_request_counts(sale=sale)}
     assert counts["sold_out"] == 2
-
-
-def test_cached_refusal_has_the_same_headers(late: PurchaseToken) -> None:
-    from_gate = place(late, attempt=1).headers
-    sold_out_cache.clear_sold_out_cache()
-    from_ledger = place(late, attempt=1).headers
-    for name in ("content-type", "cache-control", "x-content-type-options", "referrer-policy"):
-        assert from_gate[name] == from_ledger[name]
 
 
 # --- What the front door answers, and what it leaves to Django ------------------------------------
@@ -375,17 +347,6 @@ def test_redis_down_returns_503_on_both_paths(
     assert ours.status == djangos.status == 503
     assert ours.json == djangos.json
     assert ours.headers["retry-after"] == djangos.headers["retry-after"]
-
-
-def test_unreplicated_order_gets_503_on_both_paths(
-    settings: Settings,
-) -> None:
-    settings.SECKILL_LEDGER_REPLICAS, settings.SECKILL_LEDGER_REPLICAS_MS = 1, 1  # no replica
-    order = an_order(one_token())
-    ours, djangos = at_the_door(order), through_django(order)
-    assert ours.status == djangos.status == 503
-    assert ours.json == djangos.json
-    assert ours.headers["retry-after"] == djangos.headers["retry-after"] == "1"
 
 
 # --- What a fast path answers when it is asked in another way -------------------------------------

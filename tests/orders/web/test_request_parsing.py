@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -33,6 +34,13 @@ def refusal_of(request: HttpRequest) -> int:
         read_order_request(request)
     assert caught.value.text
     return caught.value.status
+
+
+def token_in(body: bytes, content_type: str) -> object:
+    """Return the token of a request, or None if it is refused by name."""
+    with suppress(InvalidRequest):
+        return read_order_request(a_request(body, content_type)).token
+    return None
 
 
 @pytest.mark.parametrize(
@@ -105,6 +113,7 @@ def test_malformed_attempt_is_invalid(attempt: object) -> None:
         '{"token": "t"}'.encode("utf-16"), '{"token": "t"}'.encode("utf-16-le"),
         '{"token": "t"}'.encode("utf-32"), b"[" * 4_000, b'{"a":' * 1_500, b'{"token": "t\n"}',
         b'{"attempt": ' + b"9" * 5_000 + b"}", b'\0{"token": "t"}', b'{"token": "t"}\0',
+        b'{"token": NaN}', b'{"token": "\xff\xfe\xfd"}', b"\n ",
     ],
 )  # fmt: skip
 def test_non_json_object_is_invalid(body: bytes) -> None:
@@ -120,7 +129,9 @@ def test_nan_and_infinity_are_invalid(constant: str) -> None:
     "body",
     [
         b"token=t&token=t", b"token=%ff", b"token=\xff", b"token=%ed%a0%80",
-        b"&".join(b"f%d=1" % n for n in range(21)), b"attempt=1&attempt=2",
+        b"&".join(b"f%d=1" % n for n in range(21)), b"attempt=1&attempt=2", b"token=%ff%fe",
+        "token=t".encode("utf-16"), b"token=t&attempt=1_000", b"token=t&attempt=%2B1",
+        b"token=t&attempt=%D9%A3",
     ],
 )  # fmt: skip
 def test_ambiguous_form_is_invalid(body: bytes) -> None:
@@ -131,7 +142,9 @@ def test_ambiguous_form_is_invalid(body: bytes) -> None:
     "content_type",
     [
         "text/plain", "text/html", "application/xml", "application/jsonx", "json", "*/*", "x",
-        "application/octet-stream", "multipart/mixed; boundary=x", "image/png",
+        "application/octet-stream", "multipart/mixed; boundary=x", "image/png", "é", "\0",
+        "application/json\0", "application/json, text/plain", "a" * 50_000,
+        "text/plain; charset=klingon",
     ],
 )  # fmt: skip
 def test_other_content_type_returns_415(content_type: str) -> None:
@@ -149,3 +162,61 @@ def test_body_of_exactly_8_kilobytes_is_read(content_type: str) -> None:
     body = {JSON: '{"token": "%s"}', FORM: "token=%s"}[content_type]
     token = "x" * (LARGEST_BODY_BYTES - len(body) + 2)
     assert read_order_request(a_request(body % token, content_type)).token == token
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        "application/json; charset*=klingon''%41", "application/json; charset*=utf-8''%00",
+        "multipart/form-data; boundary*=klingon''x", "application/json; charset*=utf-8'",
+        "application/json; charset*0*=a; charset*1=b", f"{JSON}; charset=klingon", ";charset=utf-8",
+    ],
+)  # fmt: skip
+def test_odd_parameter_of_a_content_type_is_no_error(content_type: str) -> None:
+    assert token_in(b"[]", content_type) is None
+
+
+# --- Multipart forms ------------------------------------------------------------------------------
+
+
+def part(name: str, value: bytes, more: bytes = b"") -> bytes:
+    head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{name}"'.encode()
+    return head + more + b"\r\n\r\n" + value + b"\r\n"
+
+
+END = f"--{BOUNDARY}--\r\n".encode()
+TOKEN = part("token", b"t:s")
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        "multipart/form-data", "multipart/form-data; boundary=",
+        "multipart/form-data; boundary=" + "x" * 200, "multipart/form-data; boundary=é",
+        "multipart/form-data; boundary=other", f"{MULTIPART_CONTENT}; charset=base64",
+        f"{MULTIPART_CONTENT}; charset=undefined",
+        f"{MULTIPART_CONTENT}; charset=utf-16",
+    ],
+)  # fmt: skip
+def test_multipart_form_of_another_kind_carries_no_token(content_type: str) -> None:
+    assert token_in(TOKEN + END, content_type) != "t:s"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        END,
+        TOKEN[:40],
+        part("token", b""),
+        b"\0\xff" * 100,
+        part("token", b"x", b"\r\nContent-Transfer-Encoding: base64") + END,
+        part("token", b"\xfft:s") + END,
+        part("token", b"t:s\0") + END,
+        part("token", b"t:s", b'; filename="x.txt"\r\nContent-Type: text/plain') + END,
+        b"".join(part(f"f{n}", b"", b'; filename="x"') for n in range(101)) + END,
+        TOKEN + part("attempt", b"x") + END,
+    ],
+    ids=lambda body: repr(body[-30:]),
+)
+def test_malformed_multipart_form_carries_no_token(body: bytes) -> None:
+    assert token_in(body, MULTIPART_CONTENT) != "t:s"

@@ -259,18 +259,12 @@ def test_visitor_who_is_not_signed_in_gets_401(ask: Ask, cookie: str) -> None:
 def test_cookie_is_for_the_server_alone(ask: Ask) -> None:
     sale, browser = make_room(), Browser(make_buyer(), ask)
 
-    cookie = browser.get(room_path(sale)).headers["set-cookie"]
-
-    text, *attributes = cookie.split("; ")
-    assert read_held_place(text.partition("=")[2], sale_id=sale.pk)
-    assert sorted(attributes) == ["HttpOnly", "Path=/", "SameSite=Lax"]
-
-
-@both
-def test_answer_is_for_its_owner_alone(ask: Ask) -> None:
-    answer = Browser(make_buyer(), ask).get(room_path(make_room()))
+    answer = browser.get(room_path(sale))
 
     assert answer.headers["cache-control"] == "private, no-store"
+    text, *attributes = answer.headers["set-cookie"].split("; ")
+    assert read_held_place(text.partition("=")[2], sale_id=sale.pk)
+    assert sorted(attributes) == ["HttpOnly", "Path=/", "SameSite=Lax"]
 
 
 @pytest.mark.parametrize("accept", ["application/json", HTML])
@@ -418,20 +412,7 @@ def test_account_has_one_place_in_all_its_browsers(ask: Ask) -> None:
 
 
 @both
-def test_visitor_who_comes_back_without_cookie_keeps_the_place(ask: Ask) -> None:
-    sale, browser = make_room(), Browser(make_buyer(), ask)
-    browser.room(sale)
-    for buyer in make_buyers(2):
-        Browser(buyer, ask).room(sale)
-    del browser.cookies[f"place-{sale.pk}"]
-
-    assert browser.room(sale)["position"] == 1
-
-
-@both
-@pytest.mark.parametrize(
-    "text", ["", "junk", "1-2-3-4-5-0000000000000000:x", "x" * 3_000, "%00", '"quoted"', "é"]
-)
+@pytest.mark.parametrize("text", ["junk", "%00", "é"])
 def test_malformed_place_is_ignored(ask: Ask, text: str) -> None:
     sale, browser = make_room(), Browser(make_buyer(), ask)
     browser.cookies[f"place-{sale.pk}"] = text
@@ -453,16 +434,6 @@ def test_forged_place_is_ignored(ask: Ask) -> None:
 
 
 @both
-def test_place_of_an_earlier_opening_is_void(ask: Ask) -> None:
-    sale, browser = make_room(), Browser(make_buyer(), ask)
-    browser.room(sale)
-    change_room(sale.pk, opened_ms=OPENED_MS + 1)
-    Browser(make_buyer(), ask).room(sale)
-
-    assert browser.room(sale)["position"] == 2
-
-
-@both
 def test_restart_of_redis_and_process_keeps_the_order(ask: Ask, ledger: Any) -> None:
     sale, browsers = make_room(), [Browser(it, ask) for it in make_buyers(3)]
     for browser in browsers:
@@ -476,7 +447,7 @@ def test_restart_of_redis_and_process_keeps_the_order(ask: Ask, ledger: Any) -> 
 
 
 @both
-@pytest.mark.parametrize("query", ["?again=1", "?again=2", "?x=1", ""])
+@pytest.mark.parametrize("query", ["?again=1", "?again=2"])
 def test_only_an_expired_place_is_given_up(ask: Ask, query: str) -> None:
     sale, browser, other = make_room(), *(Browser(it, ask) for it in make_buyers(2))
     for it in (browser, other):
@@ -544,18 +515,6 @@ def test_me_has_a_place_instead_of_a_token_until_let_in(ask: Ask) -> None:
 
 
 @both
-def test_buyer_let_in_may_buy_up_to_the_limit(ask: Ask) -> None:
-    sale, browser = make_room(limit=2), Browser(make_buyer(), ask)
-    browser.room(sale)
-    change_room(sale.pk, base=1)
-    path = f"/vouchers/{sale.pk}/token/"
-
-    first, second = browser.get(path).json["token"], browser.get(path).json["token"]
-
-    assert [order(ask, sale, it).status for it in (first, second, first)] == [202, 202, 202]
-
-
-@both
 def test_holder_of_the_limit_sees_the_order_and_no_place(ask: Ask) -> None:
     sale, buyer = make_room(), make_buyer()
     reserved(sale, [buyer])
@@ -593,38 +552,6 @@ def test_page_of_a_refused_order_names_the_line(ask: Ask) -> None:
     assert int(answer.headers["retry-after"]) >= 1
     assert "There is a line for this sale." in answer.body.decode()
     assert f'href="/vouchers/{sale.pk}/"' in answer.body.decode()
-
-
-@both
-def test_token_from_before_the_opening_is_admitted(ask: Ask) -> None:
-    sale, buyer = make_sale(), make_buyer()
-    token = Browser(buyer, ask).get(f"/vouchers/{sale.pk}/token/").json["token"]
-    change_room(sale.pk, opened_ms=redis_now_ms() + 1_000)
-
-    assert order(ask, sale, token).status == 202
-
-
-@both
-def test_known_order_id_is_answered_without_admission(ask: Ask) -> None:
-    sale, buyer = make_sale(), make_buyer()
-    token = token_for(sale, buyer).sign()
-    first = order(ask, sale, token)
-    change_room(sale.pk, opened_ms=OPENED_MS)
-
-    again = order(ask, sale, token)
-
-    assert (first.status, again.status) == (202, 202)
-    assert first.json["order_id"] == again.json["order_id"]
-
-
-@both
-def test_changed_admission_is_a_bad_token(ask: Ask) -> None:
-    sale, buyer = make_room(), make_buyer()
-    payload, _, signature = token_for(sale, buyer).sign().rpartition(":")
-
-    answer = order(ask, sale, f"{payload}-7:{signature}")
-
-    assert (answer.status, answer.json["code"]) == (403, "bad_token")
 
 
 # --- The page -------------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from PIL import Image
 
-from orders.fulfilment.worker import fulfill_sale
 from tests.support.inspection import sale_keys
 from tests.support.sales import (
     HOUR,
@@ -138,16 +137,6 @@ def test_form_creates_and_loads_voucher_and_sale(shop):
 
 
 @committing
-def test_times_in_shop_zone_are_stored_in_utc(shop):
-    shop.post(ADD, ENTRIES)
-
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT begins_at, ends_at FROM vouchers_seckillvoucher")
-        row = cursor.fetchone()
-    assert row == (dt.datetime(2030, 1, 1, 2), dt.datetime(2030, 1, 1, 4))
-
-
-@committing
 def test_existing_voucher_is_put_on_sale_again(shop):
     voucher = make_voucher()
     nothing = dict.fromkeys(("title", "rules", "price", "face_value"), "")
@@ -183,16 +172,7 @@ def test_new_sale_form_offers_voucher_of_link(shop):
 @pytest.mark.parametrize(
     ("changes", "fields"),
     [
-        ({"ends_at_0": "2029-12-31"}, {"ends_at"}),
-        ({"ends_at_1": "10:00:00"}, {"ends_at"}),
-        ({"stock": "-1"}, {"stock"}),
         ({"stock": "0"}, {"stock"}),
-        ({"stock": str(10**30)}, {"stock"}),
-        ({"stock": "1000001"}, {"stock"}),
-        ({"limit": "21"}, {"limit"}),
-        ({"pay_within_s": "0.9"}, {"pay_within_s"}),
-        ({"price": "100.01"}, {"price"}),
-        ({"begins_at_0": "someday"}, {"begins_at"}),
         ({"title": "", "price": "", "face_value": ""}, {"title", "price", "face_value"}),
     ],
 )
@@ -204,14 +184,6 @@ def test_invalid_entry_is_reported_at_its_field(shop, changes, fields):
     assert not Voucher.objects.exists()
     assert not SeckillVoucher.objects.exists()
     assert not sale_keys()
-
-
-@pytest.mark.django_db
-def test_existing_voucher_with_description_creates_nothing(shop):
-    response = shop.post(ADD, {**ENTRIES, "existing_voucher": make_voucher().pk})
-
-    assert set(errors(response)) == {"existing_voucher"}
-    assert not SeckillVoucher.objects.exists()
 
 
 @committing
@@ -226,16 +198,6 @@ def test_posted_sold_count_is_ignored(shop):
     shop.post(change_url(sale), entries_of(sale, **posted))
     sale.refresh_from_db()
     assert (sale.sold, sale.epoch, sale.fence) == (0, 1, 1 << 32)
-
-
-@pytest.mark.django_db
-@pytest.mark.parametrize("url", [ADD, "change"])
-def test_page_has_no_field_for_sold_count(shop, url):
-    page = shop.get(change_url(make_loaded_sale()) if url == "change" else url).content.decode()
-
-    names = set(re.findall(r'name="([^"]+)"', page))
-    assert {"stock", "limit", "title", "pay_within_s", "rebuy", "refundable"} <= names
-    assert not {"sold", "epoch", "fence", "voucher"} & names
 
 
 # --- editing a running sale -----------------------------------------------------------------------
@@ -256,29 +218,6 @@ def test_stock_of_running_sale_is_raised(shop):
 
 
 @committing
-def test_stock_of_running_sale_is_lowered(shop):
-    sale = make_loaded_sale(stock=5)
-    reserve(sale_id=sale.pk, order_id=501, user_id=1)
-
-    response = shop.post(change_url(sale), entries_of(sale, stock="1"))
-
-    assert "Loaded into Redis: 0 of 1 vouchers are left." in said(response)
-    with pytest.raises(SoldOut):
-        reserve(sale_id=sale.pk, order_id=502, user_id=2)
-
-
-@committing
-def test_running_sale_is_paused_and_resumed(shop):
-    sale = make_loaded_sale()
-
-    shop.post(change_url(sale), entries_of(sale, paused="on"))
-    assert snapshot(sale_id=sale.pk).terms.paused
-
-    shop.post(change_url(sale), entries_of(sale))
-    assert not snapshot(sale_id=sale.pk).terms.paused
-
-
-@committing
 def test_edit_changes_voucher_description(shop):
     sale = make_loaded_sale()
 
@@ -293,10 +232,6 @@ def test_edit_changes_voucher_description(shop):
     ("changes", "field"),
     [
         ({"stock": "1"}, "stock"),
-        ({"stock": "-1"}, "stock"),
-        ({"stock": "1000001"}, "stock"),
-        ({"limit": "1"}, "limit"),
-        ({"ends_at_0": "2001-01-01"}, "ends_at"),
         ({"title": ""}, "title"),
     ],
 )
@@ -312,21 +247,6 @@ def test_invalid_edit_is_reported_at_its_field(shop, dump, changes, field):
     assert dump() == before
     assert terms_of(stored(sale)) == terms_of(sale)
     assert stored(sale).voucher.title == "Noodles"
-
-
-@committing
-def test_edit_keeps_orders_made_meanwhile(shop):
-    sale = make_loaded_sale(stock=5)
-    shop.get(change_url(sale))
-    typed = entries_of(sale, stock="4")
-    user = make_user("ada")
-    reserve(sale_id=sale.pk, order_id=501, user_id=user.pk)
-    fulfill_sale(sale_id=sale.pk)
-
-    shop.post(change_url(sale), typed)
-
-    assert (stored(sale).sold, stored(sale).stock) == (1, 4)
-    assert snapshot(sale_id=sale.pk).remaining == 3
 
 
 @committing
@@ -406,22 +326,6 @@ def test_edit_of_deleted_sale_is_reported(shop, monkeypatch):
 
 
 @committing
-def test_redis_lost_after_form_check_changes_nothing(shop, monkeypatch, redis_gone):
-    sale = make_loaded_sale(stock=5)
-
-    def when_redis_is_gone(**kwargs):
-        with redis_gone():
-            return edit_sale(**kwargs)
-
-    monkeypatch.setattr(vouchers_admin, "edit_sale", when_redis_is_gone)
-
-    response = shop.post(change_url(sale), entries_of(sale, stock="4"))
-
-    assert refused(response) == ["The change was not saved: Redis did not respond. Try again."]
-    assert stored(sale).stock == snapshot(sale_id=sale.pk).terms.total == 5
-
-
-@committing
 def test_history_names_changed_fields_only(shop):
     sale = make_loaded_sale()
     sale.voucher.price_cents, sale.voucher.rules = 7_990, "One bowl."
@@ -432,17 +336,6 @@ def test_history_names_changed_fields_only(shop):
     change = last_change()
     assert "Stock" in change
     assert "Price" not in change
-
-
-@committing
-def test_edit_locks_row_before_writing(shop, steps):
-    sale = make_loaded_sale()
-    steps.clear()
-
-    shop.post(change_url(sale), entries_of(sale, stock="9"))
-
-    writes = [step for step in steps if "vouchers_" in step]
-    assert steps.index("FOR UPDATE") < steps.index(writes[0])
 
 
 @pytest.mark.django_db
@@ -607,14 +500,6 @@ def test_check_saves_nothing(shop, method):
     assert answer["hints"]["price"] == [{"level": "info", "text": "79.9 % of the face value."}]
     assert not Voucher.objects.exists()
     assert not sale_keys()
-
-
-@pytest.mark.django_db
-def test_check_of_empty_form_has_errors_only(shop):
-    answer = checked(shop, {})
-
-    assert {"stock", "begins_at", "ends_at", "title"} <= set(answer["errors"])
-    assert answer["hints"] == {}
 
 
 @pytest.mark.django_db
@@ -828,10 +713,10 @@ def test_copy_needs_sale_and_permission(shop, client):
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("field", ["begins_at", "stock", "limit", "existing_voucher", "stage"])
 @pytest.mark.parametrize("value", ["", "x", "-1", "9" * 500, "²"])
-def test_odd_form_link_is_no_server_error(shop, field, value):
-    assert shop.get(ADD, {field: value}).status_code == 200
+def test_odd_form_link_is_no_server_error(shop, value):
+    fields = ("begins_at", "stock", "limit", "existing_voucher", "stage")
+    assert shop.get(ADD, dict.fromkeys(fields, value)).status_code == 200
 
 
 # --- pictures -------------------------------------------------------------------------------------
@@ -954,15 +839,6 @@ def test_sale_with_reservation_cannot_be_deleted(shop):
     reserve(sale_id=sale.pk, order_id=502, user_id=2)
 
 
-@pytest.mark.django_db
-def test_sale_with_order_cannot_be_deleted(shop):
-    sale = make_loaded_sale()
-    make_order(sale, make_user("ada"), order_id=501)
-
-    assert shop.post(delete_url(sale), {"post": "yes"}).status_code == 403
-    assert stored(sale)
-
-
 @committing
 def test_late_buyer_stops_delete(shop, monkeypatch):
     sale = make_loaded_sale()
@@ -1025,19 +901,13 @@ def test_unloaded_sale_is_deleted(shop):
     assert not sale_keys()
 
 
-ODD_IDS = ["404", "9223372036854775808", str(10**30), "9" * 5_000, "x", "_5F", "²", "٣", "-1"]
-
-
 @pytest.mark.django_db
-@pytest.mark.parametrize("odd", ODD_IDS, ids=lambda odd: odd[:20])
+@pytest.mark.parametrize("odd", ["404", "9" * 5_000, "_5F", "²"], ids=lambda odd: odd[:20])
 @pytest.mark.parametrize("view", ["change", "delete", "history"])
-@pytest.mark.parametrize("method", ["get", "post"])
-def test_missing_sale_is_no_server_error(shop, odd, view, method):
-    shop.raise_request_exception = False
-
-    response = getattr(shop, method)(f"{LIST}{quote(odd)}/{view}/", {"post": "yes"})
-
-    assert response.status_code in (302, 404)
+def test_missing_sale_is_no_server_error(shop, odd, view):
+    for ask in (shop.get, shop.post):
+        response = ask(f"{LIST}{quote(odd)}/{view}/", {"post": "yes"})
+        assert response.status_code in (302, 404)
 
 
 # --- permissions ----------------------------------------------------------------------------------

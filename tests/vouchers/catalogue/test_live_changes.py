@@ -37,7 +37,7 @@ from vouchers.catalogue.sales import edit_sale, terms_of
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.reservations import AlreadyOrdered, SaleEnded, SalePaused, reserve
-from vouchers.inventory.sale_state import BelowTaken, LedgerTerms, snapshot
+from vouchers.inventory.sale_state import LedgerTerms, snapshot
 from vouchers.models import SaleState, SeckillVoucher
 
 pytestmark = pytest.mark.django_db
@@ -271,18 +271,6 @@ def test_extension_needs_a_later_end(dump, later):
         extend_sale(sale_id=sale.pk, ends_at=sale.ends_at + later, seen=sale.ends_at)
 
     assert dump() == before
-
-
-def test_resize_below_taken_is_refused(dump):
-    sale = make_loaded_sale(stock=5)
-    for n in (1, 2):
-        reserve(sale_id=sale.pk, order_id=500 + n, user_id=n)
-    before = dump()
-
-    with pytest.raises(BelowTaken):
-        resize_sale(sale_id=sale.pk, stock=1, seen=5)
-
-    assert (stored(sale).stock, dump()) == (5, before)
 
 
 @pytest.mark.parametrize("is_closed_first", [True, False])

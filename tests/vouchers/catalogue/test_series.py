@@ -34,7 +34,7 @@ from vouchers.catalogue.series import (
 )
 from vouchers.inventory import rebuild
 from vouchers.inventory.sale_state import snapshot
-from vouchers.models import MAX_STOCK, SaleStage, SeckillVoucher, Voucher
+from vouchers.models import SaleStage, SeckillVoucher, Voucher
 
 pytestmark = pytest.mark.quick
 
@@ -432,10 +432,7 @@ def test_changed_series_is_shown_again(shop):
         ({"unit": "weekdays"}, "weekdays"),
         ({"weekdays": ["7"]}, "weekdays"),
         ({"stock": "0"}, "stock"),
-        ({"stock": str(MAX_STOCK + 1)}, "stock"),
-        ({"limit": "21"}, "limit"),
         ({"stage": "rehearsal"}, "stage"),
-        ({"pay_within_s": "0.9"}, "pay_within_s"),
     ],
 )
 def test_invalid_series_entry_is_reported_at_its_field(shop, changes, field):
