@@ -81,14 +81,6 @@ def test_twenty_first_account_of_an_address(ask: Any, per_address: int, accepted
     assert statuses == [202] * accepted + [429] * (21 - accepted)
 
 
-@pytest.mark.parametrize(("per_address", "accepted"), [(3, 3), (OFF, 10)])
-def test_fresh_accounts_take_few_of_the_units(ask: Any, per_address: int, accepted: int) -> None:
-    """Without the limit, ten accounts take all ten units from one address."""
-    sale = make_sale(stock=10, per_address=per_address)
-
-    assert order_as_all(ask, sale, make_buyers(10)).count(202) == accepted
-
-
 @pytest.mark.parametrize(("trusted", "accepted"), [([], 2), (["*"], 5)])
 def test_made_up_address_counts_for_nothing(trusted: list[str], accepted: int) -> None:
     """The header of a client is no proxy's; the control takes everybody for one."""

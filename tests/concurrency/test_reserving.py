@@ -14,7 +14,6 @@ from tests.concurrency.sales import make_sale
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.order_limits import forget_first_orders
 from vouchers.inventory.reservations import (
-    AlreadyOrdered,
     OrdersLimited,
     Reservation,
     SoldOut,
@@ -73,15 +72,6 @@ def test_crowd_from_one_address_gets_exactly_its_limit(settings: Settings) -> No
     outcomes = at_once(calls)
     assert sum(isinstance(outcome, Reservation) for outcome in outcomes) == 7
     assert sum(isinstance(outcome, OrdersLimited) for outcome in outcomes) == 10 * STOCK - 7
-
-
-def test_one_buyer_in_many_threads_reserves_one_unit() -> None:
-    sale = make_sale(stock=STOCK)
-    outcomes = at_once([reserving(sale, order_id=n, user_id=7) for n in range(1, 201)])
-    (won,) = [outcome for outcome in outcomes if isinstance(outcome, Reservation)]
-    refused = [outcome for outcome in outcomes if isinstance(outcome, AlreadyOrdered)]
-    assert {outcome.order_id for outcome in refused} == {won.order_id}
-    assert len(refused) == 199
 
 
 def test_concurrent_reservations_set_one_kick() -> None:

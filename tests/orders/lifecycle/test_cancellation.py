@@ -10,13 +10,12 @@ from django.contrib.auth.models import User
 from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
-from redis import Redis
 
 from locks import RedisLock
 from orders.fulfilment.reconcile import reconcile
 from orders.fulfilment.worker import fulfill_sale
 from orders.lifecycle import cancellation
-from orders.lifecycle.cancellation import Busy, cancel_order, end_orders, give_back
+from orders.lifecycle.cancellation import Busy, cancel_order, end_orders
 from orders.lifecycle.transitions import SYSTEM, Actor, Change, WrongState
 from orders.models import ActorKind, OrderEvent, OrderStatus, VoucherOrder
 from orders.payments import expiry
@@ -29,13 +28,12 @@ from tests.support.inspection import (
     ended_of,
     ledger_contents,
     live_ids,
-    pending_ids,
     rows,
     statements,
 )
 from tests.support.orders import make_buyer, make_buyers, make_sale, reserved, token_for
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
-from vouchers.inventory.reservations import AlreadyOrdered, reserve
+from vouchers.inventory.reservations import reserve
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
 
@@ -131,21 +129,6 @@ def test_cancelling_waits_for_fulfilments_user_lock() -> None:
     assert_conserved(sale)
 
 
-def test_fulfilment_skips_a_held_user_lock() -> None:
-    sale = make_sale(limit=2)
-    mine, other = make_buyers(2)
-    won(sale, [mine])
-    later, theirs = buy(sale, mine), buy(sale, other)
-    ledger_connection().set(LedgerKeys(sale.pk).user_lock(mine.pk), "one who cancels", px=60_000)
-    fulfill_sale(sale_id=sale.pk)
-    assert theirs in live_ids(sale)
-    assert pending_ids(sale) == [later]
-    ledger_connection().delete(LedgerKeys(sale.pk).user_lock(mine.pk))
-    fulfill_sale(sale_id=sale.pk)
-    assert later in live_ids(sale)
-    assert_conserved(sale)
-
-
 def test_user_lock_is_released_after_cancel_and_refusal() -> None:
     sale, buyer = make_sale(), make_buyer()
     (order_id,) = won(sale, [buyer])
@@ -163,53 +146,6 @@ def test_cancelling_needs_redis(lose_ledger: Callable[[], None]) -> None:
     with pytest.raises(LedgerUnavailable):
         cancel_order(order_id=order_id, by=STAFF, now=timezone.now())
     assert status_of(order_id) == "unpaid"
-
-
-# --- Buying again --------------------------------------------------------------------------------
-
-
-def test_buyer_buys_again_with_rebuy() -> None:
-    sale, buyer = make_sale(stock=1), make_buyer()
-    (order_id,) = won(sale, [buyer])
-    cancel_order(order_id=order_id, by=STAFF, now=timezone.now())
-    again = buy(sale, buyer)
-    fulfill_sale(sale_id=sale.pk)
-    assert live_ids(sale) == [again]
-    assert_conserved(sale)
-
-
-def test_barred_buyer_is_led_to_the_ended_order() -> None:
-    sale, buyer = make_sale(stock=1, rebuy=False), make_buyer()
-    (order_id,) = won(sale, [buyer])
-    cancel_order(order_id=order_id, by=STAFF, now=timezone.now())
-    with pytest.raises(AlreadyOrdered) as refused:
-        buy(sale, buyer)
-    assert refused.value.order_id == order_id
-    assert buy(sale, make_buyer())
-
-
-def test_database_bars_if_the_ledger_forgot(ledger: Redis) -> None:
-    sale, buyer = make_sale(stock=1, rebuy=False), make_buyer()
-    (order_id,) = won(sale, [buyer])
-    cancel_order(order_id=order_id, by=STAFF, now=timezone.now())
-    ledger.delete(LedgerKeys(sale.pk).barred)
-    again = buy(sale, buyer)
-    fulfill_sale(sale_id=sale.pk)
-    assert status_of(again) == "refused"
-    assert live_ids(sale) == []
-    assert_conserved(sale)
-
-
-def test_refused_order_bars_nobody_in_either_place() -> None:
-    sale = make_sale(stock=1, rebuy=False)
-    buyer = make_buyer()
-    User.objects.filter(pk=buyer.pk).update(is_active=False)
-    (refused,) = won(sale, [buyer])
-    assert status_of(refused) == "refused"
-    User.objects.filter(pk=buyer.pk).update(is_active=True)
-    again = buy(sale, buyer)
-    fulfill_sale(sale_id=sale.pk)
-    assert live_ids(sale) == [again]
 
 
 # --- Expiring ------------------------------------------------------------------------------------
@@ -344,30 +280,6 @@ def test_unreleased_units_return_with_reconcile(
     reconcile(sale_id=sale.pk, repair=True)
     fulfill_sale(sale_id=sale.pk)
     assert snapshot(sale_id=sale.pk).remaining == 1
-    assert_conserved(sale)
-
-
-def test_late_release_takes_no_other_buyers_unit() -> None:
-    sale, buyer = make_sale(stock=1), make_buyer()
-    (order_id,) = won(sale, [buyer])
-    orders = [VoucherOrder.objects.get(pk=order_id)]
-    cancel_order(order_id=order_id, by=STAFF, now=timezone.now())
-    again = buy(sale, buyer)
-    fulfill_sale(sale_id=sale.pk)
-
-    give_back(sale_id=sale.pk, orders=orders, reason="cancelled")
-    assert buyers_of(sale) == {f"{buyer.pk}:1": str(again)}
-    assert_conserved(sale)
-
-
-def test_old_task_ignores_a_cancelled_order() -> None:
-    sale = make_sale(stock=1)
-    (order_id,) = won(sale, [make_buyer()])
-    cancel_order(order_id=order_id, by=STAFF, now=timezone.now())
-    before = rows()
-    for _ in range(5):
-        fulfill_sale(sale_id=sale.pk)
-    assert rows() == before
     assert_conserved(sale)
 
 

@@ -49,7 +49,7 @@ from tests.support.sales import change_state, lose_state
 from tests.support.stack import Stack
 from vouchers.inventory.keys import STATE, LedgerKeys, LedgerUnavailable
 from vouchers.inventory.rebuild import load_sale
-from vouchers.inventory.reservations import AlreadyOrdered, NotStarted, SaleEnded
+from vouchers.inventory.reservations import SaleEnded
 from vouchers.inventory.sale_state import snapshot
 from vouchers.inventory.waiting_list import UnitAvailable, join_waiting
 from vouchers.models import SeckillVoucher
@@ -80,15 +80,6 @@ def test_buyers_wait_in_order_of_joining() -> None:
     sale, _ = sold_out()
     assert [wait_in(sale, buyer).place for buyer in make_buyers(3)] == [1, 2, 3]
     assert snapshot(sale_id=sale.pk).waiting == 3
-
-
-def test_joining_again_keeps_place_and_order_id() -> None:
-    sale, _ = sold_out()
-    first, second = make_buyers(2)
-    before = wait_in(sale, first)
-    wait_in(sale, second)
-    assert wait_in(sale, first) == before == place_of(sale_id=sale.pk, user_id=first.pk)
-    assert WaitingEntry.objects.filter(user=first).count() == 1
 
 
 def test_returned_unit_becomes_the_first_buyers_order() -> None:
@@ -145,44 +136,11 @@ def test_leaving_after_an_offer_returns_the_offer() -> None:
     assert live_ids(sale) == [place.order_id]
 
 
-def test_rejoining_goes_to_the_end_of_the_line() -> None:
-    sale, _ = sold_out()
-    first, second = make_buyers(2)
-    wait_in(sale, first)
-    wait_in(sale, second)
-    leave(sale_id=sale.pk, user_id=first.pk)
-    assert wait_in(sale, first).place == 2
-
-
 def test_joining_with_free_unit_is_refused() -> None:
     sale, buyer = make_sale(stock=1), make_buyer()
     with pytest.raises(UnitAvailable):
         wait_in(sale, buyer)
     assert not WaitingEntry.objects.filter(live=True).exists()
-
-
-@pytest.mark.parametrize(
-    ("terms", "error"),
-    [
-        ({"begins_in_s": 60}, NotStarted),
-        ({"begins_in_s": -60, "ends_in_s": -1}, SaleEnded),
-    ],
-)
-def test_joining_outside_the_window_is_refused(
-    terms: dict[str, int], error: type[Exception]
-) -> None:
-    sale, buyer = make_sale(stock=0, **terms), make_buyer()  # type: ignore[arg-type]
-    with pytest.raises(error):
-        wait_in(sale, buyer)
-    assert not WaitingEntry.objects.filter(live=True).exists()
-
-
-def test_buyer_with_an_order_cannot_join() -> None:
-    sale, buyer = make_sale(stock=1), make_buyer()
-    (token,) = reserved(sale, [buyer])
-    with pytest.raises(AlreadyOrdered) as refused:
-        wait_in(sale, buyer)
-    assert refused.value.order_id == token.order_id
 
 
 def test_other_buyers_token_cannot_join() -> None:
@@ -351,18 +309,6 @@ def test_ended_sale_closes_the_line(ledger: Redis) -> None:
     assert outcomes() == ["over", "over"]
     entry = WaitingEntry.objects.latest("pk")
     assert place_of(sale_id=sale.pk, user_id=entry.user_id) == Place(entry.order_id, None)
-
-
-def test_written_order_closes_entry_as_offered() -> None:
-    sale, held = sold_out()
-    wait_in(sale, make_buyer())
-    cancel_order(order_id=held, by=SYSTEM, now=timezone.now())
-    fulfill_sale(sale_id=sale.pk)
-    restore_lines(now=timezone.now())
-    assert outcomes() == ["offered"]
-    entry = WaitingEntry.objects.get()
-    mine = place_of(sale_id=sale.pk, user_id=entry.user_id)
-    assert mine == Place(entry.order_id, None, offered=True)
 
 
 # --- The fulfil task of a unit that was given --------------------------------------------------

@@ -94,18 +94,6 @@ def test_front_door_takes_entries(buyer: User) -> None:
     assert json.loads(found.body)["status"] == "entered"
 
 
-def test_lost_entries_are_loaded_and_the_entry_accepted(buyer: User) -> None:
-    sale = make_draw()
-    ledger_connection().delete(LedgerKeys(sale.pk).entries)
-    assert place(token_for(sale, buyer)).status_code == 202
-
-
-def test_entry_after_the_end_is_refused(buyer: User) -> None:
-    sale = make_draw()
-    end(sale)
-    assert_refused(place(token_for(sale, buyer)), status=409, code="ended")
-
-
 def test_token_of_another_mode_is_refused(buyer: User) -> None:
     token = token_for(make_draw(), buyer)
     assert_refused(place(token._replace(enters=0)), status=403, code="bad_token")

@@ -20,7 +20,7 @@ from orders.roles import Role, make_roles
 from orders.web import me_front_door
 from orders.web.me_front_door import IDS_AT_ONCE, IDS_LIFE_S, _OrderIds
 from seckill_site import sessions
-from seckill_site.clocks.machine import epoch_ms, now_ms
+from seckill_site.clocks.machine import now_ms
 from seckill_site.front_door.buyers import buyer_of
 from seckill_site.front_door.per_loop import PerLoop
 from seckill_site.ledger_connection import ledger_connection
@@ -79,21 +79,6 @@ def test_visitor_is_told_to_be_one_without_redis_and_sql(
     assert answer.json == {"signed_in": False, "server_time_ms": ANY}
     assert answer.headers["cache-control"] == "private, no-store"
     assert list(commands) == []
-
-
-def test_known_buyer_costs_one_command_to_each_redis_and_no_sql(
-    django_assert_num_queries: DjangoAssertNumQueries,
-) -> None:
-    sale, buyer = make_sale(), make_buyer()
-    cookie = cookie_of(buyer)
-    me(cookie, sale)
-    with redis_commands() as commands, django_assert_num_queries(0):
-        answer = me(cookie, sale)
-    assert len(commands.cache) == 1
-    assert len(commands.ledger) == 1
-    assert answer.json["name"] == buyer.username
-    assert answer.json["sale"]["buyer_id"] == str(buyer.pk)
-    assert answer.json["sale"]["expires_at_ms"] == epoch_ms(sale.ends_at) + 600_000
 
 
 @pytest.mark.parametrize(
@@ -236,11 +221,10 @@ def test_front_door_answers_as_django_does(prepare: Any, language: str) -> None:
     assert_same(f"/vouchers/{sale.pk}/token/", sent)
 
 
-@pytest.mark.parametrize("language", ["en", "zh-hans"])
 @pytest.mark.parametrize("query", ["", "?sale=999", "?sale=0", "?sale=x", "?other=1"])
-@pytest.mark.parametrize("cookie", ["", "unknown", "x" * 32, "user"])
-def test_queries_are_answered_as_django_does(cookie: str, query: str, language: str) -> None:
-    sent = {"HTTP_ACCEPT_LANGUAGE": language}
+@pytest.mark.parametrize("cookie", ["", "unknown", "user"])
+def test_queries_are_answered_as_django_does(cookie: str, query: str) -> None:
+    sent = {"HTTP_ACCEPT_LANGUAGE": "zh-hans"}
     if cookie:
         sent["HTTP_COOKIE"] = cookie_of(make_buyer()) if cookie == "user" else f"sessionid={cookie}"
     assert_same(f"/me/{query}", sent)

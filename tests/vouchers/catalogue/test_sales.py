@@ -119,15 +119,9 @@ def test_voucher_and_sale_are_created_together(committed):
 
 
 BROKEN_TERMS = [
-    ({"stock": -1}, "stock"),
     ({"stock": MAX_STOCK + 1}, "__all__"),
     ({"limit": 0}, "limit"),
-    ({"limit": 21}, "limit"),
-    ({"pay_within_s": 59}, "pay_within_s"),
-    ({"pay_within_s": 7 * 24 * 3600 + 1}, "pay_within_s"),
-    ({"ends_at": timezone.now() - 2 * HOUR}, "__all__"),
     ({"room": "always"}, "room"),
-    ({"room_rate": 0}, "room_rate"),
     ({"room_rate": MAX_ROOM_RATE + 1}, "room_rate"),
 ]
 

@@ -344,26 +344,6 @@ def test_answers_to_valid_tokens_are_counted_by_code(client: Client) -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(
-    ("begins_in", "ends_in", "paused", "code"),
-    [(60, 120, False, "not_started"), (-60, -1, False, "ended"), (-60, 60, True, "paused")],
-)
-def test_refusals_are_counted_by_code(
-    client: Client, begins_in: int, ends_in: int, paused: bool, code: str
-) -> None:
-    sale = make_loaded_sale()
-    (token,) = sign_tokens(sale, "anna")
-    now = dt.datetime.now(tz=dt.UTC)
-    window = {"begins_at": begins_in, "ends_at": ends_in}
-    moments = {name: now + dt.timedelta(seconds=it) for name, it in window.items()}
-    SeckillVoucher.objects.filter(pk=sale.pk).update(paused=paused, **moments)
-    ledger_connection().delete(*LedgerKeys(sale.pk).contents)
-    assert post_order(client, sale.pk, token) == 409
-    flush_request_counts()
-    assert read_redis_counts(sale.pk) == {code: 1}
-
-
-@pytest.mark.django_db
 def test_second_order_is_counted_even_when_form_redirects(
     client: Client,
 ) -> None:

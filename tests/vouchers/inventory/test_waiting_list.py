@@ -8,17 +8,13 @@ from typing import Any
 
 import pytest
 
-from orders.fulfilment.worker import fulfill_sale
 from tests.fixtures.vouchers import Dump, ScriptWithout
 from tests.support.inspection import buyer_fields
 from tests.support.sales import (
     all_pending,
     change_state,
-    change_stock,
     future_ms,
     lose_state,
-    make_loaded_sale,
-    make_user,
     open_ledger,
     past_ms,
     redis_now_ms,
@@ -532,17 +528,6 @@ def test_terms_that_free_nothing_give_nothing(ledger: Any) -> None:
     assert read_waiting(ledger) == ["501:7"]
 
 
-@pytest.mark.django_db(transaction=True)
-def test_stock_edit_gives_added_units() -> None:
-    sale, ada, bob = make_loaded_sale(stock=1), make_user("ada"), make_user("bob")
-    reserve(sale_id=sale.pk, order_id=501, user_id=ada.pk)
-    join_waiting(sale_id=sale.pk, order_id=502, user_id=bob.pk, joined_at_ms=1)
-
-    change_stock(sale_id=sale.pk, stock=2)
-
-    assert held_order_ids(sale_id=sale.pk, user_id=bob.pk) == [502]
-
-
 # --- giving: a buyer who may have no unit drops out -----------------------------------------------
 
 
@@ -759,20 +744,6 @@ def test_newcomer_to_closed_sale_writes_nothing(
 
 
 # --- after a unit was given -----------------------------------------------------------------------
-
-
-@pytest.mark.django_db(transaction=True)
-def test_given_unit_becomes_order_with_waiting_id() -> None:
-    sale, ada, bob = make_loaded_sale(stock=1), make_user("ada"), make_user("bob")
-    entry = reserve_entry(sale_id=sale.pk, order_id=501, user_id=ada.pk)
-    join_waiting(sale_id=sale.pk, order_id=502, user_id=bob.pk, joined_at_ms=1)
-    release(sale_id=sale.pk, releases=[Release(entry, "inactive_buyer")])
-
-    fulfill_sale(sale_id=sale.pk)
-
-    order = sale.orders.get()
-    assert (order.pk, order.user, order.status) == (502, bob, "unpaid")
-    assert all_pending(sale_id=sale.pk) == []
 
 
 def test_waiting_lists_of_sales_are_separate() -> None:
