@@ -127,17 +127,6 @@ def test_code_by_mail_signs_in(client, ada):
     assert signed_in_as(client) == "ada"
 
 
-def test_three_wrong_codes_end_the_attempt(client, ada):
-    client.post("/accounts/login/code/", {"email": EMAIL})
-    code = code_in(mail.outbox[0].body)
-    for _ in range(3):
-        client.post("/accounts/login/code/confirm/", {"code": "BBBB-BBBB"})
-
-    client.post("/accounts/login/code/confirm/", {"code": code})
-
-    assert signed_in_as(client) is None
-
-
 def test_code_is_resent_twice_and_replaced(client, ada):
     client.post("/accounts/login/code/", {"email": EMAIL})
     for _ in range(3):
@@ -148,14 +137,6 @@ def test_code_is_resent_twice_and_replaced(client, ada):
     assert signed_in_as(client) is None
     client.post("/accounts/login/code/confirm/", {"code": code_in(mail.outbox[2].body)})
     assert signed_in_as(client) == "ada"
-
-
-@pytest.mark.servers
-def test_codes_are_limited_for_each_address(ada):
-    for _ in range(5):
-        Client().post("/accounts/login/code/", {"email": EMAIL})
-
-    assert len(mail.outbox) == 3
 
 
 def test_sign_up_by_code_needs_no_password(client):
@@ -280,11 +261,10 @@ def test_only_a_mail_server_that_is_away_is_left_alone(
 @pytest.mark.parametrize(
     "path", ["email/", "password/change/", "sessions/", "2fa/", "phone/change/"]
 )
-@pytest.mark.parametrize("language", ["en", "zh-CN"])
-def test_pages_of_an_account_render(client, ada, path, language):
+def test_pages_of_an_account_render(client, ada, path):
     client.post("/accounts/login/", {"username": "ada", "password": PASSWORD})
 
-    response = client.get(f"/accounts/{path}", headers={"Accept-Language": language})
+    response = client.get(f"/accounts/{path}", headers={"Accept-Language": "zh-CN"})
 
     assert response.status_code == 200
     assert 'class="page page--form"' in response.text

@@ -326,15 +326,3 @@ def test_fair_lock_is_renewed_and_reports_loss(
     assert eventually(lambda: lock.lost)
     with pytest.raises(LockNotOwned):
         lock.release()
-
-
-def test_no_key_is_left_in_redis(
-    redis_client: Redis,
-    pool: ThreadPoolExecutor,
-    eventually: Eventually,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(scripts, "RELEASED_MS", 100)
-    for one in [pool.submit(pass_through, FairLock(redis_client, NAME)) for _ in range(12)]:
-        one.result(10)
-    assert eventually(lambda: redis_client.dbsize() == 0)

@@ -15,20 +15,16 @@ import pytest
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.connection import parse_url
-from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 from redis.retry import Retry
 
-from locks import FairLock, LockNotOwned, MultiLock, RedisLock, lua_script, raise_fence
+from locks import FairLock, LockNotOwned, RedisLock, raise_fence
 from tests.locks.holders import (
     FENCE,
     GO,
-    HAD,
     NAME,
-    WAIT_MS,
     had,
     hold_until_told,
-    take,
     wait_for_it,
     waiting,
 )
@@ -199,53 +195,6 @@ def test_l1_holder_is_told_once_and_writes_no_more(
     assert store.writer == "B"
 
 
-def test_l1_late_acquire_copy_takes_nothing_after_release(
-    redis_client: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, sent = lua_script.send_once, list[Any]()
-
-    def noted(client: Redis, *commands: Any) -> list[Any]:
-        sent.extend(commands)
-        return real(client, *commands)
-
-    names = ["lock:{t}:busy", "lock:{t}:free"]
-    redis_client.set(names[0], "by hand")
-    lock = MultiLock(redis_client, names)
-    lock.acquire_free()
-    lock.release()
-    monkeypatch.setattr(lua_script, "send_once", noted)  # now that the server knows the scripts
-    assert lock.acquire_free() == {names[1]}
-    late = sent[0]
-    lock.release()
-    redis_client.execute_command(*late)
-    assert not redis_client.exists(names[1])
-
-
-def test_l1_repeated_release_still_reports_a_loss(
-    redis_client: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, many = RedisLock(redis_client, NAME), MultiLock(redis_client, [NAME, NAME + "2"])
-    one.acquire()
-    many.acquire_all()
-    one.release()  # what it took is now let go by the other, with what that took itself
-    redis_client.delete(NAME)
-    real = lua_script.send_once
-
-    def lossy(client: Redis, *commands: Any) -> list[Any]:
-        replies = real(client, *commands)
-        if NAME + "2" in commands[0]:
-            raise RedisConnectionError("the test lost the reply")
-        return replies
-
-    with monkeypatch.context() as patch:
-        patch.setattr(lua_script, "send_once", lossy)
-        with pytest.raises(RedisError):
-            many.release()
-    with pytest.raises(LockNotOwned):
-        many.release()
-    assert many.lost
-
-
 # --- L2: late releases, forks --------------------------------------------------------------------
 
 
@@ -323,40 +272,6 @@ def test_l3_refused_writer_raises_the_counter(redis_client: Redis, store: Store)
 
 
 # --- Processes that stop and die -----------------------------------------------------------------
-
-
-def test_k3_late_write_of_a_stopped_holder_is_refused(
-    redis_client: Redis, process: Callable[..., Any], store: Store, eventually: Until
-) -> None:
-    def stopped_at_work() -> None:
-        lock = RedisLock(redis_client, NAME, lease_ms=LEASE_MS, fence_key=FENCE)
-        lock.acquire()
-        token = lock.fencing_token
-        take(redis_client, GO)
-        os.kill(os.getpid(), signal.SIGSTOP)
-        assert lock.lost
-        assert not store.write("old", token)
-        with pytest.raises(LockNotOwned):
-            lock.release()
-
-    def take_over() -> None:
-        with RedisLock(redis_client, NAME, fence_key=FENCE).holding(wait_ms=WAIT_MS) as lock:
-            assert store.write("new", lock.fencing_token)
-            redis_client.rpush(HAD, f"new {time.monotonic()}")
-
-    old = process(stopped_at_work)
-    assert eventually(lambda: redis_client.exists(NAME))
-    waiters = [process(take_over) for _ in range(2)]
-    assert eventually(lambda: waiting(redis_client) == 2)
-    redis_client.rpush(GO, 1)
-    assert eventually(lambda: stopped(old))
-    stopped_s = time.monotonic()
-    assert had(redis_client)[1] - stopped_s < LEASE_MS / 1000 + 1 + SLACK_S
-    had(redis_client)
-    os.kill(old.pid, signal.SIGCONT)
-    assert ended_well(old)
-    assert all(ended_well(waiter) for waiter in waiters)
-    assert store.writer == "new"
 
 
 def start_waiting(

@@ -149,29 +149,6 @@ def test_repeated_calls_get_the_first_answer(redis_client: Redis) -> None:
         assert acquire("c", all_or_none=True) == (AcquireResult.GRANTED, [A, B, C])
 
 
-def test_hold_with_lost_replies_is_taken_and_released_once(
-    redis_client: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lock, real = MultiLock(redis_client, NAMES), lua_script.send_once
-
-    def lossy(*args: Any) -> None:
-        real(*args)
-        raise RedisConnectionError("the test lost the reply")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(lua_script, "send_once", lossy)
-        with pytest.raises(RedisConnectionError):
-            lock.acquire_free()
-    assert lock.acquire_free() == set(NAMES)
-    with monkeypatch.context() as patch:
-        patch.setattr(lua_script, "send_once", lossy)
-        with pytest.raises(RedisConnectionError):
-            lock.release()
-    assert redis_client.keys("*user:?") == []
-    lock.release()
-    assert not lock.lost
-
-
 def test_nine_thousand_names_fit_into_one_call(redis_client: Redis) -> None:
     names = [f"lock:{{t}}:user:{i}" for i in range(9_000)]
     with MultiLock(redis_client, names).holding_free() as held:

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 from redis import Redis
-from redis.exceptions import ConnectionError as RedisConnectionError
 
-from locks import LockBusy, LockNotOwned, RedisLock, lua_script, scripts
+from locks import LockBusy, LockNotOwned, RedisLock, scripts
 from locks.protocol import (
     AcquireResult,
     Answer,
@@ -438,38 +437,3 @@ def test_repeated_reader_release_gets_the_first_answer(redis_client: Redis) -> N
         assert scripts.release_read(redis_client, NAME, "a") is ReleaseResult.RELEASED
         assert scripts.release_read(redis_client, NAME, "c") is ReleaseResult.NOT_OWNED
     assert scripts.look(redis_client, NAME, "b") is LookResult.OURS
-
-
-@pytest.mark.parametrize("side", ["read", "write"])
-def test_lost_reply_is_repaired_by_repeating_the_call(
-    redis_client: Redis, monkeypatch: pytest.MonkeyPatch, side: str
-) -> None:
-    lock = getattr(ReadWriteLock(redis_client, NAME, fence_key=FENCE), side)
-    real = lua_script.send_once
-
-    def lossy(*args: Any) -> None:
-        real(*args)
-        raise RedisConnectionError("the test lost the reply")
-
-    for call in (lock.acquire, lock.release):
-        with monkeypatch.context() as patch:
-            patch.setattr(lua_script, "send_once", lossy)
-            with pytest.raises(RedisConnectionError):
-                call()
-        call()
-    assert not redis_client.exists(NAME, READERS)
-    assert redis_client.get(FENCE) == (None if side == "read" else "1")
-
-
-def test_no_key_is_left_in_redis(
-    redis_client: Redis,
-    pool: ThreadPoolExecutor,
-    eventually: Eventually,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(scripts, "RELEASED_MS", 100)
-    both = ReadWriteLock(redis_client, NAME)
-    sides = [both.read, both.read, both.write] * 5
-    for one in [pool.submit(pass_through, side) for side in sides]:
-        one.result(10)
-    assert eventually(lambda: redis_client.dbsize() == 0)

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
-from redis import ConnectionPool, Redis
+from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from locks import FairLock, LockBusy, LockNotOwned, MultiLock, RedisLock, lua_script
@@ -118,16 +118,6 @@ def test_reentry_sends_nothing_to_redis(redis_client: Redis) -> None:
         assert redis_client.info("stats")["total_commands_processed"] == before + 1
 
 
-def test_one_object_releases_no_more_than_it_acquired(redis_client: Redis) -> None:
-    first, second = RedisLock(redis_client, NAME), RedisLock(redis_client, NAME)
-    with first, second:
-        first.release()
-        with pytest.raises(LockNotOwned):
-            first.release()
-        assert second.owned()
-        first.acquire()
-
-
 def test_lost_lock_is_acquired_again_not_reentered(redis_client: Redis) -> None:
     outer, inner = (RedisLock(redis_client, NAME, fence_key="lock:{t}:fence") for _ in "ab")
     outer.acquire()
@@ -139,21 +129,6 @@ def test_lost_lock_is_acquired_again_not_reentered(redis_client: Redis) -> None:
         with pytest.raises(LockNotOwned):
             outer.release()
         assert inner.owned()
-
-
-def test_inner_and_outer_release_both_report_a_loss(
-    redis_client: Redis,
-) -> None:
-    outer, inner = RedisLock(redis_client, NAME), RedisLock(redis_client, NAME)
-    outer.acquire()
-    inner.acquire()
-    redis_client.delete(NAME)
-    with pytest.raises(LockNotOwned):
-        inner.extend()
-    for lock in (inner, outer):
-        with pytest.raises(LockNotOwned):
-            lock.release()
-    assert not redis_client.exists(NAME)
 
 
 # --- Leases --------------------------------------------------------------------------------------
@@ -266,17 +241,6 @@ def test_unusual_lock_names_are_accepted(redis_client: Redis, name: str) -> None
 def test_client_that_does_not_decode_is_refused() -> None:
     with pytest.raises(ValueError, match="decode_responses=True"):
         RedisLock(Redis(), NAME)
-
-
-# --- Two clients of one server -------------------------------------------------------------------
-
-
-def test_reentry_works_through_another_client(redis_client: Redis) -> None:
-    pool = redis_client.connection_pool
-    other = Redis.from_pool(ConnectionPool(pool.connection_class, **pool.connection_kwargs))
-    with other, RedisLock(redis_client, NAME), RedisLock(other, NAME) as inner:
-        assert inner.owned()
-    assert not redis_client.exists(NAME)
 
 
 # --- Keys of another type ------------------------------------------------------------------------

@@ -41,11 +41,6 @@ def empty_cache() -> None:
 
 
 @pytest.fixture
-def buyer() -> User:
-    return make_buyer()
-
-
-@pytest.fixture
 def client(buyer: User) -> Client:
     client = Client()
     client.force_login(buyer)

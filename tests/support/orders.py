@@ -17,9 +17,9 @@ from django.utils import timezone
 from orders.models import LIVE_STATUSES, OrderStatus, VoucherOrder
 from orders.placing.order_ids import EPOCH, SEQUENCE_BITS
 from orders.placing.tokens import PurchaseToken, issue_tokens
-from vouchers.inventory.rebuild import load_sale
+from tests.support import sales
 from vouchers.inventory.reservations import PendingEntry, pending_entries, reserve
-from vouchers.models import SeckillVoucher, Voucher
+from vouchers.models import SeckillVoucher
 
 PRICE_CENTS = 8_000
 
@@ -27,36 +27,17 @@ _numbers = itertools.count(1)
 
 
 def make_sale(
-    *,
-    stock: int = 10,
-    limit: int = 1,
-    begins_in_s: int = -60,
-    ends_in_s: int = 3_600,
-    paused: bool = False,
-    loaded: bool = True,
-    **after: Any,
+    *, begins_in_s: int = -60, ends_in_s: int = 3_600, loaded: bool = True, **fields: Any
 ) -> SeckillVoucher:
-    """Return a sale, in Redis too unless told otherwise; open by default.
-
-    ``after`` is what comes after the win: ``pay_within_s``, ``rebuy``, ``refundable``.
-    """
-    voucher = Voucher.objects.create(
-        title=f"火锅 hotpot {next(_numbers)}", price_cents=PRICE_CENTS, face_value_cents=10_000
-    )
+    """Make a sale by its seconds from now, in Redis too unless told otherwise."""
     now = timezone.now()
-    sale = SeckillVoucher.objects.create(
-        voucher=voucher,
-        stock=stock,
-        limit=limit,
-        paused=paused,
-        begins_at=now + dt.timedelta(seconds=begins_in_s),
-        ends_at=now + dt.timedelta(seconds=ends_in_s),
-        **after,
+    window = {"begins_at": begins_in_s, "ends_at": ends_in_s}
+    make = sales.make_loaded_sale if loaded else sales.make_sale
+    return make(
+        voucher=sales.make_voucher(title=f"火锅 hotpot {next(_numbers)}"),
+        **{name: now + dt.timedelta(seconds=seconds) for name, seconds in window.items()},
+        **{"stock": 10, **fields},
     )
-    if loaded:
-        load_sale(sale_id=sale.pk)
-        sale.refresh_from_db()
-    return sale
 
 
 def make_buyers(count: int) -> list[User]:

@@ -132,10 +132,6 @@ class FaultProxy:
         """
         self._call(self._stall)
 
-    def swallow(self) -> None:
-        """Throw requests away instead of forwarding them; ``heal`` resets their connections."""
-        self._call(self._swallow)
-
     def cut(self) -> None:
         """Reset the present connections on both sides; new ones work."""
         self._call(self._cut)
@@ -148,10 +144,6 @@ class FaultProxy:
         """Lead new connections to another server, as DNS does; the present ones stay."""
         self._upstream = upstream
 
-    def delay(self, delay_ms: int) -> None:
-        """Make each piece of data wait, in both directions: twice in a round trip."""
-        self._faults.delay_ms = delay_ms
-
     def heal(self) -> None:
         """Take all faults back: pass on what is held or stalled, listen on the same port again."""
         self._call(self._heal)
@@ -161,7 +153,7 @@ class FaultProxy:
     def wait_for_fault(self, seconds: float = 5, *, times: int = 1) -> None:
         """Wait until the traffic has met the fault injected last, so many times.
 
-        That is a reply dropped or held, data swallowed, data or a connection stopped by a stall.
+        That is a reply dropped or held, data or a connection stopped by a stall.
         ``cut`` and ``refuse`` are done when they return.
 
         :raises NoFaultError: it has not happened in time.
@@ -200,10 +192,6 @@ class FaultProxy:
         self._faults.flowing.clear()
         self._faults.restart_count()
 
-    async def _swallow(self) -> None:
-        self._faults.swallowing = True
-        self._faults.restart_count()
-
     async def _cut(self) -> None:
         await self._reset(self._links)
 
@@ -219,7 +207,6 @@ class FaultProxy:
     async def _heal(self) -> None:
         self._faults.end()
         self._let_go(*_Effect)
-        await self._reset(task for task, link in self._links.items() if link and link.torn)
         await self._listen()
 
     async def _listen(self) -> None:
@@ -298,8 +285,6 @@ class _Faults:
 
     def __init__(self) -> None:
         self.traps: list[_Trap] = []
-        self.swallowing = False
-        self.delay_ms = 0
         self.flowing = asyncio.Event()
         self.flowing.set()
         self.dropped = 0
@@ -309,13 +294,12 @@ class _Faults:
 
     def end(self) -> None:
         """Inject nothing any more."""
-        self.traps, self.swallowing, self.delay_ms = [], False, 0
+        self.traps = []
         self.flowing.set()
         self.restart_count()
 
     async def passage(self) -> None:
-        """Wait as long as data is delayed or stalled."""
-        await asyncio.sleep(self.delay_ms / 1000)
+        """Wait as long as data is stalled."""
         if not self.flowing.is_set():
             self.count()
             await self.flowing.wait()
@@ -353,7 +337,6 @@ class _Link:
     """A client's connection and the one to the server that belongs to it."""
 
     def __init__(self, faults: _Faults, client: _End, server: _End, *, remember: bool) -> None:
-        self.torn = False
         self._faults = faults
         self._client = client
         self._server = server
@@ -382,14 +365,9 @@ class _Link:
     async def _pass_requests(self) -> None:
         with suppress(OSError):
             while data := await self._next(self._client):
-                # For good: behind a hole, the rest would make no sense to the server.
-                if self._faults.swallowing or self.torn:
-                    self.torn = True
-                    self._faults.count()
-                else:
-                    self._note(data)
-                    self._server.writer.write(data)
-                    await self._server.writer.drain()
+                self._note(data)
+                self._server.writer.write(data)
+                await self._server.writer.drain()
             # Not a close: the server has to read all of it, and may still answer.
             self._server.writer.write_eof()
 

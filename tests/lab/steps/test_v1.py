@@ -9,7 +9,7 @@ from lab.models import LabSale
 from lab.points import listening
 from lab.steps import STEPS
 from lab.steps.step import Answer
-from tests.lab.steps.meeting import at, beside, buy, elsewhere, passed
+from tests.lab.steps.meeting import at, buy, elsewhere, passed
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -32,13 +32,6 @@ def test_without_a_guard_the_last_unit_is_sold_twice() -> None:
     assert answer is Answer.BOUGHT
     assert STEPS["v1"].rows(sale_id) == [2, 1]
     assert LabSale.objects.get(pk=sale_id).stock == -1
-
-
-def test_as_read_guard_refuses_despite_stock() -> None:
-    sale_id, answer = overtaken("v1-as-read", stock=2)
-    assert answer is Answer.SOLD_OUT
-    assert STEPS["v1-as-read"].rows(sale_id) == [2]
-    assert LabSale.objects.get(pk=sale_id).stock == 1
 
 
 def test_version_guard_refuses_after_any_other_write() -> None:
@@ -94,12 +87,3 @@ def test_snapshot_is_read_for_one_transaction_only() -> None:
     sale_id = STEPS["v1-retry-stale"].open(2)
     buy("v1-retry-stale", sale_id, 1)
     assert overtaken("v1-retry", stock=2)[1] is Answer.BOUGHT
-
-
-@pytest.mark.parametrize("name", ["v1-for-update", "v1-scan"])
-def test_row_lock_makes_the_next_buyer_read_afterwards(name: str) -> None:
-    sale_id = STEPS[name].open(1)
-    with beside(lambda: buy(name, sale_id, 1), until="stock read") as first:
-        assert buy(name, sale_id, 2) is Answer.SOLD_OUT
-        assert first.result() is Answer.BOUGHT
-    assert STEPS[name].rows(sale_id) == [1]

@@ -40,35 +40,11 @@ def test_second_press_waits_and_sees_the_order() -> None:
     assert STEPS["v3"].rows(sale_id) == [1]
 
 
-def test_another_buyer_does_not_wait() -> None:
-    sale_id, bought = STEPS["v3"].open(5), threading.Event()
-    with beside(lambda: buy("v3", sale_id, 1), until="orders counted", held_for=bought):
-        points = passed(lambda: buy("v3", sale_id, 2))
-        bought.set()
-    assert "waits for the lock" not in points
-    assert STEPS["v3"].rows(sale_id) == [2, 1]
-
-
-def test_one_lock_lets_another_buyer_wait() -> None:
-    sale_id, waits = STEPS["v3-one-lock"].open(5), threading.Event()
-    first = beside(lambda: buy("v3-one-lock", sale_id, 1), until="lock held", held_for=waits)
-    with first, at("waits for the lock", waits.set):
-        assert buy("v3-one-lock", sale_id, 2) is Answer.BOUGHT
-    assert STEPS["v3-one-lock"].rows(sale_id) == [1, 2]
-
-
 def test_equal_keys_have_two_locks() -> None:
     once, again = v3.Key("7"), v3.Key("7")
     assert once == again
     assert once.lock is not again.lock
     assert v3.lock_of_buyer(7) is v3.lock_of_buyer(7)
-
-
-def test_equal_key_lets_the_second_press_count_none() -> None:
-    sale_id = STEPS["v3-equal-key"].open(5)
-    with at("orders counted", lambda: elsewhere(lambda: buy("v3-equal-key", sale_id, 1))):
-        assert buy("v3-equal-key", sale_id, 1) is Answer.BOUGHT
-    assert STEPS["v3-equal-key"].rows(sale_id) == [1, 1]
 
 
 @pytest.mark.parametrize(("name", "stock"), [("v3", 1), ("v3-bypassed", 0)])
@@ -103,12 +79,3 @@ def test_processes_have_separate_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     with at("orders counted", press_in_another_process):
         assert buy("v3", sale_id, 1) is Answer.BOUGHT
     assert STEPS["v3"].rows(sale_id) == [1, 1]
-
-
-def test_early_release_lets_the_second_press_count_none() -> None:
-    sale_id, counted = STEPS["v3-inside"].open(5), threading.Event()
-    first = beside(lambda: buy("v3-inside", sale_id, 1), until="lock released", held_for=counted)
-    with first as answer, at("orders counted", counted.set):
-        assert buy("v3-inside", sale_id, 1) is Answer.BOUGHT
-        assert answer.result() is Answer.BOUGHT
-    assert STEPS["v3-inside"].rows(sale_id) == [1, 1]

@@ -12,8 +12,7 @@ from lab.keys import LabKeys
 from lab.steps import STEPS, v5
 from lab.steps.step import Answer
 from seckill_site.ledger_connection import ledger_connection
-from tests.lab.steps.meeting import Died, at, beside, buy, die, passed, write_all, writer_of
-from tests.support.patience import GENEROUS_S
+from tests.lab.steps.meeting import Died, at, buy, die, passed, write_all, writer_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -123,23 +122,6 @@ def test_add_raises_after_the_unit_is_taken() -> None:
     assert ledger_connection().get(LabKeys(sale_id).stock) == str(10 - v5.BOUND - 1)
     write_all(STEPS["v5-add"], sale_id, until=v5.BOUND)
     assert not writer_of(STEPS["v5-add"]).work_once()
-
-
-def test_offer_promises_what_is_not_in_the_queue() -> None:
-    sale_id = filled("v5-offer")
-    assert buy("v5-offer", sale_id, 7) is Answer.QUEUED
-    write_all(STEPS["v5-offer"], sale_id, until=v5.BOUND)
-    assert not writer_of(STEPS["v5-offer"]).work_once()
-    assert 7 not in STEPS["v5-offer"].rows(sale_id)
-
-
-def test_put_waits_until_the_writer_makes_room() -> None:
-    sale_id = filled("v5-put")
-    with beside(lambda: buy("v5-put", sale_id, 7), until="waits for room") as answer:
-        assert not answer.done()
-        write_all(STEPS["v5-put"], sale_id, until=v5.BOUND + 1)
-        assert answer.result(GENEROUS_S) is Answer.QUEUED
-    assert STEPS["v5-put"].rows(sale_id)[-1] == 7
 
 
 def test_unbounded_queue_takes_them_all() -> None:

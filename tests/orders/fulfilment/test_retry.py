@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
-from functools import partial
 from typing import Any
 
 import pytest
@@ -57,7 +56,6 @@ from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.inventory.reservations import (
     AlreadyOrdered,
     Release,
-    ReservationRefused,
     SoldOut,
     StillPending,
     release,
@@ -191,16 +189,6 @@ def test_retried_order_gets_full_time_to_pay() -> None:
     assert before + allowed <= pay_by <= timezone.now() + allowed
 
 
-@pytest.mark.parametrize("changes", [{"paused": True}, {"begins_in_s": -60, "ends_in_s": -1}])
-def test_retry_works_after_end_and_during_pause(
-    changes: dict[str, Any],
-) -> None:
-    sale, buyer = make_sale(**changes), make_buyer()
-    order = make_order(sale, buyer, status=OrderStatus.REFUSED, reason="failed")
-    retry_order(order_id=order.pk, now=timezone.now())
-    assert_conserved(sale)
-
-
 def test_retry_loads_an_unloaded_sale(ledger: Redis) -> None:
     sale = make_sale()
     order_id = set_aside(sale)
@@ -208,15 +196,6 @@ def test_retry_loads_an_unloaded_sale(ledger: Redis) -> None:
     retry_order(order_id=order_id, now=timezone.now())
     assert buyers_of(sale)
     assert_conserved(sale)
-
-
-def test_token_of_retried_order_gets_that_order() -> None:
-    sale, buyer = make_sale(), make_buyer()
-    order_id = set_aside(sale, buyer)
-    retry_order(order_id=order_id, now=timezone.now())
-    again = reserve(sale_id=sale.pk, order_id=order_id, user_id=buyer.pk)
-    assert again.order_id == order_id
-    assert pending_ids(sale) == []
 
 
 def test_refused_retry_does_not_stop_the_rest() -> None:
@@ -286,13 +265,6 @@ def test_retry_is_sold_out_by_the_database(ledger: Redis) -> None:
     fulfill_sale(sale_id=sale.pk)
     change_state(sale.pk, total=5)
     assert snapshot(sale_id=sale.pk).remaining == 4
-    assert_nothing_changes(order_id, SoldOut)
-
-
-def test_retry_is_sold_out_by_the_ledger(ledger: Redis) -> None:
-    sale = make_sale(stock=2)
-    order_id = set_aside(sale)
-    change_state(sale.pk, total=0)
     assert_nothing_changes(order_id, SoldOut)
 
 
@@ -487,26 +459,6 @@ def test_control_without_locks_and_condition_both_retries_succeed(
 
     monkeypatch.setattr(retrying, "change_order", unconditional)
     assert retried_at_once_without_row_locks(monkeypatch, order_id) == [None, None]
-
-
-@pytest.mark.usefixtures("row_locks")
-@pytest.mark.django_db(transaction=True)
-def test_retry_racing_a_new_order_leaves_one() -> None:
-    for _ in range(5):
-        sale, buyer = make_sale(stock=5), make_buyer()
-        order_id = set_aside(sale, buyer)
-        token = token_for(sale, buyer)
-
-        def buy(sale: SeckillVoucher = sale, buyer: User = buyer, id: int = token.order_id) -> None:
-            reserve(sale_id=sale.pk, order_id=id, user_id=buyer.pk)
-            fulfill_sale(sale_id=sale.pk)
-
-        outcomes = at_once(buy, partial(retry_order, order_id=order_id, now=timezone.now()))
-        fulfill_sale(sale_id=sale.pk)
-        (refusal,) = (outcome for outcome in outcomes if outcome is not None)
-        assert isinstance(refusal, ReservationRefused)
-        assert len(live_ids(sale)) == 1
-        assert_conserved(sale)
 
 
 @pytest.mark.usefixtures("row_locks")

@@ -37,11 +37,6 @@ def sale() -> SeckillVoucher:
     return make_sale(needs_code=True)
 
 
-@pytest.fixture
-def buyer() -> User:
-    return make_buyer()
-
-
 def enter(sale: SeckillVoucher, buyer: User, text: str = "WELCOME1") -> None:
     enter_code(sale_id=sale.pk, user_id=buyer.pk, text=text, now=timezone.now())
 

@@ -125,15 +125,6 @@ def test_unconfirmed_address_is_no_contact() -> None:
     assert notice_offer(sale_id=sale.pk, user=reader).address == ""
 
 
-def test_asking_twice_is_one_request() -> None:
-    sale, reader = make_sale(begins_in_s=LATER_S, ends_in_s=9_000), make_reader()
-
-    for _ in range(2):
-        ask_notice(sale_id=sale.pk, user=reader)
-
-    assert Notice.objects.count() == 1
-
-
 @pytest.mark.django_db(transaction=True)
 def test_concurrent_clicks_are_one_request() -> None:
     sale, reader = make_sale(begins_in_s=LATER_S, ends_in_s=9_000), make_reader()

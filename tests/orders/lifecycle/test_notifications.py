@@ -158,15 +158,6 @@ def test_unpaid_mail_has_price_deadline_and_link(settings: Any) -> None:
     assert f"To pay: ¥80.00, until {time}" in mail.outbox[0].body
 
 
-def test_paid_mail_has_the_code() -> None:
-    order = make_unpaid_order(make_sale(), buyers_with_addresses(1))
-    pay(order)
-    tell()
-    order.refresh_from_db()
-    assert order.code
-    assert written_code(order.code) in mail.outbox[-1].body
-
-
 def test_paid_mail_names_merchant_validity_and_shop(settings: Any) -> None:
     settings.LANGUAGE_CODE = "en"
     settings.SECKILL_SHOP_NAME_EN = "Voucher & Market"
@@ -232,13 +223,6 @@ def test_without_news_no_mail_server_is_contacted(server: type[Server]) -> None:
     assert [tell(), tell(), tell()] == [3, 0, 0]
     assert len(mail.outbox) == 3
     assert server.opened == 1
-
-
-def test_buyer_without_address_counts_as_told(server: type[Server]) -> None:
-    order = make_unpaid_order(make_sale())
-    assert tell() == 0
-    assert OrderEvent.objects.get(order=order).notified_at == NOW
-    assert server.opened == 0
 
 
 def test_deleted_account_counts_as_told() -> None:

@@ -24,11 +24,6 @@ ACTIONS = ["pay", "cancel", "refund"]
 
 
 @pytest.fixture
-def buyer() -> User:
-    return make_buyer()
-
-
-@pytest.fixture
 def sale() -> SeckillVoucher:
     return make_sale(stock=1)
 

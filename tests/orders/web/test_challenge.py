@@ -51,11 +51,6 @@ def sale() -> SeckillVoucher:
 
 
 @pytest.fixture
-def buyer() -> User:
-    return make_buyer()
-
-
-@pytest.fixture
 def shopper(buyer: User) -> Client:
     """The buyer's browser, without JavaScript."""
     client = Client(headers={"Accept": HTML, "Accept-Language": "en"})

@@ -21,11 +21,6 @@ PATHS = ["code/", "code.png"]
 
 
 @pytest.fixture
-def buyer() -> User:
-    return make_buyer()
-
-
-@pytest.fixture
 def mine(client: Client, buyer: User) -> Client:
     client.force_login(buyer)
     return client

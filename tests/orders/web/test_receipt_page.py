@@ -17,7 +17,7 @@ from orders.lifecycle.redemption import written_code
 from orders.lifecycle.transitions import SYSTEM
 from orders.models import OrderStatus, Payment, PaymentStatus, RefusalReason, VoucherOrder
 from tests.support.html_forms import fields_of, get_page, send
-from tests.support.orders import make_buyer, make_buyers, make_order, make_sale, pending, reserved
+from tests.support.orders import make_buyers, make_order, make_sale, pending, reserved
 from tests.support.payments import make_payment, make_unpaid_order, pay, receipt_url, status_of
 from vouchers.inventory.reservations import Release, release
 from vouchers.templatetags.buyer_texts import RECEIPT
@@ -26,11 +26,6 @@ from vouchers.templatetags.seckill import qr
 pytestmark = pytest.mark.django_db
 
 CODE = "ABCD1234EFGH5678"
-
-
-@pytest.fixture
-def buyer() -> User:
-    return make_buyer()
 
 
 @pytest.fixture

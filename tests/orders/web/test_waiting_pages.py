@@ -32,11 +32,6 @@ JSON = {"Accept": "application/json"}
 
 
 @pytest.fixture
-def buyer() -> User:
-    return make_buyer()
-
-
-@pytest.fixture
 def client(buyer: User) -> Client:
     client = Client(enforce_csrf_checks=True, headers={"Accept-Language": "en"})
     client.force_login(buyer)

@@ -136,79 +136,76 @@ def test_untried_library_version_is_an_error(monkeypatch, name, number, fits):
     assert ids(configuration.check_versions) == ([] if fits else ["E006"])
 
 
-@pytest.mark.parametrize(
-    ("providers", "found"),
-    [
-        (["orders.payments.sandbox.Sandbox"], []),
-        (["orders.sandbox.Sandbox"], ["E008"]),
-        (["orders.payments.sandbox.Sandbox", "shop.Missing"], ["E008"]),
-        (["nothing"], ["E008"]),
-    ],
-)
-def test_provider_that_cannot_be_imported_is_an_error(settings, providers, found):
-    settings.SECKILL_PAYMENT_PROVIDERS = providers
-
-    assert ids(configuration.check_payment_paths) == found
-
-
 # --- settings: what strangers could use ----------------------------------------------------------
 
 
-@pytest.mark.parametrize("host", ["shop.example", "*", ".example", "10.0.0.1", "notlocalhost"])
-def test_debug_on_public_host_is_a_warning(settings, host):
-    settings.DEBUG, settings.ALLOWED_HOSTS = True, ["localhost", host]
+SANDBOX = "orders.payments.sandbox.Sandbox"
+WEAK_KEYS = [
+    "x" * 63, "abc123" * 10, GOOD_KEY[:31], f"django-insecure-{GOOD_KEY}", f"change-me-{GOOD_KEY}",
+]  # fmt: skip
+LOCAL_HOSTS = ["localhost", "shop.localhost", "127.0.0.1", "[::1]"]
+ODD_URLS = ["", "shop.example", "ftp://shop.example", "http://", "https://shop.example:x", "//a"]
+GOOD_URLS = ["https://shop.example", "http://127.0.0.1:8000", "http://[::1]:8"]
 
-    assert ids(configuration.check_debug) == ["W001"]
+CHECKED = [
+    *(
+        (configuration.check_debug, True, {"ALLOWED_HOSTS": ["localhost", host]}, ["W001"])
+        for host in ("shop.example", "*", ".example", "10.0.0.1", "notlocalhost")
+    ),
+    (
+        configuration.check_debug, True,
+        {"ALLOWED_HOSTS": ["localhost"], "SECKILL_TRUSTED_PROXIES": ["10.0.0.1"]}, ["W001"],
+    ),
+    (configuration.check_debug, True, {"ALLOWED_HOSTS": LOCAL_HOSTS}, []),
+    (configuration.check_debug, False, {"ALLOWED_HOSTS": ["shop.example"]}, []),
+    *(
+        (configuration.check_secret_keys, False, {"SECRET_KEY": key}, ["E007"])
+        for key in WEAK_KEYS
+    ),
+    (
+        configuration.check_secret_keys, False,
+        {"SECRET_KEY": GOOD_KEY, "SECRET_KEY_FALLBACKS": ["x" * 63]}, ["E007"],
+    ),
+    (configuration.check_secret_keys, False, {"SECRET_KEY": GOOD_KEY}, []),
+    (configuration.check_secret_keys, True, {"SECRET_KEY": "x"}, []),
+    *(
+        (configuration.check_payment_paths, False, {"SECKILL_PAYMENT_PROVIDERS": providers}, found)
+        for providers, found in (
+            ([SANDBOX], []), (["orders.sandbox.Sandbox"], ["E008"]), ([], ["E009"]),
+            ([SANDBOX, "shop.Missing"], ["E008"]), (["nothing"], ["E008"]),
+        )
+    ),
+    *(
+        (configuration.check_payment_providers, debug, {"SECKILL_PAYMENT_PROVIDERS": them}, found)
+        for debug, them, found in (
+            (False, [SANDBOX], ["W004"]), (False, ["shop.Real", SANDBOX], ["W004"]),
+            (False, ["shop.Real"], []), (True, [SANDBOX], []),
+        )
+    ),
+    *(
+        (configuration.check_second_factor, debug, {"SECKILL_STAFF_SECOND_FACTOR": on}, found)
+        for debug, on, found in ((False, False, ["W005"]), (False, True, []), (True, False, []))
+    ),
+    *(
+        (configuration.check_sms_backend, debug, {"SECKILL_SMS_BACKEND": backend}, found)
+        for debug, backend, found in (
+            (False, "accounts.phones.ConsoleBackend", ["W006"]), (False, "shop.Provider", []),
+            (True, "accounts.phones.ConsoleBackend", []),
+        )
+    ),
+    *((configuration.check_site_url, True, {"SECKILL_SITE_URL": it}, ["E017"]) for it in ODD_URLS),
+    *((configuration.check_site_url, True, {"SECKILL_SITE_URL": it}, []) for it in GOOD_URLS),
+]  # fmt: skip
+"""Each check with DEBUG and other settings, and what it finds."""
 
 
-def test_debug_behind_a_proxy_is_a_warning(settings):
-    settings.DEBUG, settings.ALLOWED_HOSTS = True, ["localhost"]
-    settings.SECKILL_TRUSTED_PROXIES = ["10.0.0.1"]
+@pytest.mark.parametrize(("check", "debug", "changes", "found"), CHECKED)
+def test_setting_that_strangers_could_use_is_found(settings, check, debug, changes, found):
+    settings.DEBUG = debug
+    for name, value in changes.items():
+        setattr(settings, name, value)
 
-    assert ids(configuration.check_debug) == ["W001"]
-
-
-def test_debug_on_local_hosts_is_fine(settings):
-    settings.DEBUG = True
-    settings.ALLOWED_HOSTS = ["localhost", "shop.localhost", "127.0.0.1", "[::1]"]
-
-    assert ids(configuration.check_debug) == []
-
-
-def test_public_host_without_debug_is_fine(settings):
-    settings.DEBUG, settings.ALLOWED_HOSTS = False, ["shop.example"]
-
-    assert ids(configuration.check_debug) == []
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        "x" * 63,
-        "abc123" * 10,
-        GOOD_KEY[:31],
-        f"django-insecure-{GOOD_KEY}",
-        f"change-me-{GOOD_KEY}",
-    ],
-)
-def test_weak_key_is_an_error(settings, key):
-    settings.DEBUG, settings.SECRET_KEY = False, key
-
-    assert ids(configuration.check_secret_keys) == ["E007"]
-
-
-def test_weak_fallback_key_is_an_error(settings):
-    settings.DEBUG, settings.SECRET_KEY = False, GOOD_KEY
-    settings.SECRET_KEY_FALLBACKS = ["x" * 63]
-
-    assert ids(configuration.check_secret_keys) == ["E007"]
-
-
-@pytest.mark.parametrize(("debug", "key"), [(False, GOOD_KEY), (True, "x")])
-def test_strong_key_is_fine_and_any_key_with_debug(settings, debug, key):
-    settings.DEBUG, settings.SECRET_KEY = debug, key
-
-    assert ids(configuration.check_secret_keys) == []
+    assert ids(check) == found
 
 
 @pytest.mark.parametrize(
@@ -224,66 +221,6 @@ def test_failpoint_without_debug_is_a_warning(settings, monkeypatch, debug, fail
 
 def test_mariadb_gives_no_sqlite_warning():
     assert ids(configuration.check_database_engine) == []
-
-
-@pytest.mark.parametrize(
-    ("debug", "providers", "found"),
-    [
-        (False, ["orders.payments.sandbox.Sandbox"], ["W004"]),
-        (False, ["shop.Real", "orders.payments.sandbox.Sandbox"], ["W004"]),
-        (False, ["shop.Real"], []),
-        (True, ["orders.payments.sandbox.Sandbox"], []),
-    ],
-)
-def test_sandbox_provider_is_a_warning(settings, debug, providers, found):
-    settings.DEBUG, settings.SECKILL_PAYMENT_PROVIDERS = debug, providers
-
-    assert ids(configuration.check_payment_providers) == found
-
-
-@pytest.mark.parametrize(
-    ("debug", "is_on", "found"), [(False, False, ["W005"]), (False, True, []), (True, False, [])]
-)
-def test_staff_without_second_factor_is_a_warning(settings, debug, is_on, found):
-    settings.DEBUG, settings.SECKILL_STAFF_SECOND_FACTOR = debug, is_on
-
-    assert ids(configuration.check_second_factor) == found
-
-
-@pytest.mark.parametrize(
-    ("debug", "backend", "found"),
-    [
-        (False, "accounts.phones.ConsoleBackend", ["W006"]),
-        (False, "shop.Provider", []),
-        (True, "accounts.phones.ConsoleBackend", []),
-    ],
-)
-def test_printed_texts_are_a_warning(settings, debug, backend, found):
-    settings.DEBUG, settings.SECKILL_SMS_BACKEND = debug, backend
-
-    assert ids(configuration.check_sms_backend) == found
-
-
-def test_missing_provider_is_an_error(settings):
-    settings.SECKILL_PAYMENT_PROVIDERS = []
-
-    assert ids(configuration.check_payment_paths) == ["E009"]
-
-
-@pytest.mark.parametrize(
-    "url", ["", "shop.example", "ftp://shop.example", "http://", "https://shop.example:x", "//a"]
-)
-def test_odd_site_url_is_an_error(settings, url):
-    settings.SECKILL_SITE_URL = url
-
-    assert ids(configuration.check_site_url) == ["E017"]
-
-
-@pytest.mark.parametrize("url", ["https://shop.example", "http://127.0.0.1:8000", "http://[::1]:8"])
-def test_site_url_is_accepted(settings, url):
-    settings.SECKILL_SITE_URL = url
-
-    assert ids(configuration.check_site_url) == []
 
 
 @pytest.mark.parametrize(("debug", "found"), [(False, ["E018"]), (True, [])])

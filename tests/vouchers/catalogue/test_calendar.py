@@ -12,7 +12,7 @@ from tests.support.sales import HOUR, make_sale, make_voucher
 from vouchers.catalogue.calendar import calendar_file
 from vouchers.inventory.reservations import SaleEnded
 
-pytestmark = [pytest.mark.django_db, pytest.mark.quick]
+pytestmark = [pytest.mark.django_db, pytest.mark.quick, pytest.mark.usefixtures("english")]
 
 URL = "https://shop.example/vouchers/7/"
 BEGIN = dt.datetime(2026, 12, 1, 12, 0, tzinfo=dt.UTC)
@@ -23,12 +23,6 @@ TITLES = [
     'Hotpot, for two; "all in"\\n, half: price\nand a second line',
     "🍜" * 60,
 ]
-
-
-@pytest.fixture(autouse=True)
-def english():
-    with translation.override("en"):
-        yield
 
 
 def coming(**fields):

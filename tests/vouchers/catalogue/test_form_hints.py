@@ -6,25 +6,18 @@ import datetime as dt
 from zoneinfo import ZoneInfo
 
 import pytest
-from django.utils import translation
 
 from seckill_site.formatting import duration
 from vouchers.catalogue.form_hints import Entries, Hint, Level, sale_hints
 from vouchers.models import SaleStage, SeckillVoucher
 
-pytestmark = pytest.mark.quick
+pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("english")]
 
 SHANGHAI = dt.timezone(dt.timedelta(hours=8))
 NOW = dt.datetime(2026, 11, 21, 17, 50, tzinfo=SHANGHAI)
 MINUTE = dt.timedelta(minutes=1)
 AT_EIGHT = NOW + 130 * MINUTE
 """Eight in the evening in the shop."""
-
-
-@pytest.fixture(autouse=True)
-def english():
-    with translation.override("en"):
-        yield
 
 
 def sale(begins_at, ends_at, **fields):

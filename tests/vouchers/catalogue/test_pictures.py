@@ -9,7 +9,6 @@ from threading import Event
 import pytest
 from django.db import IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
-from django.utils import translation
 from PIL import Image, ImageCms
 
 from tests.support.orders import at_once
@@ -29,11 +28,7 @@ from vouchers.models import Picture, Voucher
 
 ORIENTATION, DESCRIPTION, TURNED = 0x0112, 0x010E, 6
 
-
-@pytest.fixture(autouse=True)
-def english():
-    with translation.override("en"):
-        yield
+pytestmark = pytest.mark.usefixtures("english")
 
 
 def near(colour, other):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from django import forms
 from django.core.files.uploadedfile import SimpleUploadedFile
-from django.utils import translation
 from django.utils.datastructures import MultiValueDict
 
 from tests.support.photos import image_file
@@ -13,13 +12,7 @@ from tests.support.sales import make_voucher
 from vouchers.catalogue.pictures import as_webp, set_picture
 from vouchers.forms.fields import PictureField
 
-pytestmark = pytest.mark.quick
-
-
-@pytest.fixture(autouse=True)
-def english():
-    with translation.override("en"):
-        yield
+pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("english")]
 
 
 class PictureForm(forms.Form):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 from django.utils import timezone, translation
@@ -13,13 +13,7 @@ from vouchers.imports.rows import ReadRow, example_rows, read_row, text_rows
 from vouchers.imports.spreadsheet import BadCell, Cell, FileRefused
 from vouchers.models import SaleStage
 
-pytestmark = pytest.mark.quick
-
-
-@pytest.fixture(autouse=True)
-def english() -> Iterator[None]:
-    with translation.override("en"):
-        yield
+pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("english")]
 
 
 def read(*rows: Sequence[Cell], headings: Sequence[str] = ENGLISH) -> list[ReadRow]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.utils import translation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,15 +13,9 @@ from tests.support.spreadsheets import CHINESE, NOODLES, SHEET, as_csv, as_xlsx,
 from vouchers.imports import spreadsheet
 from vouchers.imports.spreadsheet import BadCell, Cell, FileRefused, read_sheet
 
-pytestmark = pytest.mark.quick
+pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("english")]
 
 ROWS = [CHINESE, NOODLES]
-
-
-@pytest.fixture(autouse=True)
-def english() -> Iterator[None]:
-    with translation.override("en"):
-        yield
 
 
 def cells(content: bytes) -> list[list[Cell]]:
