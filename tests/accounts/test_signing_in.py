@@ -187,19 +187,6 @@ def test_signup_race_for_a_name_shows_an_error(client, monkeypatch):
     assert list(response.context["form"].errors) == ["username"]
 
 
-def test_signup_page_keeps_next(client):
-    page = client.get("/accounts/signup/?next=/vouchers/7/", headers=HTML).content.decode()
-
-    assert 'name="next" value="/vouchers/7/"' in page
-
-
-def test_empty_signup_names_what_is_missing(client):
-    response = client.post("/accounts/signup/", {}, headers={**HTML, "Accept-Language": "en"})
-
-    assert response.status_code == 200
-    assert "This field is required." in response.content.decode()
-
-
 @pytest.mark.parametrize("method", ["get", "post"])
 def test_signup_page_is_kept_by_no_cache(client, method):
     response = getattr(client, method)("/accounts/signup/", headers=HTML)
@@ -320,12 +307,6 @@ def test_login_takes_confirmed_addresses_only(client, ada):
 
     EmailAddress.objects.update(verified=True)
     assert log_in(client, name="Ada@example.com").status_code == 302
-
-
-def test_name_like_an_address_signs_in(client):
-    User.objects.create_user("ada@example.com", password=PASSWORD)
-
-    assert log_in(client, name="ada@example.com").status_code == 302
 
 
 def test_confirmed_address_goes_before_a_name_like_it(client, ada):

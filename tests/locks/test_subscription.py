@@ -83,23 +83,6 @@ def listeners() -> int:
 # --- One -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("quiet")
-def test_all_waiters_share_a_subscription_that_ends_after_them(
-    redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
-) -> None:
-    names = [f"lock:{{t}}:{i}" for i in range(5)]
-    held = MultiLock(redis_client, names, lease_ms=HELD_MS)
-    held.acquire_all()
-    assert (subscriptions(redis_client), listeners()) == (0, 0)  # who does not wait needs none
-    waiters = [pool.submit(pass_through, RedisLock(redis_client, name)) for name in names * 3]
-    assert eventually(lambda: all(is_noted(redis_client, name) for name in names))
-    assert (subscriptions(redis_client), listeners()) == (1, 1)
-    held.release()
-    for waiter in waiters:
-        waiter.result(10)
-    assert eventually(lambda: (subscriptions(redis_client), listeners()) == (0, 0))
-
-
 @pytest.mark.usefixtures("quiet", "patient")
 def test_waiter_after_the_subscription_ended_starts_a_new_one(
     redis_client: Redis,

@@ -14,7 +14,6 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from locks import LockBusy, MultiLock, RedisLock, redis_lock, scripts, wait_queues
 from locks.protocol import CHANNEL, AcquireResult, Answer, Request, side_key
 from tests.locks.servers import OtherProcess, client_of
-from tests.locks.test_forks import forked, status
 from tests.locks.waiters import (
     A_WHILE_S,
     AT_ONCE_S,
@@ -387,26 +386,3 @@ def test_note_of_waiting_expires(redis_client: Redis, pool: ThreadPoolExecutor) 
         assert 0 < redis_client.pttl(WAITING) <= wait_queues.NOTE_S * 1000
     waiter.result(10)
     assert not is_noted(redis_client)
-
-
-# --- Forked --------------------------------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("patient")
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_forked_child_waits_independently_of_its_parent(
-    redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
-) -> None:
-    held = held_lock(redis_client)
-    waiter = noted_waiter(pool, redis_client)
-
-    def child() -> None:
-        assert not in_room(redis_client)
-        pass_through(RedisLock(redis_client, NAME))
-
-    pid = forked(child)
-    assert eventually(lambda: redis_client.hlen(WAITING) == 2)
-    released_at = time.monotonic()
-    assert_wakes(held.release, waiter)
-    assert status(pid) == 0
-    assert time.monotonic() - released_at < AT_ONCE_S

@@ -71,20 +71,6 @@ def test_sale_is_sent_once_per_kick(ledger: Redis) -> None:
     assert broker_length() == 1, "an equal message waits already"
 
 
-def test_buyers_kick_stops_the_sweep(ledger: Redis) -> None:
-    sale = sale_with_pending(ledger, age_ms=20_000)
-    reserved(sale, make_buyers(1))
-    assert sweep(now=timezone.now()) == []
-
-
-def test_nothing_pending_publishes_nothing(ledger: Redis) -> None:
-    sale_with_pending(ledger, age_ms=0)
-    make_sale()
-    make_sale(loaded=False)
-    assert sweep(now=timezone.now()) == []
-    assert broker_length() == 0
-
-
 def test_forty_sales_take_as_many_queries_as_one(
     ledger: Redis, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
@@ -92,13 +78,6 @@ def test_forty_sales_take_as_many_queries_as_one(
     with django_assert_num_queries(2):  # the installation and the sales
         assert sweep(now=timezone.now()) == [sale.pk for sale in sales]
     assert broker_length() == 40
-
-
-def test_key_of_wrong_type_does_not_stop_the_sweep(ledger: Redis) -> None:
-    broken = make_sale()
-    ledger.set(LedgerKeys(broken.pk).pending, "written by hand")
-    overdue = sale_with_pending(ledger, age_ms=60_000)
-    assert sweep(now=timezone.now()) == [overdue.pk]
 
 
 def test_rebuilt_ledger_is_swept(ledger: Redis) -> None:

@@ -171,17 +171,6 @@ def test_form_leads_back_to_its_page(
     assert owner_of(sale) == buyer
 
 
-def test_program_is_told_that_the_code_is_entered(sale: SeckillVoucher, shopper: Client) -> None:
-    give_code(sale, None)
-    path = f"/vouchers/{sale.pk}/code/"
-    answer = shopper.post(path, {"code": "WELCOME1"}, content_type="application/json")
-    assert (answer.status_code, answer.json()) == (
-        200,
-        {"voucher_id": str(sale.pk), "entered": True},
-    )
-    assert shopper.get(f"/vouchers/{sale.pk}/token/").status_code == 200
-
-
 def test_wrong_code_is_answered_409_then_429(sale: SeckillVoucher, shopper: Client) -> None:
     answer = post(shopper, sale, code="NOSUCHCODE")
     assert (answer.status_code, answer.json()["code"]) == (409, "code_refused")
@@ -204,17 +193,6 @@ def test_malformed_code_json_is_not_a_server_error(
 ) -> None:
     answer = shopper.post(f"/vouchers/{sale.pk}/code/", body, content_type="application/json")
     assert answer.status_code in (400, 409)
-
-
-def test_code_needs_a_session_a_form_token_and_a_sale(sale: SeckillVoucher, buyer: User) -> None:
-    assert post(Client(), sale, code="WELCOME1").status_code == 401
-    strict = Client(enforce_csrf_checks=True)
-    strict.force_login(buyer)
-    assert post(strict, sale, code="WELCOME1").status_code == 403
-    shopper = Client()
-    shopper.force_login(buyer)
-    assert post(shopper, SeckillVoucher(pk=4711), code="WELCOME1").status_code == 404
-    assert shopper.get(f"/vouchers/{sale.pk}/code/").status_code == 405
 
 
 @pytest.fixture(autouse=True)

@@ -255,21 +255,6 @@ def test_missing_sale_raises_by_name() -> None:
         find_receipt(sale_id=sale.pk + 1, order_id=id_minted(seconds_ago=5), user_id=buyer.pk)
 
 
-def test_deleted_account_receipt_needs_the_token() -> None:
-    sale, buyer = make_sale(), make_buyer()
-    (token,) = reserved(sale, [buyer])
-    User.objects.filter(pk=buyer.pk).delete()
-    fulfill_sale(sale_id=sale.pk)
-    asked: dict[str, Any] = {
-        "sale_id": sale.pk,
-        "order_id": token.order_id,
-        "user_id": token.user_id,
-    }
-    assert find_receipt(**asked, has_token=True).reason == "inactive_buyer"
-    with pytest.raises(NoReceipt):
-        find_receipt(**asked)
-
-
 def test_unknown_id_younger_than_ledger_was_never_accepted() -> None:
     sale, buyer = make_sale(), make_buyer()
     with pytest.raises(NoReceipt):

@@ -114,7 +114,7 @@ def call(shop: Shop, body: bytes, content_type: str, **environ: str) -> tuple[in
 
 
 LENGTHS = [
-    *((length, 400) for length in ("abc", "-1", "", "1e3", "0", "١", "0x10", "5", "5000")),
+    *((length, 400) for length in ("abc", "-1", "", "1e3", "0", "١", "0x10", "5")),
     *((length, 413) for length in ("8193", "9" * 19, "9" * 20)),
 ]
 

@@ -392,12 +392,11 @@ UNUSUAL: dict[str, Callable[[Asked], Asked]] = {
 }
 
 
-@pytest.mark.parametrize("language", ["en", "zh-hans"])
 @pytest.mark.parametrize("how", UNUSUAL)
 @pytest.mark.parametrize("what", FAST)
-def test_unusual_request_gets_the_answer_of_plain_wsgi(what: str, how: str, language: str) -> None:
+def test_unusual_request_gets_the_answer_of_plain_wsgi(what: str, how: str) -> None:
     method, path, options = UNUSUAL[how](FAST[what]())
-    options["HTTP_ACCEPT_LANGUAGE"] = language
+    options["HTTP_ACCEPT_LANGUAGE"] = "zh-hans"
     djangos = wsgi.ask(method, path, QUERY_STRING="", **options)
     ours = ask(method, path, **options)
     assert ours.status == djangos.status

@@ -164,18 +164,6 @@ def test_body_of_exactly_8_kilobytes_is_read(content_type: str) -> None:
     assert read_order_request(a_request(body % token, content_type)).token == token
 
 
-@pytest.mark.parametrize(
-    "content_type",
-    [
-        "application/json; charset*=klingon''%41", "application/json; charset*=utf-8''%00",
-        "multipart/form-data; boundary*=klingon''x", "application/json; charset*=utf-8'",
-        "application/json; charset*0*=a; charset*1=b", f"{JSON}; charset=klingon", ";charset=utf-8",
-    ],
-)  # fmt: skip
-def test_odd_parameter_of_a_content_type_is_no_error(content_type: str) -> None:
-    assert token_in(b"[]", content_type) is None
-
-
 # --- Multipart forms ------------------------------------------------------------------------------
 
 

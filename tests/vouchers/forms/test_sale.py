@@ -278,67 +278,52 @@ def test_untouched_window_keeps_its_seconds(language):
     assert form.cleaned_data["begins_at"] == begins_at
 
 
-# --- waiting room ---------------------------------------------------------------------------------
+# --- waiting room, work, draw ---------------------------------------------------------------------
 
+NO_ROOM = {"room": RoomKind.OFF, "room_rate": 200, "room_shuffled": False}
 ROOM = {"room": RoomKind.START, "room_rate": 70, "room_shuffled": True}
 
 
-def room_of(form):
-    return {name: getattr(form.terms, name) for name in ROOM}
-
-
-def test_new_sale_without_entries_has_no_room():
-    form = filled()
-
-    assert form.is_valid(), form.errors
-    assert room_of(form) == {"room": RoomKind.OFF, "room_rate": 200, "room_shuffled": False}
-
-
-def test_new_sale_takes_the_room_that_was_entered():
-    form = filled(room="start", room_rate="70", room_shuffled="on")
-
-    assert form.is_valid(), form.errors
-    assert room_of(form) == ROOM
-
-
-def test_stored_room_is_kept_without_entries():
-    form = filled(make_sale(**ROOM), room_shuffled="on")
-
-    assert form.is_valid(), form.errors
-    assert room_of(form) == ROOM
-
-
 @pytest.mark.parametrize(
-    ("entries", "work"),
-    [({}, Work.LIGHT), ({"work": ""}, Work.LIGHT), ({"work": "0"}, 0), ({"work": "18"}, 18)],
-)
-def test_work_is_what_was_entered_or_stored(entries, work):
-    form = filled(make_sale(work=Work.LIGHT), **entries)
-
-    assert form.is_valid(), form.errors
-    assert form.terms.work == work
-
-
-@pytest.mark.parametrize("entry", ["15", "-1", "x"])
-def test_work_outside_the_choices_is_refused(entry):
-    assert "work" in filled(make_sale(), work=entry).errors
-
-
-@pytest.mark.parametrize(
-    ("field", "entry"),
+    ("stored", "entries", "terms"),
     [
-        ("room", "always"),
-        ("room_rate", "0"),
-        ("room_rate", "-1"),
-        ("room_rate", "x"),
-        ("room_rate", str(MAX_ROOM_RATE + 1)),
+        (None, {}, {**NO_ROOM, "mode": SaleMode.FIRST_COME, "draw_wait_s": 0}),
+        (None, {"room": "start", "room_rate": "70", "room_shuffled": "on"}, ROOM),
+        (ROOM, {"room_shuffled": "on"}, ROOM),
+        ({"work": Work.LIGHT}, {}, {"work": Work.LIGHT}),
+        ({"work": Work.LIGHT}, {"work": ""}, {"work": Work.LIGHT}),
+        ({"work": Work.LIGHT}, {"work": "0"}, {"work": 0}),
+        ({"work": Work.LIGHT}, {"work": "18"}, {"work": 18}),
+        (None, {"mode": "draw", "draw_wait_s": "60"}, {"mode": "draw", "draw_wait_s": 3_600}),
+        ({"mode": "draw", "draw_wait_s": 60}, {}, {"mode": "draw", "draw_wait_s": 60}),
+        ({"account_age_h": 24}, {}, {"account_age_h": 24}),
     ],
 )
-def test_entry_of_the_room_out_of_range_is_refused(field, entry):
-    form = filled(**{field: entry})
+def test_term_is_what_was_entered_or_stored(stored, entries, terms):
+    form = filled(None if stored is None else make_sale(**stored), **entries)
 
-    assert not form.is_valid()
-    assert list(form.errors) == [field]
+    assert form.is_valid(), form.errors
+    assert {name: getattr(form.terms, name) for name in terms} == terms
+
+
+@pytest.mark.parametrize(
+    ("field", "entries"),
+    [
+        ("work", {"work": "15"}),
+        ("work", {"work": "x"}),
+        ("room", {"room": "always"}),
+        *(("room_rate", {"room_rate": it}) for it in ("0", "-1", "x", str(MAX_ROOM_RATE + 1))),
+        ("mode", {"mode": "lottery"}),
+        *(("draw_wait_s", {"draw_wait_s": it}) for it in ("-1", str(MAX_DRAW_WAIT_S + 1))),
+        ("limit", {"mode": "draw", "limit": "2"}),
+        ("room", {"mode": "draw", "limit": "1", "room": "busy"}),
+        *(("account_age_h", {"account_age_h": it}) for it in ("-1", "x")),
+        ("account_age_h", {"account_age_h": str(MAX_ACCOUNT_AGE_H + 1)}),
+        *(("group", {"group": it}) for it in ("4711", "x")),
+    ],
+)
+def test_term_that_no_sale_has_is_refused_at_its_field(field, entries):
+    assert field in filled(**entries).errors
 
 
 def test_change_of_the_room_is_in_the_history():
@@ -350,48 +335,6 @@ def test_change_of_the_room_is_in_the_history():
 
     assert "only while more people come than it lets in → no waiting room" in text
     assert "70 → 80" in text
-
-
-# --- draw -----------------------------------------------------------------------------------------
-
-
-def mode_of(form):
-    return form.terms.mode, form.terms.draw_wait_s
-
-
-def test_new_sale_without_entries_is_first_come():
-    form = filled()
-    assert form.is_valid(), form.errors
-    assert mode_of(form) == (SaleMode.FIRST_COME, 0)
-
-
-def test_new_sale_takes_the_draw_that_was_entered():
-    form = filled(mode="draw", draw_wait_s="60", limit="1")
-    assert form.is_valid(), form.errors
-    assert mode_of(form) == (SaleMode.DRAW, 3600)
-
-
-@pytest.mark.servers
-def test_stored_mode_is_kept_without_entries():
-    form = filled(make_draw(draw_wait_s=60), limit="1")
-    assert form.is_valid(), form.errors
-    assert mode_of(form) == (SaleMode.DRAW, 60)
-
-
-@pytest.mark.parametrize(
-    ("field", "entries"),
-    [
-        ("mode", {"mode": "lottery"}),
-        ("draw_wait_s", {"draw_wait_s": str(MAX_DRAW_WAIT_S + 1)}),
-        ("draw_wait_s", {"draw_wait_s": "-1"}),
-        ("limit", {"mode": "draw", "limit": "2"}),
-        ("room", {"mode": "draw", "limit": "1", "room": "busy"}),
-    ],
-)
-def test_entry_that_no_draw_has_is_refused(field, entries):
-    form = filled(**entries)
-    assert not form.is_valid()
-    assert field in form.errors
 
 
 @pytest.mark.servers
@@ -424,27 +367,6 @@ def test_sale_is_for_everybody_unless_the_form_says_who_may_buy():
         needs_code=True,
         first_order_only=True,
     )
-
-
-@pytest.mark.parametrize(
-    ("field", "entry"),
-    [
-        ("account_age_h", "-1"),
-        ("account_age_h", str(MAX_ACCOUNT_AGE_H + 1)),
-        ("account_age_h", "x"),
-        ("group", "4711"),
-        ("group", "x"),
-    ],
-)
-def test_rule_out_of_range_is_refused(field, entry):
-    assert field in filled(**{field: entry}).errors
-
-
-def test_stored_age_is_kept_without_an_entry():
-    form = filled(make_sale(account_age_h=24))
-
-    assert form.is_valid(), form.errors
-    assert form.terms.account_age_h == 24
 
 
 def test_change_of_the_rules_is_in_the_history():
