@@ -297,17 +297,6 @@ def test_lost_reply_keeps_the_queue_place(
 # --- A lock --------------------------------------------------------------------------------------
 
 
-def test_fair_lock_is_reentrant_and_tokens_rise(redis_client: Redis, elsewhere: Elsewhere) -> None:
-    lock, same = (FairLock(redis_client, NAME, fence_key=FENCE) for _ in "ab")
-    for token in (1, 2):
-        with lock, same:
-            assert lock.fencing_token == same.fencing_token == token
-            with pytest.raises(LockBusy):
-                elsewhere(FairLock(redis_client, NAME).acquire)
-        with pytest.raises(LockNotOwned):
-            lock.release()
-
-
 def test_redis_lock_excludes_fair_lock_of_same_name(
     redis_client: Redis, elsewhere: Elsewhere
 ) -> None:

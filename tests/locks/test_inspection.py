@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from locks import LockNotOwned, RedisLock, protocol, scripts
+from locks import RedisLock, protocol, scripts
 from locks.inspection import HeldLock, NotHeldByOwner, force_release, held_locks, holds_of
 from locks.protocol import ReleaseResult
-from locks.read_write_lock import ReadWriteLock
 
 NAME = "lock:{12}:sale"
 OWNER = "web-1/4711/139872345678912/0123456789abcdef"
@@ -55,10 +54,6 @@ def names(client: Redis, **options: str) -> list[str]:
 
 
 # --- What is listed -------------------------------------------------------------------------------
-
-
-def test_no_locks_gives_an_empty_list(redis_client: Redis) -> None:
-    assert held_locks(redis_client) == []
 
 
 def test_lock_is_listed_with_owner_age_lease_and_token(redis_client: Redis) -> None:
@@ -285,29 +280,3 @@ def test_real_lock_is_listed_with_this_thread(redis_client: Redis) -> None:
         assert hold.age_ms is not None
         assert hold.age_ms < 30_000
     assert held_locks(redis_client) == []
-
-
-def test_holder_learns_of_forced_release_at_renewal(
-    redis_client: Redis, eventually: Callable[..., bool]
-) -> None:
-    lock = RedisLock(redis_client, NAME, lease_ms=600)
-    lock.acquire()
-    (hold,) = held_locks(redis_client)
-    force_release(redis_client, NAME, hold.owner)
-    assert eventually(lambda: lock.lost)
-    with pytest.raises(LockNotOwned):
-        lock.release()
-
-
-def test_reader_learns_of_forced_release_at_renewal(
-    redis_client: Redis, eventually: Callable[..., bool]
-) -> None:
-    lock = ReadWriteLock(redis_client, "lock:plain", lease_ms=600).read
-    lock.acquire()
-    (hold,) = held_locks(redis_client)
-    assert (hold.name, hold.kind, hold.thread) == ("lock:plain", "read", threading.get_ident())
-    force_release(redis_client, hold.name, hold.owner)
-    assert held_locks(redis_client) == []
-    assert eventually(lambda: lock.lost)
-    with pytest.raises(LockNotOwned):
-        lock.release()

@@ -11,12 +11,10 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from locks import LockBusy, LockNotOwned, RedisLock, scripts
+from locks import LockBusy, RedisLock, scripts
 from locks.protocol import (
     AcquireResult,
     Answer,
-    LookResult,
-    ReleaseResult,
     Request,
     WaitNote,
     readers_key,
@@ -30,7 +28,6 @@ from tests.support.redis_url import redis_url
 Eventually = Callable[..., bool]
 Elsewhere = Callable[..., Any]
 
-FENCE = "lock:{t}:fence"
 READERS, WAITING, WRITER = readers_key(NAME), side_key(NAME, "waiting"), side_key(NAME, "writers")
 SHORT_MS = 300
 LEASE_MS = 2_500
@@ -47,18 +44,6 @@ def ask_to_write(client: Redis, owner: str, **changes: Any) -> Answer:
 
 
 # --- Together and alone --------------------------------------------------------------------------
-
-
-def test_readers_share_the_lock(redis_client: Redis, pool: ThreadPoolExecutor) -> None:
-    together = threading.Barrier(10)
-
-    def read() -> None:
-        with ReadWriteLock(redis_client, NAME).read:
-            together.wait(timeout=10)
-
-    for one in [pool.submit(read) for _ in range(10)]:
-        one.result(15)
-    assert not redis_client.exists(READERS)
 
 
 def test_writer_is_alone(redis_client: Redis, pool: ThreadPoolExecutor) -> None:
@@ -85,22 +70,6 @@ def test_writer_is_alone(redis_client: Redis, pool: ThreadPoolExecutor) -> None:
         each.result(30)
     assert all(writing == 0 or (reading, writing) == (0, 1) for reading, writing in seen)
     assert max(reading for reading, _ in seen) > 1
-
-
-@pytest.mark.parametrize(
-    ("first", "second"), [("read", "write"), ("write", "read"), ("write", "write")]
-)
-def test_excluded_side_is_refused_until_the_release(
-    redis_client: Redis, elsewhere: Elsewhere, first: str, second: str
-) -> None:
-    ours = getattr(ReadWriteLock(redis_client, NAME), first)
-    theirs = getattr(ReadWriteLock(redis_client, NAME), second)
-    with ours:
-        for wait_ms in (0, 50):
-            with pytest.raises(LockBusy):
-                elsewhere(theirs.acquire, wait_ms=wait_ms)
-    elsewhere(theirs.acquire, wait_ms=LONG_MS)
-    elsewhere(theirs.release)
 
 
 def test_redis_lock_of_same_name_excludes_both_sides(
@@ -191,25 +160,6 @@ def test_readers_do_not_starve_a_spinning_writer(
 # --- One thread, both sides ----------------------------------------------------------------------
 
 
-def test_writer_may_downgrade_to_reader(redis_client: Redis, elsewhere: Elsewhere) -> None:
-    both = ReadWriteLock(redis_client, NAME)
-    theirs = ReadWriteLock(redis_client, NAME)
-    both.write.acquire()
-    both.read.acquire()
-    with pytest.raises(LockBusy):
-        elsewhere(theirs.read.acquire)
-    both.write.release()
-    assert both.read.owned()
-    assert not redis_client.exists(NAME)
-    elsewhere(theirs.read.acquire)
-    elsewhere(theirs.read.release)
-    with pytest.raises(LockBusy):
-        elsewhere(theirs.write.acquire)
-    both.read.release()
-    elsewhere(theirs.write.acquire)
-    elsewhere(theirs.write.release)
-
-
 @pytest.mark.usefixtures("patient")
 def test_writer_may_read_while_others_wait(
     redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
@@ -248,23 +198,6 @@ def test_reader_cannot_upgrade_to_writer(
     with both.write:
         assert both.write.owned()
     assert took_s < AT_ONCE_S
-
-
-def test_each_side_is_reentrant(redis_client: Redis, elsewhere: Elsewhere) -> None:
-    both = ReadWriteLock(redis_client, NAME)
-    for side in (both.read, both.write):
-        with side:
-            with side, getattr(ReadWriteLock(redis_client, NAME), side_name(side)):
-                pass
-            with pytest.raises(LockBusy):
-                elsewhere(ReadWriteLock(redis_client, NAME).write.acquire)
-        with pytest.raises(LockNotOwned):
-            side.release()
-    assert not redis_client.exists(NAME, READERS)
-
-
-def side_name(side: RedisLock) -> str:
-    return type(side).__name__.removesuffix("Lock").lower()
 
 
 def test_reader_reenters_while_a_writer_waits(
@@ -340,33 +273,6 @@ def test_reader_that_lost_its_place_is_told(redis_client: Redis, taken_away: str
     assert not reading.owned()
 
 
-def test_late_foreign_or_second_reader_release_raises(
-    redis_client: Redis, elsewhere: Elsewhere, eventually: Eventually
-) -> None:
-    lock, others = ReadWriteLock(redis_client, NAME).read, ReadWriteLock(redis_client, NAME).read
-    elsewhere(others.acquire)
-    lock.acquire(lease_ms=50)
-    assert eventually(lambda: lock.lost and not lock.owned())
-    with pytest.raises(LockNotOwned):
-        lock.release()
-    with pytest.raises(LockNotOwned):
-        others.release()  # by this thread
-    assert elsewhere(others.owned)
-    elsewhere(others.release)
-    with pytest.raises(LockNotOwned):
-        elsewhere(others.release)
-
-
-def test_only_writers_get_fencing_tokens(redis_client: Redis) -> None:
-    both = ReadWriteLock(redis_client, NAME, fence_key=FENCE, fence_floor=6)
-    for token in (7, 8):
-        with both.write:
-            assert both.write.fencing_token == token
-            with both.read:
-                assert both.read.fencing_token is None
-    assert redis_client.get(FENCE) == "8"
-
-
 # --- Woken ---------------------------------------------------------------------------------------
 
 
@@ -428,12 +334,3 @@ def test_repeated_acquire_is_granted_again(redis_client: Redis) -> None:
     for _ in range(2):
         assert ask_to_write(redis_client, "w").result is AcquireResult.GRANTED
     assert ask_to_read(redis_client, "a").result is AcquireResult.ENDED
-
-
-def test_repeated_reader_release_gets_the_first_answer(redis_client: Redis) -> None:
-    for owner in ("a", "b"):
-        ask_to_read(redis_client, owner)
-    for _ in range(2):
-        assert scripts.release_read(redis_client, NAME, "a") is ReleaseResult.RELEASED
-        assert scripts.release_read(redis_client, NAME, "c") is ReleaseResult.NOT_OWNED
-    assert scripts.look(redis_client, NAME, "b") is LookResult.OURS

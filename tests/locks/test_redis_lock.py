@@ -92,24 +92,6 @@ def test_locked_and_owned_report_the_holder(redis_client: Redis, elsewhere: Else
 # --- Re-entry ------------------------------------------------------------------------------------
 
 
-def test_reentry_works_through_any_object(redis_client: Redis, elsewhere: Elsewhere) -> None:
-    first, second = RedisLock(redis_client, NAME), RedisLock(redis_client, NAME)
-    first.acquire()
-    second.acquire()
-    first.acquire()
-    value = redis_client.get(NAME)
-    for lock in (first, second):
-        lock.release()
-        assert redis_client.get(NAME) == value
-        with pytest.raises(LockBusy):
-            elsewhere(RedisLock(redis_client, NAME).acquire)
-    first.release()
-    assert not redis_client.exists(NAME)
-    for lock in (first, second):
-        with pytest.raises(LockNotOwned):
-            lock.release()
-
-
 def test_reentry_sends_nothing_to_redis(redis_client: Redis) -> None:
     with RedisLock(redis_client, NAME) as lock:
         before = redis_client.info("stats")["total_commands_processed"]
@@ -118,34 +100,7 @@ def test_reentry_sends_nothing_to_redis(redis_client: Redis) -> None:
         assert redis_client.info("stats")["total_commands_processed"] == before + 1
 
 
-def test_lost_lock_is_acquired_again_not_reentered(redis_client: Redis) -> None:
-    outer, inner = (RedisLock(redis_client, NAME, fence_key="lock:{t}:fence") for _ in "ab")
-    outer.acquire()
-    redis_client.delete(NAME)
-    with pytest.raises(LockNotOwned):
-        outer.extend()
-    with inner:
-        assert (inner.fencing_token, inner.lost, outer.lost) == (2, False, True)
-        with pytest.raises(LockNotOwned):
-            outer.release()
-        assert inner.owned()
-
-
 # --- Leases --------------------------------------------------------------------------------------
-
-
-def test_foreign_or_second_release_raises(redis_client: Redis) -> None:
-    lock = RedisLock(redis_client, NAME)
-    lock.acquire()
-    with pytest.raises(LockNotOwned):
-        RedisLock(redis_client, NAME).release()
-    with ThreadPoolExecutor(1) as pool, pytest.raises(LockNotOwned):
-        pool.submit(lock.release).result()
-    assert lock.owned()
-    lock.release()
-    with pytest.raises(LockNotOwned):
-        lock.release()
-    assert not lock.lost
 
 
 def test_fixed_lease_expires_and_the_holder_knows(
@@ -171,18 +126,6 @@ def test_extend_keeps_a_lock_that_is_not_renewed(redis_client: Redis) -> None:
     assert lock.owned()
     assert not lock.lost
     lock.release()
-
-
-def test_extend_of_a_lost_lock_raises(redis_client: Redis) -> None:
-    lock = RedisLock(redis_client, NAME)
-    with pytest.raises(LockNotOwned):
-        lock.extend()
-    lock.acquire()
-    redis_client.set(NAME, "by hand")
-    with pytest.raises(LockNotOwned):
-        lock.extend()
-    assert lock.lost
-    assert redis_client.get(NAME) == "by hand"
 
 
 # --- Leaving a with block ------------------------------------------------------------------------

@@ -406,24 +406,6 @@ def in_loop(work: Callable[[AsyncRedis], Awaitable[object]]) -> Callable[[], Non
     return lambda: asyncio.run(main())
 
 
-async def hold(client: AsyncRedis) -> None:
-    lock = AsyncRedisLock(client, NAME, lease_ms=LEASE_MS)
-    await lock.acquire()
-    await client.rpush(HAD, f"holder {time.monotonic()}")
-    await asyncio.sleep(PATIENCE_S)
-
-
-def test_killed_holder_blocks_nobody_longer_than_its_lease(
-    redis_client: Redis, process: Process
-) -> None:
-    holder = process(in_loop(hold))
-    had(redis_client)
-    holder.kill()
-    killed_s = time.monotonic()
-    with RedisLock(redis_client, NAME).holding(wait_ms=LONG_MS):
-        assert time.monotonic() - killed_s < LEASE_MS / 1000 + 1 + SLACK_S
-
-
 def test_stopped_holder_is_refused_and_notices(
     redis_client: Redis, process: Process, tmp_path: Path, eventually: Callable[..., bool]
 ) -> None:

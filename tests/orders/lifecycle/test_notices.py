@@ -217,14 +217,6 @@ def test_no_reminder_of_such_a_sale(change: dict[str, Any]) -> None:
     assert send() == []
 
 
-def test_deleted_sale_sends_nothing() -> None:
-    sale = make_sale(begins_in_s=SOON_S)
-    make_notice(sale, make_reader())
-    sale.delete()
-
-    assert send() == []
-
-
 @pytest.mark.parametrize("gone", ["address", "account", "request"])
 def test_reader_who_went_away_gets_nothing(gone: str) -> None:
     reader = make_reader()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from io import BytesIO
+from unittest.mock import Mock
 from urllib.parse import quote
 
 import pytest
@@ -29,9 +30,15 @@ from tests.support.sales import (
 )
 from vouchers.admin import sale as vouchers_admin
 from vouchers.catalogue.history import history_text
-from vouchers.catalogue.sales import delete_sale, edit_sale, terms_of
+from vouchers.catalogue.sales import (
+    LimitLowered,
+    SaleHasBuyers,
+    StaysPublic,
+    edit_sale,
+    terms_of,
+)
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded
-from vouchers.inventory.reservations import SalePaused, SoldOut, reserve
+from vouchers.inventory.reservations import SalePaused, reserve
 from vouchers.inventory.sale_state import BelowTaken, snapshot
 from vouchers.models import Merchant, SaleStage, SeckillVoucher, Voucher
 
@@ -85,12 +92,6 @@ def said(response):
 
 def errors(response):
     return response.context["adminform"].form.errors
-
-
-def refused(response):
-    """Return the refusals of a valid edit; the form keeps the entries."""
-    assert response.status_code == 200
-    return errors(response).get("__all__", [])
 
 
 def typed(response, field):
@@ -203,30 +204,6 @@ def test_posted_sold_count_is_ignored(shop):
 # --- editing a running sale -----------------------------------------------------------------------
 
 
-@committing
-def test_stock_of_running_sale_is_raised(shop):
-    sale = make_loaded_sale(stock=1)
-    reserve(sale_id=sale.pk, order_id=501, user_id=1)
-    with pytest.raises(SoldOut):
-        reserve(sale_id=sale.pk, order_id=502, user_id=2)
-
-    response = shop.post(change_url(sale), entries_of(sale, stock="3"))
-
-    assert "Loaded into Redis: 2 of 3 vouchers are left." in said(response)
-    reserve(sale_id=sale.pk, order_id=502, user_id=2)
-    assert stored(sale).stock == 3
-
-
-@committing
-def test_edit_changes_voucher_description(shop):
-    sale = make_loaded_sale()
-
-    shop.post(change_url(sale), entries_of(sale, title="Rice", price="1.50"))
-
-    assert (stored(sale).voucher.title, stored(sale).voucher.price_cents) == ("Rice", 150)
-    assert Voucher.objects.count() == 1
-
-
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     ("changes", "field"),
@@ -249,51 +226,16 @@ def test_invalid_edit_is_reported_at_its_field(shop, dump, changes, field):
     assert stored(sale).voucher.title == "Noodles"
 
 
-@committing
-def test_order_after_form_check_refuses_lower_stock(shop, monkeypatch):
-    sale = make_loaded_sale(stock=5)
-    reserve(sale_id=sale.pk, order_id=501, user_id=1)
-
-    def after_a_buyer(**kwargs):
-        reserve(sale_id=sale.pk, order_id=502, user_id=2)
-        return edit_sale(**kwargs)
-
-    monkeypatch.setattr(vouchers_admin, "edit_sale", after_a_buyer)
-
-    response = shop.post(change_url(sale), entries_of(sale, stock="1", title="Rice"))
-
-    assert refused(response) == ["Nothing was changed: 2 vouchers are already taken."]
-    assert typed(response, "title") == "Rice"
-    assert (stored(sale).stock, stored(sale).voucher.title) == (5, "Noodles")
-    assert snapshot(sale_id=sale.pk).terms.total == 5
-
-
-@committing
-def test_limit_raised_meanwhile_refuses_edit(shop, monkeypatch):
-    sale = make_loaded_sale(limit=1)
-
-    def after_another_edit(**kwargs):
-        SeckillVoucher.objects.filter(pk=sale.pk).update(limit=3)
-        return edit_sale(**kwargs)
-
-    monkeypatch.setattr(vouchers_admin, "edit_sale", after_another_edit)
-
-    response = shop.post(change_url(sale), entries_of(sale, limit="2"))
-
-    assert refused(response) == ["Nothing was changed: the limit has been raised in the meantime."]
-
-
-@committing
-@pytest.mark.parametrize("stock", ["4", "6"])
-def test_edit_without_redis_is_refused(shop, redis_gone, stock):
+@pytest.mark.django_db
+def test_edit_without_redis_is_refused(shop, redis_gone):
     sale = make_loaded_sale(stock=5)
 
     with redis_gone():
-        response = shop.post(change_url(sale), entries_of(sale, stock=stock))
+        response = shop.post(change_url(sale), entries_of(sale, stock="6"))
 
-    assert refused(response) == ["The change was not saved: Redis did not respond. Try again."]
-    assert typed(response, "stock") == stock
-    assert stored(sale).stock == snapshot(sale_id=sale.pk).terms.total == 5
+    assert errors(response) == {"__all__": [NO_ANSWER]}
+    assert typed(response, "stock") == "6"
+    assert stored(sale).stock == 5
 
 
 @committing
@@ -323,19 +265,6 @@ def test_edit_of_deleted_sale_is_reported(shop, monkeypatch):
 
     assert (response.status_code, response["Location"]) == (302, LIST)
     assert said(response) == ["The sale has been deleted."]
-
-
-@committing
-def test_history_names_changed_fields_only(shop):
-    sale = make_loaded_sale()
-    sale.voucher.price_cents, sale.voucher.rules = 7_990, "One bowl."
-    sale.voucher.save()
-
-    shop.post(change_url(sale), entries_of(sale, stock="9"))
-
-    change = last_change()
-    assert "Stock" in change
-    assert "Price" not in change
 
 
 @pytest.mark.django_db
@@ -459,22 +388,6 @@ def test_chosen_sales_are_loaded(shop, redis_gone):
     assert [snapshot(sale_id=sale.pk).remaining for sale in sales] == [5, 5]
 
 
-@pytest.mark.django_db
-def test_viewer_cannot_load_sales(client):
-    clerk = make_user("clerk", is_staff=True)
-    clerk.user_permissions.add(Permission.objects.get(codename="view_seckillvoucher"))
-    client.force_login(clerk, backend="django.contrib.auth.backends.ModelBackend")
-    sale = make_sale()
-
-    client.post(LIST, {"action": "load_into_redis", "_selected_action": [sale.pk]})
-
-    with pytest.raises(NotLoaded):
-        snapshot(sale_id=sale.pk)
-    assert client.get(LIST).status_code == 200
-    assert client.get(change_url(sale)).status_code == 200
-    assert client.post(change_url(sale), entries_of(sale)).status_code == 403
-
-
 # --- checks while a form is filled in -------------------------------------------------------------
 
 
@@ -560,15 +473,6 @@ def test_check_of_missing_sale_returns_404(shop, odd):
 
 
 @pytest.mark.django_db
-def test_check_needs_permission_to_save(client):
-    sale = make_sale()
-    clerk(client, "view_seckillvoucher", "add_seckillvoucher")
-
-    assert client.post(CHECK, ENTRIES).status_code == 200
-    assert client.post(f"{CHECK}?sale={sale.pk}", ENTRIES).status_code == 403
-
-
-@pytest.mark.django_db
 def test_form_names_shop_time_zone(shop):
     page = shop.get(ADD).content.decode()
 
@@ -626,23 +530,6 @@ def test_sale_with_reservation_stays_public(shop):
     response = shop.post(change_url(sale), entries_of(sale, stage="draft"))
 
     assert list(errors(response)) == ["stage"]
-    reserve(sale_id=sale.pk, order_id=502, user_id=2)
-
-
-@committing
-def test_late_buyer_keeps_sale_public(shop, monkeypatch):
-    sale = make_loaded_sale()
-
-    def after_a_buyer(**kwargs):
-        reserve(sale_id=sale.pk, order_id=501, user_id=1)
-        return edit_sale(**kwargs)
-
-    monkeypatch.setattr(vouchers_admin, "edit_sale", after_a_buyer)
-
-    response = shop.post(change_url(sale), entries_of(sale, stage="draft", title="Rice"))
-
-    assert refused(response) == ["The sale has orders, so it has to stay public. Pause it instead."]
-    assert (stored(sale).stage, stored(sale).voucher.title) == (SaleStage.PUBLIC, "Noodles")
     reserve(sale_id=sale.pk, order_id=502, user_id=2)
 
 
@@ -705,11 +592,9 @@ def test_copy_opens_form_with_terms_of_sale(shop):
 
 
 @pytest.mark.django_db
-def test_copy_needs_sale_and_permission(shop, client):
+def test_copy_needs_a_sale(shop):
     assert shop.get(f"{LIST}4242/copy/")["Location"] == LIST
     assert shop.post(f"{LIST}{make_sale().pk}/copy/").status_code == 405
-    clerk(client, "view_seckillvoucher")
-    assert client.get(f"{LIST}{make_sale().pk}/copy/").status_code == 403
 
 
 @pytest.mark.django_db
@@ -755,18 +640,28 @@ def test_invalid_picture_is_reported_at_its_field(shop):
     assert not Voucher.objects.exists()
 
 
-@committing
-def test_refused_edit_reads_uploaded_picture_again(shop, monkeypatch):
-    sale = make_loaded_sale(stock=5)
+NO_ANSWER = "The change was not saved: Redis did not respond. Try again."
 
-    def too_late(**kwargs):
-        raise BelowTaken(2)
 
-    monkeypatch.setattr(vouchers_admin, "edit_sale", too_late)
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (BelowTaken(2), "Nothing was changed: 2 vouchers are already taken."),
+        (LimitLowered(), "Nothing was changed: the limit has been raised in the meantime."),
+        (StaysPublic(), "The sale has orders, so it has to stay public. Pause it instead."),
+        (LedgerUnavailable(), NO_ANSWER),
+    ],
+)
+def test_edit_refused_at_the_last_moment_keeps_entries_and_picture(shop, monkeypatch, error, text):
+    sale = make_loaded_sale()
+    monkeypatch.setattr(vouchers_admin, "edit_sale", Mock(side_effect=error))
 
-    response = shop.post(change_url(sale), entries_of(sale, stock="1", picture=picture()))
+    response = shop.post(change_url(sale), entries_of(sale, title="Rice", picture=picture()))
 
-    assert list(errors(response)) == ["__all__"]
+    assert response.status_code == 200
+    assert errors(response) == {"__all__": [text]}
+    assert typed(response, "title") == "Rice"
 
 
 # --- history --------------------------------------------------------------------------------------
@@ -839,47 +734,19 @@ def test_sale_with_reservation_cannot_be_deleted(shop):
     reserve(sale_id=sale.pk, order_id=502, user_id=2)
 
 
-@committing
-def test_late_buyer_stops_delete(shop, monkeypatch):
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [(SaleHasBuyers(), "cannot be deleted"), (LedgerUnavailable(), NO_ANSWER)],
+)
+def test_delete_refused_at_the_last_moment_is_said(shop, monkeypatch, error, text):
     sale = make_loaded_sale()
-
-    def after_a_buyer(**kwargs):
-        reserve(sale_id=sale.pk, order_id=501, user_id=1)
-        delete_sale(**kwargs)
-
-    monkeypatch.setattr(vouchers_admin, "delete_sale", after_a_buyer)
+    monkeypatch.setattr(vouchers_admin, "delete_sale", Mock(side_effect=error))
 
     response = shop.post(delete_url(sale), {"post": "yes"})
 
     assert response.status_code == 302
-    assert any("cannot be deleted" in text for text in said(response))
-    assert stored(sale)
-    reserve(sale_id=sale.pk, order_id=502, user_id=2)
-
-
-@committing
-def test_redis_lost_at_last_moment_stops_delete(shop, monkeypatch):
-    sale = make_loaded_sale()
-
-    def unavailable(**kwargs):
-        raise LedgerUnavailable
-
-    monkeypatch.setattr(vouchers_admin, "delete_sale", unavailable)
-
-    response = shop.post(delete_url(sale), {"post": "yes"})
-
-    assert said(response) == ["The change was not saved: Redis did not respond. Try again."]
-    assert stored(sale)
-
-
-@pytest.mark.django_db
-def test_list_offers_no_bulk_delete(shop):
-    sale = make_loaded_sale()
-    data = {"action": "delete_selected", "_selected_action": [sale.pk], "post": "yes"}
-
-    shop.post(LIST, data)
-
-    assert stored(sale)
+    assert text in said(response)[0]
 
 
 @pytest.mark.django_db
@@ -911,17 +778,6 @@ def test_missing_sale_is_no_server_error(shop, odd, view):
 
 
 # --- permissions ----------------------------------------------------------------------------------
-
-
-@pytest.mark.django_db
-def test_admin_needs_staff_account(client):
-    client.force_login(make_user("ada"), backend="django.contrib.auth.backends.ModelBackend")
-
-    response = client.post(ADD, ENTRIES)
-
-    assert response.status_code == 302
-    assert response["Location"].startswith("/admin/login/")
-    assert not SeckillVoucher.objects.exists()
 
 
 def clerk(client, *codenames):
@@ -970,16 +826,6 @@ def test_viewer_sees_no_reason(client):
     client.defaults["HTTP_ACCEPT_LANGUAGE"] = "en"
 
     assert BEGUN not in client.get(change_url(make_loaded_sale())).content.decode()
-
-
-@committing
-def test_running_staff_edits_started_sale(client):
-    clerk(client, *PREPARE, "run_seckillvoucher")
-    sale = make_loaded_sale()
-
-    client.post(change_url(sale), entries_of(sale, stock="9"))
-
-    assert stored(sale).stock == 9
 
 
 @pytest.mark.django_db

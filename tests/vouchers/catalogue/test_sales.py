@@ -14,8 +14,7 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from orders.fulfilment.worker import fulfill_sale
-from orders.models import OrderStatus, RefusalReason, VoucherOrder
+from orders.models import OrderStatus, RefusalReason
 from seckill_site.clocks import ledger as ledger_time
 from tests.support.inspection import sale_keys
 from tests.support.patience import GENEROUS_S, wait_for
@@ -23,7 +22,6 @@ from tests.support.rooms import place_at
 from tests.support.sales import (
     HOUR,
     change_stock,
-    lose_state,
     make_loaded_sale,
     make_order,
     make_sale,
@@ -172,66 +170,7 @@ def test_raised_stock_sells_at_once(committed):
         reserve(sale_id=sale.pk, order_id=503, user_id=3)
 
 
-@pytest.mark.django_db(transaction=True)
-def test_raised_stock_reaches_redis_after_commit(steps):
-    sale = make_loaded_sale(stock=1)
-    steps.clear()
-
-    edit_sale(sale_id=sale.pk, terms=replace(terms_of(sale), stock=2))
-
-    assert steps == [
-        "FOR UPDATE",
-        "UPDATE vouchers_seckillvoucher",
-        "COMMIT",
-        "FOR UPDATE",
-        "write_terms",
-        "COMMIT",
-    ]
-
-
-@pytest.mark.django_db(transaction=True)
-def test_rolled_back_raise_never_reaches_redis():
-    sale = make_loaded_sale(stock=1)
-
-    with suppress(Crash), transaction.atomic():
-        change_stock(sale_id=sale.pk, stock=2)
-        raise Crash
-
-    assert stored(sale).stock == total_in_redis(sale) == 1
-
-
 # --- stock: down ----------------------------------------------------------------------------------
-
-
-@pytest.mark.django_db
-def test_lowered_stock_holds_at_once(committed):
-    sale = make_loaded_sale(stock=5)
-    reserve(sale_id=sale.pk, order_id=501, user_id=1)
-
-    with committed():
-        change_stock(sale_id=sale.pk, stock=1)
-
-    assert stored(sale).stock == total_in_redis(sale) == 1
-    with pytest.raises(SoldOut):
-        reserve(sale_id=sale.pk, order_id=502, user_id=2)
-
-
-@pytest.mark.django_db(transaction=True)
-def test_lowered_stock_reaches_redis_before_row(steps):
-    sale = make_loaded_sale(stock=5)
-    steps.clear()
-
-    edit_sale(sale_id=sale.pk, terms=replace(terms_of(sale), stock=2))
-
-    assert steps == [
-        "FOR UPDATE",
-        "write_terms",
-        "UPDATE vouchers_seckillvoucher",
-        "COMMIT",
-        "FOR UPDATE",
-        "write_terms",
-        "COMMIT",
-    ]
 
 
 @pytest.mark.django_db
@@ -654,21 +593,6 @@ def test_edit_of_missing_sale_raises():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_edit_with_old_terms_keeps_sold_count():
-    sale = make_loaded_sale(stock=5)
-    read_early = terms_of(sale)
-    user = make_user("ada")
-    reserve(sale_id=sale.pk, order_id=501, user_id=user.pk)
-    fulfill_sale(sale_id=sale.pk)
-
-    edit_sale(sale_id=sale.pk, terms=read_early)
-
-    assert stored(sale).sold == 1
-    assert VoucherOrder.objects.get().pk == 501
-    assert stored(sale).fence > sale.fence
-
-
-@pytest.mark.django_db(transaction=True)
 def test_edit_waits_for_fulfilment(row_locks):
     sale = make_loaded_sale(stock=5)
     held, go_on, edited = threading.Event(), threading.Event(), threading.Event()
@@ -784,19 +708,6 @@ def test_sale_with_reservation_is_not_deleted_and_sells_on():
         delete_sale(sale_id=sale.pk)
 
     assert stored(sale)
-    reserve(sale_id=sale.pk, order_id=502, user_id=2)
-
-
-@pytest.mark.django_db
-def test_sale_with_surviving_reservation_is_not_deleted(ledger):
-    sale = make_loaded_sale()
-    reserve(sale_id=sale.pk, order_id=501, user_id=1)
-    lose_state(sale.pk)
-    load_sale(sale_id=sale.pk)
-
-    with pytest.raises(SaleHasBuyers):
-        delete_sale(sale_id=sale.pk)
-
     reserve(sale_id=sale.pk, order_id=502, user_id=2)
 
 

@@ -379,7 +379,7 @@ def test_requests_without_valid_token_create_no_key(client: Client, ledger: Any,
     forged = f"{token[:-4]}AAAA"
     for sale_id in (sale.pk, 4_711, 2**62):
         for text in ("", "nonsense", forged, "9" * 200):
-            for attempt in ("1", "2", "x"):
+            for attempt in ("1", "x"):
                 assert post_order(client, sale_id, text, attempt=attempt, form=form) in (400, 403)
     assert post_order(client, 4_711, token, form=form) == 403
     assert client.get(f"/vouchers/{sale.pk}/orders/").status_code == 405

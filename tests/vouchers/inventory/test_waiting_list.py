@@ -31,7 +31,6 @@ from vouchers.inventory.reservations import (
     Release,
     SaleEnded,
     SoldOut,
-    confirm,
     release,
     reserve,
 )
@@ -291,18 +290,6 @@ def test_leaving_moves_others_up() -> None:
     assert waiting_position(sale_id=1, order_id=502, user_id=8) == 1
 
 
-def test_buyer_who_left_gets_no_unit() -> None:
-    [entry] = sell_out()
-    join(501, 7)
-    join(502, 8)
-    leave_waiting(sale_id=1, order_id=501, user_id=7)
-
-    give_back(entry)
-
-    assert held_order_ids(sale_id=1, user_id=7) == []
-    assert held_order_ids(sale_id=1, user_id=8) == [502]
-
-
 def test_buyer_who_left_may_join_again_at_the_end() -> None:
     sell_out()
     join(501, 7, at_ms=1_000)
@@ -366,18 +353,6 @@ def test_first_to_join_is_served_first(ledger: Any) -> None:
     assert {entry.order_id for entry in all_pending(sale_id=1)} == {501, 502, 503}
 
 
-def test_several_freed_units_go_to_first_buyers(ledger: Any) -> None:
-    entries = sell_out(total=3)
-    for n in (1, 2, 3):
-        join(500 + n, 10 + n)
-
-    give_back(*entries[:2])
-
-    held = buyer_fields(1)
-    assert held == {"3:1": "103", "11:1": "501", "12:1": "502"}
-    assert read_waiting(ledger) == ["503:13"]
-
-
 def test_freed_unit_without_waiting_buyer_is_on_sale(ledger: Any) -> None:
     entries = sell_out(total=3)
     join(501, 7)
@@ -430,18 +405,6 @@ def test_unit_above_total_is_given_to_nobody(ledger: Any) -> None:
 
     assert read_waiting(ledger) == ["501:7"]
     assert snapshot(sale_id=1).taken == 1
-
-
-def test_released_given_unit_goes_to_next_buyer() -> None:
-    [entry] = sell_out()
-    join(501, 7)
-    join(502, 8)
-    give_back(entry)
-    [given] = all_pending(sale_id=1)
-
-    give_back(given)
-
-    assert held_order_ids(sale_id=1, user_id=8) == [502]
 
 
 def test_release_without_ledger_gives_nothing(ledger: Any) -> None:
@@ -592,6 +555,28 @@ def test_malformed_entries_are_dropped_for_the_next(ledger: Any) -> None:
 # --- giving: another buyer reserves ---------------------------------------------------------------
 
 
+NEWCOMER_CONTROLS = [
+    ("reserve", "if plain == '0' and redis.call('ZCARD', KEYS[6]) > 0 then", "if false then"),
+    ("join_waiting", "  unset_plain(sale)\n", ""),
+]
+"""Without the look at the list, and where joining does not say in the state that others look."""
+
+
+@pytest.mark.parametrize("without", NEWCOMER_CONTROLS, ids=lambda it: it[0])
+def test_control_newcomer_takes_the_unit(
+    without: tuple[str, str, str], script_without: ScriptWithout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, name = {"reserve": (reservations, "_RESERVE"), "join_waiting": (waiting_list, "_JOIN")}[
+        without[0]
+    ]
+    monkeypatch.setattr(module, name, script_without(*without))
+    sell_out()
+    join(501, 7)
+    add_units_without_giving()
+
+    assert reserve(sale_id=1, order_id=601, user_id=20).order_id == 601
+
+
 def test_newcomer_does_not_get_unit_of_waiting_buyer(ledger: Any) -> None:
     sell_out()
     join(501, 7)
@@ -603,36 +588,6 @@ def test_newcomer_does_not_get_unit_of_waiting_buyer(ledger: Any) -> None:
     assert held_order_ids(sale_id=1, user_id=7) == [501]
     assert [entry.order_id for entry in all_pending(sale_id=1)] == [101, 501]
     assert read_waiting(ledger) == []
-
-
-WAITING_CHECK = "if plain == '0' and redis.call('ZCARD', KEYS[6]) > 0 then"
-
-
-def test_control_without_check_newcomer_takes_the_unit(
-    ledger: Any, script_without: ScriptWithout, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    without = script_without("reserve", WAITING_CHECK, "if false then")
-    monkeypatch.setattr(reservations, "_RESERVE", without)
-    sell_out()
-    join(501, 7)
-    add_units_without_giving()
-
-    assert reserve(sale_id=1, order_id=601, user_id=20).order_id == 601
-
-    assert read_waiting(ledger) == ["501:7"]
-
-
-def test_control_ledger_that_stays_plain_sells_to_the_newcomer(
-    script_without: ScriptWithout, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Joining says in the state that others must look at the list."""
-    without = script_without("join_waiting", "  unset_plain(sale)\n", "")
-    monkeypatch.setattr(waiting_list, "_JOIN", without)
-    sell_out()
-    join(501, 7)
-    add_units_without_giving()
-
-    assert reserve(sale_id=1, order_id=601, user_id=20).order_id == 601
 
 
 def test_newcomer_waits_when_one_call_gives_too_few(
@@ -756,15 +711,3 @@ def test_waiting_lists_of_sales_are_separate() -> None:
 
     assert waiting_position(sale_id=1, order_id=501, user_id=7) is None
     assert waiting_position(sale_id=11, order_id=502, user_id=7) == 1
-
-
-def test_confirmed_order_of_waiting_buyer_keeps_unit() -> None:
-    [entry] = sell_out()
-    join(501, 7)
-    give_back(entry)
-
-    confirm(sale_id=1, entries=all_pending(sale_id=1))
-
-    assert held_order_ids(sale_id=1, user_id=7) == [501]
-    with pytest.raises(NoLongerWaiting):
-        join(501, 7)
