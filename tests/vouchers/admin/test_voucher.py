@@ -12,8 +12,6 @@ from django.contrib.messages import get_messages
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import OperationalError
 from django.test import Client
-from redis import Redis
-from redis.exceptions import ConnectionError as RedisConnectionError
 
 from tests.support.sales import make_voucher
 from tests.support.spreadsheets import CHINESE, ENGLISH, HOTPOT, NOODLES, as_csv, as_xlsx
@@ -148,15 +146,6 @@ def test_database_error_leaves_outcome_open(shop: Client, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(voucher, "confirm_import", away)
     assert "may or may not have been imported" in said(shop.post(CONFIRM, {"key": "x"}))[0]
-
-
-def test_preview_without_cache_is_refused(shop: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    def away(*_: object, **__: object) -> None:
-        raise RedisConnectionError
-
-    monkeypatch.setattr(Redis, "set", away)
-    assert "The cache did not respond." in upload(shop, as_csv(ENGLISH, NOODLES)).text
-    assert Voucher.objects.count() == 0
 
 
 @pytest.mark.parametrize(

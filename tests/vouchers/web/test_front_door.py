@@ -47,8 +47,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     door._samples.clear()
 
 
-def live(sale_id: int) -> Answer:
-    return ask("GET", f"/vouchers/{sale_id}/live/")
+def live(sale_id: int, way: Callable[..., Answer] = ask) -> Answer:
+    return way("GET", f"/vouchers/{sale_id}/live/")
+
+
+both = pytest.mark.parametrize("way", [ask, wsgi.ask])
 
 
 def test_simultaneous_requests_cost_one_command_and_no_sql(
@@ -110,19 +113,20 @@ def test_live_answers_like_django(language: str) -> None:
     assert from_door.json.keys() == from_django.json.keys()
 
 
-def test_unloaded_sale_is_loaded() -> None:
+@both
+def test_unloaded_sale_is_loaded(way: Callable[..., Answer]) -> None:
     sale = make_sale(stock=3)
-    assert live(sale.pk).json["remaining"] == 3
+    assert live(sale.pk, way).json["remaining"] == 3
 
 
 @pytest.mark.parametrize("stage", [SaleStage.DRAFT, SaleStage.REHEARSAL])
-@pytest.mark.parametrize("way", [ask, wsgi.ask])
+@both
 def test_live_shows_public_sales_alone(way: Callable[..., Answer], stage: SaleStage) -> None:
     answer = way("GET", f"/vouchers/{make_loaded_sale(stage=stage).pk}/live/")
     assert (answer.status, answer.json["code"]) == (404, "not_found")
 
 
-@pytest.mark.parametrize("way", [ask, wsgi.ask])
+@both
 def test_published_sale_is_shown_within_a_second(
     way: Callable[..., Answer], clock: list[float]
 ) -> None:
@@ -135,7 +139,7 @@ def test_published_sale_is_shown_within_a_second(
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("way", [ask, wsgi.ask])
+@both
 def test_live_goes_on_while_the_database_is_away(
     way: Callable[..., Answer], lose_database: Callable[[], None]
 ) -> None:
@@ -145,16 +149,19 @@ def test_live_goes_on_while_the_database_is_away(
     assert way("GET", path).status == 200
 
 
-def test_missing_sale_returns_404() -> None:
-    assert live(999_999).status == 404
+@both
+def test_missing_sale_returns_404(way: Callable[..., Answer]) -> None:
+    answer = live(999_999, way)
+    assert (answer.status, answer.json["code"]) == (404, "not_found")
 
 
+@both
 def test_redis_down_returns_503(
-    redis_gone: Callable[[], AbstractContextManager[None]],
+    way: Callable[..., Answer], redis_gone: Callable[[], AbstractContextManager[None]]
 ) -> None:
     sale = make_loaded_sale()
     with redis_gone():
-        answer = live(sale.pk)
+        answer = live(sale.pk, way)
     assert (answer.status, answer.json["code"]) == (503, "unavailable")
 
 

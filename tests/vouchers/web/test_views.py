@@ -23,7 +23,6 @@ from vouchers.catalogue import public_sales
 from vouchers.catalogue.pictures import store_picture
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.reservations import reserve
-from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SaleStage
 
 HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
@@ -89,14 +88,6 @@ def assert_unavailable(response):
     assert response["Cache-Control"] == "no-store"
 
 
-@pytest.mark.django_db
-def test_live_loads_unloaded_sale(client):
-    sale = make_sale(stock=5)
-
-    assert live(client, sale.pk).json()["remaining"] == 5
-    assert snapshot(sale_id=sale.pk).remaining == 5
-
-
 @pytest.fixture
 def loading_elsewhere(ledger, db):
     """Return a sale that another process is loading."""
@@ -113,27 +104,11 @@ def test_live_of_sale_being_loaded_returns_503(client, loading_elsewhere):
     assert set(response.json()) == {"code", "message"}
 
 
-@pytest.mark.django_db
-def test_live_without_redis_returns_503(client, redis_gone):
-    sale = make_loaded_sale()
-
-    with redis_gone():
-        assert_unavailable(live(client, sale.pk))
-
-
 def test_refusal_is_a_page_for_html(client, loading_elsewhere):
     response = live(client, loading_elsewhere.pk, headers=HTML)
 
     assert_unavailable(response)
     assert response["Content-Type"].startswith("text/html")
-
-
-@pytest.mark.django_db
-def test_live_of_missing_sale_returns_404(client):
-    response = live(client, 404)
-
-    assert response.status_code == 404
-    assert response.json()["code"] == "not_found"
 
 
 @pytest.mark.django_db
