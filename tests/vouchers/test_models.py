@@ -89,12 +89,6 @@ def test_voucher_with_sale_is_protected() -> None:
         sale.voucher.delete()
 
 
-def test_voucher_may_have_several_sales() -> None:
-    voucher = make_voucher()
-
-    assert make_sale(voucher=voucher).pk != make_sale(voucher=voucher).pk
-
-
 def test_sale_is_named_by_voucher_and_id() -> None:
     sale = make_sale()
 
@@ -199,10 +193,6 @@ def test_live_order_without_buyer_is_refused() -> None:
 
     with pytest.raises(IntegrityError, match="order_has_a_buyer_while_live"):
         make_order(sale, None, order_id=501)
-
-
-def test_refused_order_may_lack_a_buyer() -> None:
-    make_order(make_sale(), None, order_id=501, status=OrderStatus.REFUSED, reason="sold_out")
 
 
 def test_sale_with_order_is_protected() -> None:

@@ -204,18 +204,6 @@ def test_stock_never_falls_below_units_taken(committed, dump, stock):
 
 
 @pytest.mark.django_db
-def test_stock_falls_to_units_taken(committed):
-    sale = make_loaded_sale(stock=5)
-    for n in (1, 2, 3):
-        reserve(sale_id=sale.pk, order_id=500 + n, user_id=n)
-
-    with committed():
-        change_stock(sale_id=sale.pk, stock=3)
-
-    assert snapshot(sale_id=sale.pk).remaining == 0
-
-
-@pytest.mark.django_db
 def test_unloaded_sale_is_not_narrowed(committed, dump):
     sale = make_sale(stock=5)
     before = dump()

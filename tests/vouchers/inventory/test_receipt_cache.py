@@ -69,19 +69,6 @@ def test_confirm_caches_row() -> None:
     assert look_up(order_id=502, user_id=8) == ReceiptLookup()
 
 
-def test_cached_row_is_found() -> None:
-    cache_row(sale_id=1, order_id=501, row=ROW)
-
-    assert look_up() == ReceiptLookup(row=ROW)
-
-
-def test_existing_copy_is_not_replaced() -> None:
-    cache_row(sale_id=1, order_id=501, row=ROW)
-    cache_row(sale_id=1, order_id=501, row=OTHER)
-
-    assert look_up() == ReceiptLookup(row=ROW)
-
-
 def test_repeated_confirm_changes_nothing(ledger: Any, dump: Dump) -> None:
     open_ledger(1)
     reserve(sale_id=1, order_id=501, user_id=7)
@@ -131,6 +118,7 @@ def test_copy_is_not_cached_again_in_other_hash(ledger: Any) -> None:
         cache_row(sale_id=1, order_id=501, row=OTHER)
 
         assert ledger.keys("*") == [key]
+        assert look_up() == ReceiptLookup(row=ROW)
 
 
 def test_copy_is_gone_after_two_turns(monkeypatch: pytest.MonkeyPatch) -> None:
