@@ -146,17 +146,6 @@ def test_shared_token_buys_for_its_account_alone(ask: Any) -> None:
     assert list(VoucherOrder.objects.values_list("user", flat=True)) == [owner.pk]
 
 
-def test_replayed_work_buys_nothing_more(ask: Any) -> None:
-    sale = make_sale(stock=10, work=Work.LIGHT)
-    worked = do_work(with_work(token_for(sale, make_buyer())))
-
-    first, again = order(ask, sale, worked), order(ask, sale, worked)
-    fulfill_sale(sale_id=sale.pk)
-
-    assert first.json["order_id"] == again.json["order_id"]
-    assert VoucherOrder.objects.count() == 1
-
-
 @guard_and_control
 def test_work_cannot_be_moved_to_another_token(
     ask: Any, guarded: bool, monkeypatch: pytest.MonkeyPatch

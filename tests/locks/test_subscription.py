@@ -24,7 +24,6 @@ from tests.locks.waiters import (
     noted_waiter,
     pass_through,
 )
-from tests.support.proxy import FaultProxy, redis_server
 from tests.support.redis_url import redis_url
 
 Eventually = Callable[..., bool]
@@ -175,27 +174,6 @@ def test_subscription_returns_once_allowed_again(
     assert eventually(lambda: subscriptions(redis_client) == 1)
     other_process.call("release", "plain", NAME)
     waiter.result(10)
-
-
-@pytest.mark.usefixtures("quiet", "patient")
-def test_release_is_heard_after_the_connection_was_cut(
-    redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
-) -> None:
-    held_lock(redis_client)
-    upstream = redis_server(redis_url())
-    with (
-        FaultProxy(upstream) as proxy,
-        client_of(proxy.url(like=redis_url())) as client,
-    ):
-        waiter = pool.submit(pass_through, RedisLock(client, NAME))
-        assert eventually(lambda: is_noted(redis_client) and subscriptions(redis_client) == 1)
-        proxy.cut()
-        assert eventually(lambda: proxy.forwarded_requests(b"\r\nSUBSCRIBE\r\n") == 2)
-        assert eventually(lambda: subscriptions(redis_client) == 1)
-        redis_client.delete(NAME)
-        redis_client.publish(CHANNEL, f"by hand\n{NAME}")
-        waiter.result(10)
-        assert eventually(lambda: not listeners())
 
 
 # --- Forbidden -----------------------------------------------------------------------------------

@@ -87,12 +87,6 @@ def test_losing_one_of_many_keys_loses_the_hold(
     assert eventually(lambda: many.lost)
 
 
-def test_renewal_survives_script_flush(redis_client: Redis, renewal: Callable[[str], bool]) -> None:
-    with RedisLock(redis_client, NAME, lease_ms=LEASE_MS):
-        redis_client.script_flush()
-        assert renewal(NAME)
-
-
 def break_renewals(patch: pytest.MonkeyPatch, error: BaseException) -> list[float]:
     """Let every renewal fail; the list grows by the time of each try."""
     tries: list[float] = []

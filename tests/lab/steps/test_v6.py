@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from contextlib import ExitStack
 
 import pytest
 from django.db.models.functions import Now
@@ -12,12 +10,12 @@ from redis.exceptions import ResponseError
 
 from lab import locks
 from lab.keys import LabKeys
-from lab.locks import ExpiringLock, NamedLock, OwnedLock, RowLock, SetnxLock, is_held
+from lab.locks import ExpiringLock, NamedLock, OwnedLock, RowLock, is_held
 from lab.models import LabLock
 from lab.steps import STEPS
 from lab.steps.step import Answer
 from seckill_site.ledger_connection import ledger_connection
-from tests.lab.steps.meeting import Died, at, beside, buy, die, elsewhere, passed
+from tests.lab.steps.meeting import Died, at, buy, die, elsewhere, passed
 from tests.support.patience import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -74,13 +72,6 @@ def test_lock_is_free_after_a_failed_press(name: str) -> None:
     assert buy(name, sale_id, 1) is Answer.BOUGHT
 
 
-def test_setnx_bars_the_buyer_of_a_dead_holder() -> None:
-    sale_id = STEPS["v6-setnx"].open(5)
-    assert SetnxLock(lock_of(sale_id)).take()  # and nobody is left to release it
-    assert buy("v6-setnx", sale_id, 1) is Answer.BUSY
-    assert ledger_connection().pttl(lock_of(sale_id)) == -1
-
-
 @pytest.mark.parametrize(
     ("name", "form"),
     [("v6-expiring", ExpiringLock), ("v6-owned", OwnedLock), ("v6-row", RowLock)],
@@ -121,30 +112,6 @@ def test_holder_writes_after_its_lease_expired(name: str) -> None:
     with at("orders counted", stand_still_too_long):
         assert buy(name, sale_id, 1) is Answer.BOUGHT
     assert STEPS[name].rows(sale_id) == [1, 1]
-
-
-@pytest.mark.parametrize(
-    ("name", "told"),
-    [
-        ("v6-expiring", Answer.ALREADY_ORDERED),  # let in, while the second one is at work
-        ("v6-owned", Answer.BUSY),
-        ("v6-watchdog", Answer.BUSY),
-        ("v6-row", Answer.BUSY),
-    ],
-)
-def test_late_release_admits_a_third_press_unless_compared(name: str, told: Answer) -> None:
-    sale_id, over = STEPS[name].open(5), threading.Event()
-    second = beside(lambda: buy(name, sale_id, 1), until="orders counted", held_for=over)
-    with ExitStack() as stack:
-
-        def be_overtaken() -> None:
-            lose_lease(sale_id)
-            stack.enter_context(second)
-            stack.callback(over.set)
-
-        with at("orders counted", be_overtaken):
-            assert buy(name, sale_id, 1) is Answer.BOUGHT
-        assert buy(name, sale_id, 1) is told
 
 
 def test_mistyped_release_answers_a_bought_order_with_an_error() -> None:

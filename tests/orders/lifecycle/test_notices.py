@@ -34,7 +34,6 @@ from orders.lifecycle.notices import (
     stop_link,
     stop_notices,
 )
-from orders.lifecycle.personal_data import data_of, delete_account
 from orders.lifecycle.transitions import Actor
 from orders.models import Notice, VoucherOrder
 from tests.support.notices import make_notice, make_reader, move_start
@@ -362,18 +361,6 @@ def test_stop_link_with_a_cut_signature_is_refused() -> None:
 
     with pytest.raises(BadStopLink):
         reader_of_stop_link(token[:-3])
-
-
-def test_data_has_notices_and_deletion_removes_them() -> None:
-    sale, reader, other = make_sale(begins_in_s=SOON_S), make_reader(), make_reader()
-    make_notice(sale, reader)
-    make_notice(sale, other)
-
-    (notice,) = data_of(reader)["notices"]
-    assert (notice["seckill_voucher_id"], notice["kind"], notice["live"]) == (sale.pk, START, True)
-    delete_account(reader)
-
-    assert send() == [address_of(other)]
 
 
 # --- Once, and not never --------------------------------------------------------------------------

@@ -130,17 +130,14 @@ def test_deletion_keeps_entries_of_a_closed_list(traces: SeckillVoucher) -> None
     assert listed(traces) == [DrawEntry.objects.get(live=True).pk]
 
 
-def test_deletion_forgets_refusals_notices_and_invitations(traces: SeckillVoucher) -> None:
+def test_deletion_forgets_refusals_notices_invitations_and_unused_codes(
+    traces: SeckillVoucher,
+) -> None:
     signed_in().post("/accounts/delete/", {"password": PASSWORD})
 
     assert not RuleRefusal.objects.exists()
     assert not Notice.objects.exists()
     assert [it.email for it in Invitation.objects.all()] == ["eve@example.com"]
-
-
-def test_deletion_frees_unused_codes_alone(traces: SeckillVoucher) -> None:
-    signed_in().post("/accounts/delete/", {"password": PASSWORD})
-
     free = InvitationCode.objects.filter(user=None)
     assert [(it.code, it.entered_at) for it in free] == [("UNUSED", None)]
 

@@ -182,17 +182,6 @@ def test_crash_before_commit_leaves_narrower_sale(name):
     assert state_of(sale) is SaleState.OPEN
 
 
-@pytest.mark.django_db(transaction=True)
-def test_rolled_back_resume_never_reaches_redis():
-    sale = make_loaded_sale(paused=True)
-
-    with suppress(Crash), transaction.atomic():
-        resume_sale(sale_id=sale.pk)
-        raise Crash
-
-    assert state_of(sale) is SaleState.PAUSED
-
-
 # --- refusals -------------------------------------------------------------------------------------
 
 
