@@ -110,12 +110,6 @@ def test_no_calls_send_nothing(script, redis_client, trips):
     assert trips == []
 
 
-def test_calls_may_come_from_a_generator(script, redis_client):
-    answers = script.run_many(redis_client, (([f"k{n}"], [1]) for n in range(3)))
-
-    assert len(answers) == 3
-
-
 def test_failing_script_raises(script, redis_client):
     redis_client.rpush("list", "x")
 

@@ -11,8 +11,7 @@ import pytest
 from redis import ConnectionPool, Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from locks import LockBusy, LockNotOwned, MultiLock, RedisLock, lua_script, scripts
-from locks.protocol import AcquireResult, ReleaseResult, Request
+from locks import LockBusy, LockNotOwned, MultiLock, RedisLock, lua_script
 
 Elsewhere = Callable[..., Any]
 
@@ -59,32 +58,6 @@ def test_acquire_all_waits_for_the_last_lock(redis_client: Redis) -> None:
         waiting.result(timeout=10)
 
 
-def test_multi_lock_and_redis_lock_exclude_each_other(
-    redis_client: Redis, elsewhere: Elsewhere
-) -> None:
-    many, one = MultiLock(redis_client, NAMES), RedisLock(redis_client, B)
-    with RedisLock(redis_client, A, fence_key="lock:{t}:fence"):
-        assert elsewhere(many.acquire_free) == {B, C}
-        with pytest.raises(LockBusy):
-            one.acquire()
-        elsewhere(many.release)
-        with one:
-            pass
-
-
-def test_locks_already_held_are_reentered_and_kept(redis_client: Redis) -> None:
-    many, one = MultiLock(redis_client, NAMES), RedisLock(redis_client, A)
-    with one:
-        with many.holding_free() as held:
-            assert held == set(NAMES)
-            with many.holding_all(), RedisLock(redis_client, C):
-                assert redis_client.exists(*NAMES) == 3
-            assert redis_client.exists(*NAMES) == 3
-        assert redis_client.keys("*user:?") == [A]
-        assert one.owned()
-    assert redis_client.keys("*user:?") == []
-
-
 def test_overlapping_holds_never_share_a_name(redis_client: Redis) -> None:
     taken: dict[str, int] = dict.fromkeys(NAMES, 0)
     counting, twice = threading.Lock(), list[str]()
@@ -107,16 +80,6 @@ def test_overlapping_holds_never_share_a_name(redis_client: Redis) -> None:
     assert redis_client.keys("*user:?") == []
 
 
-def test_release_reports_the_loss_of_one_lock(redis_client: Redis) -> None:
-    lock = MultiLock(redis_client, NAMES)
-    lock.acquire_all()
-    redis_client.set(B, "by hand")
-    with pytest.raises(LockNotOwned):
-        lock.release()
-    assert lock.lost
-    assert redis_client.keys("*user:?") == [B]
-
-
 def raise_with_one_gone(client: Redis) -> None:
     client.delete(C)
     raise KeyError
@@ -127,26 +90,6 @@ def test_block_with_a_lost_hold_raises(redis_client: Redis) -> None:
         redis_client.delete(C)
     with pytest.raises(KeyError), MultiLock(redis_client, NAMES).holding_all():
         raise_with_one_gone(redis_client)
-
-
-def test_repeated_calls_get_the_first_answer(redis_client: Redis) -> None:
-    def acquire(owner: str, *, all_or_none: bool = False) -> tuple[AcquireResult, list[str]]:
-        answer = scripts.acquire_many(
-            redis_client, NAMES, Request(owner, 5_000), all_or_none=all_or_none
-        )
-        return answer.result, list(answer.names)
-
-    redis_client.set(B, "by hand")
-    for _ in range(2):
-        assert acquire("a") == (AcquireResult.GRANTED, [A, C])
-    assert acquire("a", all_or_none=True) == (AcquireResult.BUSY, [B])
-    assert acquire("b") == (AcquireResult.GRANTED, [])
-    for _ in range(2):
-        assert scripts.release_many(redis_client, [A, C], "a", first=A) is ReleaseResult.RELEASED
-    assert acquire("a") == (AcquireResult.ENDED, [])
-    redis_client.delete(B)
-    for _ in range(2):
-        assert acquire("c", all_or_none=True) == (AcquireResult.GRANTED, [A, B, C])
 
 
 def test_nine_thousand_names_fit_into_one_call(redis_client: Redis) -> None:
@@ -175,16 +118,6 @@ def test_failed_release_still_undoes_the_reentry(
 
 def unanswered(*args: Any) -> None:
     raise RedisConnectionError("by the test")
-
-
-def test_last_release_through_any_object_frees_all(redis_client: Redis) -> None:
-    many, one = MultiLock(redis_client, NAMES), RedisLock(redis_client, B)
-    many.acquire_all()
-    one.acquire()
-    many.release()
-    assert redis_client.exists(*NAMES) == 3
-    one.release()
-    assert redis_client.exists(*NAMES) == 0
 
 
 def test_release_needs_no_publish_permission(redis_client: Redis) -> None:

@@ -32,10 +32,6 @@ def plain_acquire(client: Redis, owner: str, **changes: object) -> tuple[Acquire
     return answer.result, answer.token
 
 
-def released(client: Redis, owner: str) -> ReleaseResult:
-    return scripts.release(client, NAME, owner)[0]
-
-
 def test_repeated_acquire_gets_first_token_and_a_full_lease(
     redis_client: Redis,
 ) -> None:
@@ -45,24 +41,6 @@ def test_repeated_acquire_gets_first_token_and_a_full_lease(
     assert redis_client.pttl(NAME) > 1_000
     assert plain_acquire(redis_client, "b") == (AcquireResult.BUSY, None)
     assert plain_acquire(redis_client, "") == (AcquireResult.BUSY, None)
-
-
-def test_repeated_release_gets_the_first_answer(redis_client: Redis) -> None:
-    plain_acquire(redis_client, "a")
-    assert released(redis_client, "a") is ReleaseResult.RELEASED
-    plain_acquire(redis_client, "b")
-    assert released(redis_client, "a") is ReleaseResult.RELEASED
-    assert scripts.look(redis_client, NAME, "b") is LookResult.OURS
-    assert released(redis_client, "c") is ReleaseResult.NOT_OWNED
-    assert released(redis_client, "b") is ReleaseResult.RELEASED
-    assert released(redis_client, "c") is ReleaseResult.NOT_OWNED
-
-
-def test_acquire_arriving_after_its_release_takes_nothing(redis_client: Redis) -> None:
-    plain_acquire(redis_client, "a")
-    released(redis_client, "a")
-    assert plain_acquire(redis_client, "a") == (AcquireResult.ENDED, None)
-    assert not redis_client.exists(NAME)
 
 
 def test_scripts_are_sent_again_after_a_script_flush(redis_client: Redis) -> None:

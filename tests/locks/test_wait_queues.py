@@ -97,22 +97,6 @@ def test_control_waiter_without_message_goes_on_waiting(
 
 
 @pytest.mark.usefixtures("patient")
-def test_processes_wake_each_other_in_turn(
-    redis_client: Redis, eventually: Eventually, other_process: OtherProcess
-) -> None:
-    lock = RedisLock(redis_client, NAME)
-    for _ in range(5):
-        lock.acquire(wait_ms=LONG_MS, lease_ms=HELD_MS)
-        other_process.begin("acquire", "plain", NAME, wait_ms=LONG_MS, lease_ms=HELD_MS)
-        assert eventually(lambda: is_noted(redis_client))
-        released_at = time.monotonic()
-        lock.release()
-        how, at = other_process.end()
-        assert (how, at - released_at < AT_ONCE_S) == ("done", True)
-        other_process.call("release", "plain", NAME)
-
-
-@pytest.mark.usefixtures("patient")
 def test_short_wait_does_not_hide_the_release_from_others(
     redis_client: Redis,
     eventually: Eventually,

@@ -135,12 +135,6 @@ def test_release_without_terminal_needs_yes_option(redis_client: Redis) -> None:
     assert redis_client.exists(NAME)
 
 
-def test_yes_option_skips_the_question(redis_client: Redis) -> None:
-    write_lock(redis_client)
-    assert run("--release", NAME, "--yes").endswith("Released.\n")
-    assert not redis_client.exists(NAME)
-
-
 def test_free_lock_cannot_be_released(redis_client: Redis) -> None:
     redis_client.set("lock:{12}:fence", 41)
     for name in (NAME, "lock:{12}:fence", ""):

@@ -386,7 +386,6 @@ def at_foreign_host(asked: Asked) -> Asked:
 
 UNUSUAL: dict[str, Callable[[Asked], Asked]] = {
     "HEAD": by_method("HEAD"),
-    "OPTIONS": by_method("OPTIONS"),
     "PUT": by_method("PUT"),
     "a foreign host": at_foreign_host,
 }
