@@ -52,14 +52,6 @@ def test_beat_sends_existing_tasks_that_wait_once() -> None:
         assert entry["options"] == publish_options(once=True)
 
 
-def test_fulfil_task_writes_pending_entries() -> None:
-    sale = make_sale()
-    tokens = reserved(sale, make_buyers(3))
-    tasks.fulfill_sale(sale_id=sale.pk)
-    assert live_ids(sale) == [token.order_id for token in tokens]
-    assert broker_length() == 0
-
-
 def test_left_notices_follow_behind_the_orders(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notices, "AT_ONCE", 1)
     sale = make_sale(begins_in_s=300)

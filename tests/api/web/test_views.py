@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from api.models import Scope
 from orders.lifecycle.redemption import GUESSES, written_code
 from orders.models import OrderEvent, OrderStatus, VoucherOrder
 from orders.web import staff_views
@@ -280,9 +279,3 @@ def test_unfit_key_is_refused(voucher: VoucherOrder, token: str, key: str) -> No
 def test_code_in_the_address_is_refused(token: str) -> None:
     answer = ask("POST", f"{REDEEM}?code=x", {"code": "x"}, token=token)
     assert answer.status == 400
-
-
-def test_scope_to_redeem_reads_no_orders(voucher: VoucherOrder) -> None:
-    _, text = make_token(scopes=[Scope.REDEEM])
-    assert use(voucher, text).status == 200
-    assert ask("GET", "/api/v1/orders/", token=text).status == 403
