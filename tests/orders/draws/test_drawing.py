@@ -64,13 +64,6 @@ def stage_of(sale: SeckillVoucher, order_id: int) -> tuple[Stage, str]:
     return found.stage, found.reason
 
 
-def test_first_of_the_drawn_order_get_orders() -> None:
-    sale = ended_draw()
-    draw_to_the_end(sale)
-    assert live_ids(sale) == sorted(order_of(sale)[:2])
-    assert_conserved(sale)
-
-
 def test_everybody_wins_if_units_are_left() -> None:
     sale = ended_draw(buyers=2, stock=5)
     draw_to_the_end(sale)

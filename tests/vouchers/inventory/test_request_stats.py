@@ -449,17 +449,6 @@ def test_counts_are_read_from_both_places_oldest_first(
     assert [it.at for it in read_request_counts(sale=sale, since=at(6))] == [at(6)]
 
 
-@pytest.mark.django_db
-def test_repeated_pass_counts_once_and_empties_redis(count: Count) -> None:
-    sale = make_noon_sale()
-    count(sale, 0, n=4)
-    count(sale, 3_000, n=2)
-    for _ in range(3):
-        store_request_counts(now=MUCH_LATER)
-        assert total(read_stored_counts(sale=sale)) == total(read_request_counts(sale=sale)) == 6
-    assert read_redis_counts(sale.pk) == {}
-
-
 STORE = """
 import datetime as dt
 from vouchers.inventory.request_stats import store_request_counts
@@ -500,34 +489,6 @@ def test_late_counts_are_added_and_rows_never_shrink(count: Count) -> None:
         store_request_counts(now=MUCH_LATER)
     assert read_rows(sale) == expected
     assert read_redis_counts(sale.pk) == {}
-
-
-@pytest.mark.django_db
-def test_minute_stored_by_seconds_stays_so_when_start_moves(
-    count: Count,
-) -> None:
-    sale = make_noon_sale()
-    count(sale, -30)
-    store_request_counts(now=at(10))
-    SeckillVoucher.objects.update(begins_at=NOON - HOUR)
-    count(sale, -20)
-    store_request_counts(now=MUCH_LATER)
-    assert read_rows(sale) == [(-30, 1, "accepted", 1), (-20, 1, "accepted", 1)]
-
-
-@pytest.mark.django_db
-def test_minute_stored_whole_stays_so_when_start_moves(
-    count: Count,
-) -> None:
-    sale = make_noon_sale()
-    count(sale, -120)
-    count(sale, -100)
-    store_request_counts(now=NOON)
-    SeckillVoucher.objects.update(begins_at=at(-120))
-    count(sale, -100)
-    for _ in range(2):
-        store_request_counts(now=MUCH_LATER)
-    assert read_rows(sale) == [(-120, 60, "accepted", 3)]
 
 
 @pytest.mark.django_db
