@@ -47,8 +47,8 @@ def test_index_lists_steps_and_races_in_order(
     assert response["Cache-Control"] == "public, max-age=1"
 
 
-@pytest.mark.parametrize("race", RACES.values(), ids=list(RACES))
-def test_page_shows_story_and_code_with_culprit(race: Any, client: Client) -> None:
+def test_page_shows_story_and_code_with_culprit(client: Client) -> None:
+    race = RACES["last-unit"]
     for step, findings in race.expects.items():
         response = client.get(f"/lab/{step}/{race.name}/", **HTML)
 

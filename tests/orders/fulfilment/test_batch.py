@@ -413,16 +413,9 @@ def statements_of(work: Callable[[], Any]) -> list[str]:
     return statements(captured.captured_queries)
 
 
-@pytest.mark.parametrize("size", [1, 200])
-def test_statements_do_not_grow_with_the_batch(size: int) -> None:
-    sale = make_sale(stock=size)
-    entries = entries_for(sale, size)
-    assert statements_of(lambda: write(sale, entries)) == THE_STATEMENTS
-
-
-@pytest.mark.parametrize("size", [1, 200])
-def test_refusals_take_as_many_statements(size: int) -> None:
-    sale = make_sale(stock=size // 2)
+@pytest.mark.parametrize(("size", "stock"), [(1, 1), (200, 200), (1, 0), (200, 100)])
+def test_statements_grow_neither_with_the_batch_nor_with_refusals(size: int, stock: int) -> None:
+    sale = make_sale(stock=stock)
     entries = entries_for(sale, size)
     assert statements_of(lambda: write(sale, entries)) == THE_STATEMENTS
 

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
-from pytest_django import DjangoAssertNumQueries, Settings
+from pytest_django import Settings
 from redis import Redis
 
 from orders.placing.service import load_and_send, place_call, read_order_token
 from orders.placing.tokens import BadToken, PurchaseToken, issue_tokens
 from tests.support.inspection import (
-    Commands,
     broker_length,
     empty_broker,
     ledger_contents,
@@ -27,7 +26,6 @@ from tests.support.orders import (
     make_buyer,
     make_buyers,
     make_sale,
-    reserved,
     token_for,
     tokens_for,
 )
@@ -70,63 +68,7 @@ def warm(client: Client) -> None:
     empty_broker()
 
 
-def assert_one_command_to_the_ledger_alone(commands: Commands) -> None:
-    (command,) = commands
-    assert commands.ledger == [command[1]]
-    assert command[1].startswith("EVALSHA ")
-
-
 # --- What a request costs ------------------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("warm")
-@pytest.mark.parametrize(("accept", "status"), [("application/json", 202), ("text/html", 303)])
-def test_order_without_kick_costs_one_command_and_no_sql(
-    client: Client,
-    buyer: User,
-    accept: str,
-    status: int,
-    django_assert_num_queries: DjangoAssertNumQueries,
-) -> None:
-    sale = make_sale()
-    reserved(sale, [make_buyer()])  # sets the kick
-    token = token_for(sale, buyer)
-    with redis_commands() as commands, django_assert_num_queries(0):
-        response = post(client, token, accept)
-    assert response.status_code == status
-    assert_one_command_to_the_ledger_alone(commands)
-    assert broker_length() == 0
-
-
-@pytest.mark.usefixtures("warm")
-@pytest.mark.parametrize(
-    ("terms", "code"),
-    [
-        ({"stock": 1}, "sold_out"),
-        ({"paused": True}, "paused"),
-        ({"begins_in_s": 60}, "not_started"),
-        ({"begins_in_s": -60, "ends_in_s": -1}, "ended"),
-        ({"limit": 1}, "already_ordered"),
-    ],
-)
-def test_refusal_costs_one_command_and_no_sql(
-    client: Client,
-    buyer: User,
-    terms: dict[str, Any],
-    code: str,
-    django_assert_num_queries: DjangoAssertNumQueries,
-) -> None:
-    sale = make_sale(**terms)
-    if code == "sold_out":
-        reserved(sale, [make_buyer()])
-    if code == "already_ordered":
-        reserved(sale, [buyer])
-    token = token_for(sale, buyer)
-    with redis_commands() as commands, django_assert_num_queries(0):
-        response = post(client, token)
-    assert response.status_code == 409
-    assert response.json()["code"] == code
-    assert_one_command_to_the_ledger_alone(commands)
 
 
 @pytest.mark.usefixtures("warm")

@@ -123,21 +123,6 @@ def test_empty_list_asks_redis_nothing(ledger_trips):
     assert ledger_trips == []
 
 
-def test_list_reads_pictures_without_their_bytes(
-    django_assert_num_queries,
-):
-    for width in (300, 200):
-        give_picture(make_sale().voucher, size=(width, 100))
-    make_sale()
-
-    with django_assert_num_queries(2) as asked:
-        found = [card.sale.voucher.picture for card in list_sales(now=timezone.now())]
-        sizes = [picture and (picture.width, picture.height) for picture in found]
-
-    assert sizes == [(300, 100), (200, 100), None]
-    assert not any("content" in query["sql"] for query in asked)
-
-
 def test_one_sale_costs_one_query(django_assert_num_queries):
     sale = make_sale()
     give_picture(sale.voucher, size=(300, 200))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.fixtures.vouchers import Dump
-from tests.support.sales import all_pending, change_state, open_ledger, redis_now_ms, reserve_entry
+from tests.support.sales import all_pending, open_ledger, redis_now_ms, reserve_entry
 from vouchers.inventory.holdings import (
     JUNK_KEPT_MS,
     HeldUnit,
@@ -20,7 +20,7 @@ from vouchers.inventory.holdings import (
     read_buyers,
     read_pending,
 )
-from vouchers.inventory.keys import STATE, LedgerKeys, LedgerUnavailable, NotLoaded
+from vouchers.inventory.keys import STATE, LedgerKeys, LedgerUnavailable
 from vouchers.inventory.reservations import confirm, reserve
 
 ABOVE_53_BITS = 9_007_199_254_740_993
@@ -239,12 +239,3 @@ def test_junk_in_place_of_a_buyer_is_overwritten(ledger: Any) -> None:
     assert reserve(sale_id=1, order_id=501, user_id=7).order_id == 501
     assert ledger.hget(keys.buyers, "7:1") == "501"
     assert read_buyer_holdings(sale_id=1, user_id=7).units[0].order_id == 501
-
-
-@pytest.mark.parametrize("field", ["epoch", "total", "ends_at_ms", "limit", "batch"])
-def test_term_that_is_no_number_closes_the_ledger(field: str) -> None:
-    open_ledger(1)
-    change_state(1, **{field: "1e3"})
-
-    with pytest.raises(NotLoaded):
-        reserve(sale_id=1, order_id=501, user_id=7)
