@@ -189,14 +189,6 @@ class RefusingRecipients(Refusing):
         raise smtplib.SMTPRecipientsRefused({})
 
 
-def test_mail_server_that_is_away_fails_no_sign_up(client, settings):
-    settings.EMAIL_BACKEND = f"{__name__}.Refusing"
-
-    client.post("/accounts/signup/", SIGNUP)
-
-    assert signed_in_as(client) == "ada"
-
-
 @pytest.mark.parametrize("path", ["/accounts/login/code/", "/accounts/password/reset/"])
 def test_mail_server_that_is_away_tells_no_address(client, ada, settings, caplog, path):
     settings.EMAIL_BACKEND = f"{__name__}.Refusing"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
@@ -54,28 +54,6 @@ def ask(client: Redis, owner: str, **changes: Any) -> Answer:
 
 
 # --- Order ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("patient")
-def test_threads_acquire_in_queue_order(
-    redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
-) -> None:
-    order: list[int] = []
-
-    def enter(i: int) -> None:
-        with FairLock(redis_client, NAME).holding(wait_ms=LONG_MS):
-            order.append(i)
-
-    held = FairLock(redis_client, NAME)
-    held.acquire()
-    entered: list[Future[None]] = []
-    for i in range(10):
-        entered.append(pool.submit(enter, i))
-        assert eventually(lambda: queued(redis_client) == len(entered))
-    held.release()
-    for one in entered:
-        one.result(10)
-    assert order == list(range(10))
 
 
 @pytest.mark.usefixtures("patient")

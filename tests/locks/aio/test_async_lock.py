@@ -233,29 +233,20 @@ async def test_fencing_tokens_rise_across_tasks_and_threads(
 
 @BOTH
 @pytest.mark.usefixtures("patient")
-async def test_release_wakes_a_task_of_this_event_loop(
-    client: AsyncRedis, redis_client: Redis, kind: type[AsyncRedisLock]
+@pytest.mark.parametrize("holder", ["task", "thread"])
+async def test_release_wakes_a_task(
+    client: AsyncRedis,
+    redis_client: Redis,
+    in_thread: InThread,
+    kind: type[AsyncRedisLock],
+    holder: str,
 ) -> None:
-    lock = kind(client, NAME)
-    await lock.acquire()
+    mine, other = kind(client, NAME), release_of(redis_client, kind)
+    await (mine.acquire() if holder == "task" else in_thread(other.acquire))
     waiter = asyncio.create_task(passed(kind(client, NAME)))
     await until(lambda: waiters(redis_client, kind) == 1)
     released_s = time.monotonic()
-    await lock.release()
-    assert await waiter - released_s < AT_ONCE_S
-
-
-@BOTH
-@pytest.mark.usefixtures("patient")
-async def test_release_by_a_thread_wakes_a_task(
-    client: AsyncRedis, redis_client: Redis, in_thread: InThread, kind: type[AsyncRedisLock]
-) -> None:
-    other = release_of(redis_client, kind)
-    await in_thread(other.acquire)
-    waiter = asyncio.create_task(passed(kind(client, NAME)))
-    await until(lambda: waiters(redis_client, kind) == 1)
-    released_s = time.monotonic()
-    await in_thread(other.release)
+    await (mine.release() if holder == "task" else in_thread(other.release))
     assert await waiter - released_s < AT_ONCE_S
 
 

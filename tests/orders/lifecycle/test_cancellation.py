@@ -72,10 +72,9 @@ def test_cancelled_order_returns_its_unit() -> None:
     sale, buyer = make_sale(stock=1), make_buyer()
     (order_id,) = won(sale, [buyer])
     assert snapshot(sale_id=sale.pk).remaining == 0
+    now = timezone.now()
 
-    cancel_order(
-        order_id=order_id, by=Actor.buyer(buyer.pk), why="changed my mind", now=timezone.now()
-    )
+    cancel_order(order_id=order_id, by=Actor.buyer(buyer.pk), why="changed my mind", now=now)
 
     assert status_of(order_id) == "cancelled"
     assert live_ids(sale) == []
@@ -83,30 +82,18 @@ def test_cancelled_order_returns_its_unit() -> None:
     assert ended_of(sale) == {order_id: f"{buyer.pk}:cancelled"}
     assert_conserved(sale)
     assert buy(sale, make_buyer())
-
-
-def test_history_has_canceller_time_and_reason() -> None:
-    sale, buyer = make_sale(), make_buyer()
-    (order_id,) = won(sale, [buyer])
-    before = timezone.now()
-    cancel_order(
-        order_id=order_id, by=Actor.buyer(buyer.pk), why="changed my mind", now=timezone.now()
-    )
     first, last = OrderEvent.objects.filter(order=order_id)
     assert (first.before, first.after, first.actor_kind) == ("", "unpaid", "system")
-    assert (last.before, last.after, last.actor_kind, last.actor_id, last.reason) == (
-        "unpaid", "cancelled", "buyer", buyer.pk, "changed my mind",
-    )  # fmt: skip
-    assert before <= last.at <= timezone.now()
+    assert (last.before, last.after, last.at) == ("unpaid", "cancelled", now)
+    assert (last.actor_kind, last.actor_id) == ("buyer", buyer.pk)
+    assert last.reason == "changed my mind"
 
 
-@pytest.mark.parametrize(
-    "status", ["paid", "used", "refunding", "refunded", "cancelled", "expired"]
-)
+@pytest.mark.parametrize("status", ["paid", "cancelled"])
 def test_only_unpaid_orders_are_cancelled(status: str) -> None:
     sale = make_sale()
     (order_id,) = won(sale, [make_buyer()])
-    live = status in ("paid", "used", "refunding") or None
+    live = status == "paid" or None
     VoucherOrder.objects.filter(pk=order_id).update(status=status, live=live)
     before = ledger_contents(), rows(), OrderEvent.objects.count()
     with pytest.raises(WrongState) as refused:

@@ -123,19 +123,6 @@ def test_fields_are_set_with_the_state() -> None:
 # --- Conditional ---------------------------------------------------------------------------------
 
 
-def test_stale_object_state_is_ignored() -> None:
-    """An order read as unpaid cannot be paid after it was cancelled."""
-    order = an_order(OrderStatus.UNPAID)
-    stale = VoucherOrder.objects.get(pk=order.pk)
-    change(order.pk, OrderStatus.CANCELLED)
-    assert stale.status == OrderStatus.UNPAID
-    with pytest.raises(WrongState) as refused:
-        change(stale.pk, OrderStatus.PAID)
-    assert refused.value.status == "cancelled"
-    order.refresh_from_db()
-    assert (order.status, order.live) == ("cancelled", None)
-
-
 def test_update_statement_has_the_condition() -> None:
     order = an_order(OrderStatus.UNPAID)
     with CaptureQueriesContext(connection) as queries:
