@@ -8,7 +8,6 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.test import Client
 from django.utils import timezone
-from redis import Redis
 
 from backoffice.job_engine import LEASE
 from backoffice.rehearsal.service import orphans
@@ -48,16 +47,6 @@ def test_two_tabs_have_two_tokens_and_get_one_unit() -> None:
     assert STEP.rows(sale_id) == [buyer]
 
 
-def test_same_token_gets_the_same_answer_after_sell_out() -> None:
-    sale_id, buyer = opened(stock=1)
-    token = ours.tokens_for(sale_id, [buyer])[0].sign()
-    for _ in range(2):
-        assert ours.buy(sale_id=sale_id, user_id=buyer, token=token) is Answer.QUEUED
-    write_all(STEP, sale_id, until=1)
-    assert ours.buy(sale_id=sale_id, user_id=buyer, token=token) is Answer.QUEUED
-    assert STEP.rows(sale_id) == [buyer]
-
-
 def test_unanswered_press_is_repeated_with_its_token() -> None:
     sale_id, buyer = opened()
     token = ours.tokens_for(sale_id, [buyer])[0].sign()
@@ -93,18 +82,6 @@ def test_press_during_backlog_is_busy() -> None:
     (entry,) = pending_entries(sale_id=sale_id, skip=0, count=1)
     ledger_connection().zadd(LedgerKeys(sale_id).pending, {entry.member: long_ago})
     assert ours.buy(sale_id=sale_id, user_id=second) is Answer.BUSY
-
-
-def test_page_gets_its_order_after_redis_lost_it(
-    redis_databases: list[Redis],
-) -> None:
-    sale_id, buyer = opened()
-    token = ours.tokens_for(sale_id, [buyer])[0].sign()
-    ours.buy(sale_id=sale_id, user_id=buyer, token=token)
-    redis_databases[0].flushdb()
-    assert ours.buy(sale_id=sale_id, user_id=buyer, token=token) is Answer.QUEUED
-    write_all(STEP, sale_id, until=1)
-    assert STEP.rows(sale_id) == [buyer]
 
 
 def test_cancelled_orders_do_not_count() -> None:
