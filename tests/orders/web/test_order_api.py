@@ -229,6 +229,8 @@ def test_redis_down_returns_503_and_a_page_can_resend_the_token(
     assert_refused(page, 503, "unavailable")
     assert f'action="{place_url(sale)}"' in page.text
     assert f'name="token" value="{text}"' in page.text
+    script = '"><script>alert(1)</script>'
+    assert "<script>alert" not in place(client, sale, script, HTML).text
 
 
 @both
@@ -242,15 +244,6 @@ def test_unreplicated_order_returns_503_and_keeps_its_unit(settings: Settings, a
     assert ("Send the same token again" if accept == JSON else token.sign()) in answer.text
     settings.SECKILL_LEDGER_REPLICAS = 0
     assert place(client, sale, token.sign()).json()["order_id"] == str(token.order_id)
-
-
-def test_token_in_unavailable_page_is_escaped(
-    client: Client, lose_ledger: Callable[[], None]
-) -> None:
-    sale = make_sale()
-    lose_ledger()
-    for text in ('"><script>alert(1)</script>', "x" * 10):
-        assert "<script>alert" not in place(client, sale, text, HTML).text
 
 
 @both

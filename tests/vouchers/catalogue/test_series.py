@@ -415,6 +415,7 @@ def test_changed_series_is_shown_again(shop):
         ({"voucher": "0"}, "voucher"),
         ({"begins_at_0": "someday"}, "begins_at"),
         ({"begins_at_0": "2100-12-30"}, "begins_at"),
+        ({"begins_at_0": "1999-12-31"}, "begins_at"),
         ({"number": "1000", "unit": "weeks", "sales": "100"}, "begins_at"),
         ({"length": "0"}, "length"),
         ({"length": "367", "length_unit": "86400"}, "length"),

@@ -65,11 +65,12 @@ def test_head_moves_by_the_rate_from_since_on(now_ms: int, passed: int, head: in
 
 
 @quick
-def test_head_of_a_paused_room_stands_still() -> None:
+def test_paused_room_stands_still_and_names_no_wait() -> None:
     paused = replace(SLOW, rate=0)
 
     assert {paused.passed(it) for it in (0, 50_000, DAY_MS)} == {100}
     assert {paused.head(it) for it in (0, 50_000, DAY_MS)} == {100}
+    assert (paused.wait_ms(101, 60_000), paused.wait_ms(100, 60_000)) == (None, 0)
 
 
 @quick
@@ -81,14 +82,6 @@ def test_wait_is_exactly_until_the_head_arrives(number: int, now_ms: int) -> Non
     assert wait_ms is not None
     assert number <= SLOW.head(now_ms + wait_ms)
     assert wait_ms == 0 or number > SLOW.head(now_ms + wait_ms - 1)
-
-
-@quick
-def test_wait_is_unknown_while_paused() -> None:
-    paused = replace(SLOW, rate=0)
-
-    assert paused.wait_ms(101, 60_000) is None
-    assert paused.wait_ms(100, 60_000) == 0
 
 
 @quick
