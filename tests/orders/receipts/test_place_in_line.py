@@ -9,7 +9,6 @@ import pytest
 from orders.placing.places import HeldPlace, draw_of
 from orders.receipts.place_in_line import (
     PAUSED_MS,
-    POLL_MS,
     LineView,
     Turn,
     view_of_held_place,
@@ -57,10 +56,6 @@ def test_pace_follows_the_wait_between_its_bounds(seconds: int) -> None:
     assert found.wait_ms == seconds * 1_000
     assert found.poll_after_ms == min(max(seconds * 750, 2_000), 60_000)
     assert (found.turn, found.position, found.length) == (Turn.WAITING, 100 * seconds, 99_900)
-
-
-def test_bounds_of_the_pace_are_two_and_sixty_seconds() -> None:
-    assert POLL_MS == (2_000, 60_000)
 
 
 def test_page_asks_before_and_after_its_turn_in_time() -> None:
