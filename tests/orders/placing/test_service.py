@@ -11,7 +11,7 @@ from django.test import Client
 from pytest_django import Settings
 from redis import Redis
 
-from orders.placing.service import load_and_send, place_call, read_order_token
+from orders.placing.service import finish_order, place_order, read_order_token
 from orders.placing.tokens import BadToken, PurchaseToken, issue_tokens
 from tests.support.inspection import (
     broker_length,
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.django_db
 def place(token: PurchaseToken) -> PurchaseToken:
     now_ms = time.time_ns() // 1_000_000
     read = read_order_token(token.sign(), sale_id=token.sale_id, now_ms=now_ms)
-    return load_and_send(place_call(read), sale_id=token.sale_id)
+    return place_order(read, finish=finish_order)
 
 
 def post(client: Client, token: PurchaseToken, accept: str = "application/json") -> Any:
@@ -216,6 +216,6 @@ def test_token_of_another_sale_with_this_id_buys_nothing() -> None:
     load_sale(sale_id=sale.pk)
 
     with pytest.raises(BadToken):
-        load_and_send(place_call(token), sale_id=sale.pk)
+        place_order(token, finish=finish_order)
 
     assert snapshot(sale_id=sale.pk).taken == 0

@@ -12,7 +12,7 @@ import pytest
 
 from tests.fixtures.site import RedisGone
 from tests.fixtures.vouchers import Dump
-from tests.support.sales import change_state, open_ledger
+from tests.support.sales import change_state, open_ledger, reserve
 from vouchers.inventory import keys as keys_module
 from vouchers.inventory.batch_journal import (
     back_off,
@@ -59,7 +59,6 @@ from vouchers.inventory.reservations import (
     entries_set_aside,
     pending_entries,
     release,
-    reserve,
     retake,
     set_kick,
 )

@@ -10,7 +10,7 @@ import pytest
 
 from tests.fixtures.site import RedisGone
 from tests.fixtures.vouchers import Dump
-from tests.support.sales import all_pending, open_ledger, redis_now_ms
+from tests.support.sales import all_pending, open_ledger, redis_now_ms, reserve
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.receipt_cache import (
     CHANGING_MS,
@@ -20,7 +20,7 @@ from vouchers.inventory.receipt_cache import (
     invalidate_rows,
     look_up_receipt,
 )
-from vouchers.inventory.reservations import confirm, reserve
+from vouchers.inventory.reservations import confirm
 
 ROW = "7:1:unpaid::100:1:2"
 OTHER = "7:1:refused:sold_out:100:1:"
