@@ -12,7 +12,7 @@ from django.db import DatabaseError
 
 from orders.audience.caps import capped_accounts
 from orders.placing.order_ids import mint_call
-from orders.receipts.buyer_in_sale import (
+from orders.receipts.token_admission import (
     BuyerInSale,
     buyer_from_ledger,
     buyer_from_rows,

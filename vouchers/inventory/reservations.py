@@ -104,7 +104,7 @@ class AlreadyOrdered(ReservationRefused):
 class OrdersLimited(ReservationRefused):
     """The client's address or the account has ordered too often; ``limit`` is which of them."""
 
-    def __init__(self, subject: str, *, wait_ms: int) -> None:
+    def __init__(self, subject: str, wait_ms: int) -> None:
         super().__init__(f"{subject} is at its limit for {wait_ms} ms")
         self.limit, self.wait_ms = LimitKind(subject[:1]), wait_ms
 
@@ -161,15 +161,20 @@ class NotReplicated(LedgerUnavailable):
     As with any reservation, the caller publishes one fulfil task if its kick is due.
     """
 
-    def __init__(self, reservation: Reservation, *, replicas: int, wanted: int) -> None:
+    def __init__(self, reservation: Reservation, replicas: int, wanted: int) -> None:
         super().__init__(f"{replicas} of {wanted} replicas have order {reservation.order_id}")
         self.reservation = reservation
 
 
 class Refused(NamedTuple):
-    """The ledger's no to an order; ``first_of`` is the address that sent it as its first."""
+    """The ledger's no to an order; ``first_of`` is the address that sent it as its first.
 
-    error: Exception
+    It names the error and does not hold it: an error that lies in a frame of its own traceback is
+    garbage for the collector, once for each refused buyer.
+    """
+
+    kind: type[Exception]
+    about: tuple[Any, ...]
     sale_id: int
     first_of: str = ""
 
@@ -261,7 +266,7 @@ def replicated(call: ScriptCall[Reply], *, sale_id: int, wanted: int) -> ScriptC
         reply, replicas = call.read(replies[0]), int(replies[1])
         if isinstance(reply, Refused) or replicas >= wanted:
             return reply
-        return Refused(NotReplicated(reply, replicas=replicas, wanted=wanted), sale_id)
+        return Refused(NotReplicated, (reply, replicas, wanted), sale_id)
 
     wait = ("WAIT", wanted, settings.SECKILL_LEDGER_REPLICAS_MS)
     return call._replace(then=[wait], read=read)
@@ -282,22 +287,23 @@ REFUSALS: dict[str, tuple[type[Exception], str]] = {
 def read_reply(codes: type[StrEnum], sale_id: int, first_of: str, reply: str) -> Reply:
     """Read the reply of a script with these codes to an order."""
     code, *figures = reply.split(" ")
-    error: Exception
+    kind: type[Exception]
+    about: tuple[Any, ...]
     match codes(code):
         case ReserveCode.ACCEPTED:
             return Reservation(int(figures[0]), kick_due=figures[1:] == ["1"])
         case ReserveCode.SOLD_OUT:
-            error = SoldOut(int(figures[0]), int(figures[1]) if figures[1] else None)
+            kind, about = SoldOut, (int(figures[0]), int(figures[1]) if figures[1] else None)
         case ReserveCode.ALREADY_ORDERED:
-            error = AlreadyOrdered(int(figures[0]))
+            kind, about = AlreadyOrdered, (int(figures[0]),)
         case ReserveCode.BEHIND:
-            error = SaleBehind(int(figures[0]))
+            kind, about = SaleBehind, (int(figures[0]),)
         case ReserveCode.LIMITED:
-            error = OrdersLimited(figures[0], wait_ms=int(figures[1]))
+            kind, about = OrdersLimited, (figures[0], int(figures[1]))
         case other:
             kind, text = REFUSALS[other]
-            error = kind(f"sale {sale_id} {text}")
-    return Refused(error, sale_id, first_of)
+            about = (f"sale {sale_id} {text}",)
+    return Refused(kind, about, sale_id, first_of)
 
 
 def finish_reservation(reply: Reply) -> Reservation:
@@ -313,16 +319,14 @@ def finish_reservation(reply: Reply) -> Reservation:
     """
     if isinstance(reply, Reservation):
         return reply
-    error = reply.error
     if reply.first_of:
         forget_first_order(sale_id=reply.sale_id, address=reply.first_of)
-    if isinstance(error, SoldOut) and error.arrived_at_ms is not None:
+    if reply.kind is SoldOut:
+        arrived_at_ms, sold_out_at_ms = reply.about
         sold_out_cache.remember_sold_out(
-            sale_id=reply.sale_id,
-            arrived_at_ms=error.arrived_at_ms,
-            sold_out_at_ms=error.sold_out_at_ms,
+            sale_id=reply.sale_id, arrived_at_ms=arrived_at_ms, sold_out_at_ms=sold_out_at_ms
         )
-    raise error
+    raise reply.kind(*reply.about)
 
 
 def ended_reason(*, sale_id: int, order_id: int, user_id: int) -> str | None:

@@ -1,6 +1,6 @@
-"""A buyer in a sale, for ``me/``: by one script on the ledger wherever that can know.
+"""Who gets a purchase token now, for ``me/`` and ``token/``: ``BuyerInSale.may_have_token``.
 
-SQL is needed where the ledger cannot know:
+One script on the ledger finds the buyer. SQL is needed where the ledger cannot know:
 
 - the sale is not loaded;
 - a unit that the buyer holds is neither queued nor has a copy of its row: paid, used, or unpaid and
