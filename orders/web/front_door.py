@@ -37,6 +37,18 @@ at_stop(flush_request_counts)
 
 _ORDERS = re.compile(r"/vouchers/([1-9][0-9]{0,17})/orders/")
 _RECEIPT = re.compile(r"/vouchers/([1-9][0-9]{0,17})/orders/([1-9][0-9]{0,18})/")
+_SHARED_PAGES = re.compile(r"/|/vouchers/[1-9][0-9]{0,17}/(?:room/)?")
+
+
+def is_shared_page(environ: Environ) -> bool:
+    """Say whether this page is the same for everybody: the list, a purchase page, a waiting room.
+
+    A waiting room is so in HTML alone; in JSON, a place in line is one buyer's.
+    """
+    path = environ["PATH_INFO"]
+    return bool(_SHARED_PAGES.fullmatch(path)) and (
+        not path.endswith("/room/") or names_html(environ)
+    )
 
 
 async def order(environ: Environ) -> Answer | None:
