@@ -1,17 +1,16 @@
 """The front half: turn a buyer's token into a reservation, and publish a fulfil task if due."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
 from locks.lua_script import ScriptCall
 from orders.placing.order_ids import minted_ms
 from orders.placing.publishing import publish_fulfillment
-from orders.placing.tokens import BadToken, PurchaseToken, check_work, read_token
+from orders.placing.tokens import PurchaseToken, check_work, read_token
 from seckill_site.failpoints import failpoint
 from vouchers.inventory.entering import enter_call
-from vouchers.inventory.keys import NotLoaded, OtherSale, send
+from vouchers.inventory.keys import NotLoaded, send
 from vouchers.inventory.rebuild import load_sale_exclusively
 from vouchers.inventory.reservations import (
     NotReplicated,
@@ -44,7 +43,7 @@ def place_order(token: PurchaseToken, *, finish: Callable[..., T], address: str 
     is pending. ``finish`` is :func:`finish_order` or calls it, ``address`` is the client's, empty
     if it has no limit.
 
-    :raises BadToken: the token is that of another sale which had this id.
+    :raises OtherSale: the token is that of another sale which had this id.
     :raises ReservationRefused: the ledger refuses this buyer; the subclass says why.
     :raises SaleBehind: orders are written too slowly to accept anybody new.
     :raises NotLoaded: the sale cannot be loaded now.
@@ -57,8 +56,7 @@ def place_order(token: PurchaseToken, *, finish: Callable[..., T], address: str 
         return send(call)
     except NotLoaded:
         load_sale_exclusively(sale_id=token.sale_id)
-    with once_loaded():
-        return send(call)
+    return send(call)
 
 
 def order_call(
@@ -96,12 +94,3 @@ def finish_order(
         publish(sale_id=token.sale_id)
         failpoint("place.published")
     return token
-
-
-@contextmanager
-def once_loaded() -> Iterator[None]:
-    """Take another sale's token for a bad one, now that the sale has been loaded."""
-    try:
-        yield
-    except OtherSale as error:
-        raise BadToken("the token is for another sale that had this id") from error

@@ -8,7 +8,7 @@ import re
 from functools import partial
 
 from orders.placing.publisher import publisher
-from orders.placing.service import once_loaded, order_call
+from orders.placing.service import order_call
 from orders.placing.tokens import PurchaseToken, read_token
 from orders.receipts.service import cached_receipt_call
 from orders.web.order_answers import (
@@ -46,9 +46,8 @@ def is_shared_page(environ: Environ) -> bool:
     A waiting room is so in HTML alone; in JSON, a place in line is one buyer's.
     """
     path = environ["PATH_INFO"]
-    return bool(_SHARED_PAGES.fullmatch(path)) and (
-        not path.endswith("/room/") or names_html(environ)
-    )
+    is_one_buyers = path.endswith("/room/") and not names_html(environ)
+    return not is_one_buyers and bool(_SHARED_PAGES.fullmatch(path))
 
 
 async def order(environ: Environ) -> Answer | None:
@@ -75,8 +74,7 @@ async def _place(token: PurchaseToken, *, address: str) -> Outcome:
         return await ask(call)
     except NotLoaded:
         await load_once(sale_id=token.sale_id)
-    with once_loaded():
-        return await ask(call)
+    return await ask(call)
 
 
 def _is_small_json(environ: Environ) -> bool:

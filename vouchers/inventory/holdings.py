@@ -8,7 +8,7 @@ import logging
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from math import isfinite
 from typing import NamedTuple, Self
 
@@ -152,18 +152,14 @@ def known_buyer_call(
             is_draw=is_draw,
         )
 
+    def finish(known: KnownBuyer | None) -> KnownBuyer | None:
+        if known is None or known.place is None:
+            return known
+        line = remember_line(known.place.line, sale_id=sale_id)
+        return known._replace(place=known.place._replace(line=line))
+
     args = [str(user_id), *visit_args(sale_id=sale_id, visitor=visitor)]
-    return ScriptCall(
-        _READ_BUYER, _keys_of_buyers(sale_id), args, read, finish=partial(_with_line, sale_id)
-    )
-
-
-def _with_line(sale_id: int, known: KnownBuyer | None) -> KnownBuyer | None:
-    """Return a buyer whose place is in the line as this process knows it from now on."""
-    if known is None or known.place is None:
-        return known
-    line = remember_line(known.place.line, sale_id=sale_id)
-    return known._replace(place=known.place._replace(line=line))
+    return ScriptCall(_READ_BUYER, _keys_of_buyers(sale_id), args, read, finish=finish)
 
 
 @lru_cache(maxsize=1024)

@@ -169,8 +169,7 @@ class NotReplicated(LedgerUnavailable):
 class Refused(NamedTuple):
     """The ledger's no to an order; ``first_of`` is the address that sent it as its first.
 
-    It names the error and does not hold it: an error that lies in a frame of its own traceback is
-    garbage for the collector, once for each refused buyer.
+    It does not hold the error, which would then be in a frame of its own traceback: a cycle.
     """
 
     kind: type[Exception]

@@ -18,7 +18,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import partial
 from typing import Any, assert_never
 
 from locks.lua_script import ScriptCall
@@ -194,21 +193,15 @@ def snapshots(*, sale_ids: Iterable[int]) -> dict[int, Snapshot | None]:
 
 def snapshot_call(*, sale_id: int) -> ScriptCall[Snapshot | None]:
     """Build the call that reads a snapshot, or None if the sale is not loaded."""
+
+    def finish(found: Snapshot | None) -> Snapshot | None:
+        if found is None or found.line is None:
+            return found
+        return replace(found, line=remember_line(found.line, sale_id=sale_id))
+
     keys = LedgerKeys(sale_id)
-    return ScriptCall(
-        script=_SNAPSHOT,
-        keys=[*keys.contents, keys.room, keys.entries],
-        args=[ASIDE_MS],
-        read=_read_snapshot,
-        finish=partial(_with_line, sale_id),
-    )
-
-
-def _with_line(sale_id: int, found: Snapshot | None) -> Snapshot | None:
-    """Return a snapshot with the line as this process knows it from now on."""
-    if found is None or found.line is None:
-        return found
-    return replace(found, line=remember_line(found.line, sale_id=sale_id))
+    keys_to_read = [*keys.contents, keys.room, keys.entries]
+    return ScriptCall(_SNAPSHOT, keys_to_read, [ASIDE_MS], _read_snapshot, finish=finish)
 
 
 def _read_snapshot(reply: list[Any]) -> Snapshot | None:
