@@ -92,8 +92,10 @@ class LuaScript:
 class ScriptCall(NamedTuple, Generic[T]):
     """One call of a script, separate from sending it.
 
-    ``read`` turns the raw reply into the result; with commands in ``then``, which follow in the
-    same write on the same connection, the list of all replies. It does no I/O: any sender fits.
+    ``read`` turns the raw reply into a value, and does nothing else; with commands in ``then``,
+    which follow in the same write on the same connection, it takes the list of all replies.
+    ``finish``, if there is one, is what follows: it takes that value and returns the result. The
+    sender runs it once for each reply, even if nobody waits for the result any more.
     """
 
     script: LuaScript
@@ -101,13 +103,14 @@ class ScriptCall(NamedTuple, Generic[T]):
     args: Sequence[Argument]
     read: Callable[[Any], T]
     then: Sequence[Command] = ()
+    finish: Callable[[Any], T] | None = None
 
     def run(self, client: Redis) -> T:
         """Send the call in one round trip and return its result.
 
         :raises redis.RedisError: no reply; whether the script ran is unknown
         """
-        return self.read_replies(self.send(client))
+        return self.settle(self.send(client))
 
     def send(self, client: Redis) -> list[Any]:
         """Return the replies to all commands, errors included."""
@@ -127,17 +130,19 @@ class ScriptCall(NamedTuple, Generic[T]):
         start = _packed_start(self.script.sha, tuple(self.keys))
         return b"*%d\r\n%b%b" % (count, start, args[args.index(b"\n") + 1 :])
 
-    def with_read(self, read: Callable[[Any], U]) -> "ScriptCall[U]":
-        """Return the same call with another ``read``."""
-        return ScriptCall(self.script, self.keys, self.args, read, self.then)
+    def finished_by(self, finish: Callable[[Any], U]) -> "ScriptCall[U]":
+        """Return the same call with what follows its reply."""
+        read: Callable[[Any], Any] = self.read
+        return ScriptCall(self.script, self.keys, self.args, read, self.then, finish)
 
-    def read_replies(self, replies: list[Any]) -> T:
-        """Return the result of the replies to all commands.
+    def settle(self, replies: list[Any]) -> T:
+        """Read the replies to all commands, do what follows, and return the result.
 
         :raises redis.ResponseError: the first reply that is an error
         """
         checked(replies)
-        return self.read(replies if self.then else replies[0])
+        value = self.read(replies if self.then else replies[0])
+        return value if self.finish is None else self.finish(value)
 
 
 @lru_cache(maxsize=1024)

@@ -222,6 +222,9 @@ SECKILL_FRONT_DOOR = [
 ]
 """The coroutines that may answer a request before Django does, in this order."""
 
+SECKILL_SHARED_PAGES = "orders.web.front_door.is_shared_page"
+"""The function that says whether a page is the same for everybody, so that memory may answer."""
+
 ROOT_URLCONF = "seckill_site.urls"
 WSGI_APPLICATION = "seckill_site.wsgi.application"
 

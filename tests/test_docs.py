@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 from fnmatch import fnmatch
@@ -182,6 +183,34 @@ def _status(file: str) -> str:
 @pytest.mark.parametrize(("document", "words"), [("ARCHITECTURE.md", 1650), ("README.md", 1050)])
 def test_first_documents_take_five_minutes(document: str, words: int) -> None:
     assert len(text_of(document).split()) <= words
+
+
+# --- The ways -------------------------------------------------------------------------------------
+
+PRODUCT = ("accounts", "api", "backoffice", "locks", "orders", "seckill_site", "vouchers")
+
+
+def functions_of_the_ways() -> list[str]:
+    """Return the functions that ARCHITECTURE names on the way of a page and of an order."""
+    sections = text_of("ARCHITECTURE.md").split("\n## ")
+    ways = "".join(it for it in sections if it.startswith("The way of "))
+    return sorted(set(re.findall(r"`([a-z]\w+)`", ways)))
+
+
+@pytest.mark.parametrize("name", functions_of_the_ways())
+def test_function_of_a_way_is_reached_by_the_product(name: str) -> None:
+    defined, used = set(), set()
+    for file in sorted(it for it in files() if it.endswith(".py") and it.startswith(PRODUCT)):
+        if name not in (text := text_of(file)):
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
+                defined.add(file)
+            elif name in (getattr(node, "id", None), getattr(node, "attr", None)):
+                used.add(file)
+
+    assert defined
+    assert used - defined, "only its own module or tests call it"
 
 
 # --- Codemap -------------------------------------------------------------------------------------

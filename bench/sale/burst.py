@@ -6,11 +6,9 @@ the clock of Redis, to the transaction of its row, by the database's; both run o
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from django.db import connection
 
@@ -23,7 +21,13 @@ from orders.placing.publishing import publish_fulfillment
 from orders.placing.tokens import PurchaseToken, issue_tokens
 from seckill_site.ledger_connection import ledger_connection
 from vouchers.inventory.keys import send_many
-from vouchers.inventory.reservations import Reservation, SaleBehind, reserve_call
+from vouchers.inventory.reservations import (
+    Reply,
+    Reservation,
+    SaleBehind,
+    finish_reservation,
+    reserve_call,
+)
 from vouchers.models import SeckillVoucher
 
 IN_A_WRITE = 500
@@ -91,19 +95,21 @@ def _accept(tokens: Sequence[PurchaseToken]) -> int:
     refused = 0
     for start in range(0, len(tokens), IN_A_WRITE):
         calls = [
-            reserve_call(sale_id=it.sale_id, order_id=it.order_id, user_id=it.user_id)
+            reserve_call(sale_id=it.sale_id, order_id=it.order_id, user_id=it.user_id).finished_by(
+                _unless_behind
+            )
             for it in tokens[start : start + IN_A_WRITE]
         ]
-        replies = send_many([call.with_read(partial(_unless_behind, call.read)) for call in calls])
+        replies = send_many(calls)
         refused += replies.count(None)
         if any(reply and reply.kick_due for reply in replies):
             publish_fulfillment(sale_id=tokens[0].sale_id)
     return refused
 
 
-def _unless_behind(read: Callable[[Any], Reservation], reply: Any) -> Reservation | None:
+def _unless_behind(reply: Reply) -> Reservation | None:
     try:
-        return read(reply)
+        return finish_reservation(reply)
     except SaleBehind:
         return None
 

@@ -40,8 +40,8 @@ from seckill_site.clocks.machine import epoch_ms
 from seckill_site.ledger_connection import ledger_connection
 from seckill_site.sessions import SessionStore
 from vouchers.catalogue.sales import SaleTerms, VoucherDetails, create_voucher_on_sale
-from vouchers.inventory.keys import LedgerKeys
-from vouchers.inventory.reservations import reserve
+from vouchers.inventory.keys import LedgerKeys, send
+from vouchers.inventory.reservations import finish_reservation, reserve_call
 from vouchers.inventory.waiting_room import Line, Place, PlaceState, RoomTerms
 from vouchers.models import RoomKind, SeckillVoucher
 
@@ -132,7 +132,9 @@ def reserve_all(tokens: Sequence[PurchaseToken]) -> None:
     """Reserve a unit for each token, in this process and without a task."""
     with override_settings(SECKILL_BEHIND_MS=0):  # no worker runs meanwhile, however long it takes
         for token in tokens:
-            reserve(sale_id=token.sale_id, order_id=token.order_id, user_id=token.user_id)
+            order_id, user_id = token.order_id, token.user_id
+            call = reserve_call(sale_id=token.sale_id, order_id=order_id, user_id=user_id)
+            send(call.finished_by(finish_reservation))
 
 
 def insert_statement(model: type[Model], columns: Sequence[str]) -> str:

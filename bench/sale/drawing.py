@@ -24,6 +24,7 @@ from vouchers.catalogue.sales import SaleTerms, create_voucher_on_sale
 from vouchers.inventory.entering import enter_call
 from vouchers.inventory.keys import send_many
 from vouchers.inventory.rebuild import load_sale
+from vouchers.inventory.reservations import finish_reservation
 from vouchers.models import Draw, SaleMode, SeckillVoucher
 
 LONGEST_S = 30
@@ -87,7 +88,12 @@ def _open_draw(*, units: int) -> SeckillVoucher:
 
 def _enter(sale: SeckillVoucher, user_ids: Sequence[int]) -> float:
     tokens = issue_tokens(sale=sale, user_ids=user_ids)
-    calls = [enter_call(sale_id=sale.pk, order_id=it.order_id, user_id=it.user_id) for it in tokens]
+    calls = [
+        enter_call(sale_id=sale.pk, order_id=it.order_id, user_id=it.user_id).finished_by(
+            finish_reservation
+        )
+        for it in tokens
+    ]
     began_at = time.perf_counter()
     for start in range(0, len(calls), IN_A_WRITE):
         send_many(calls[start : start + IN_A_WRITE])

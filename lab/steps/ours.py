@@ -21,7 +21,7 @@ from lab.steps.step import Answer, Step
 from lab.waiting import wait_until
 from orders.fulfilment.reconcile import reconcile
 from orders.models import OrderStatus, VoucherOrder
-from orders.placing.service import load_and_send, place_call, read_order_token
+from orders.placing.service import finish_order, place_order, read_order_token
 from orders.placing.tokens import PurchaseToken, issue_tokens
 from orders.receipts.service import NoReceipt, find_receipt
 from seckill_site.clocks.database import database_now
@@ -124,7 +124,7 @@ def buy(*, sale_id: int, user_id: int, token: str | None = None) -> Answer:
     token = token or tokens_for(sale_id, [user_id])[0].sign()
     try:
         read = read_order_token(token, sale_id=sale_id, now_ms=ledger_now_ms())
-        load_and_send(place_call(read), sale_id=sale_id)
+        place_order(read, finish=finish_order)
     except SoldOut:
         return Answer.SOLD_OUT
     except AlreadyOrdered:

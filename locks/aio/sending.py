@@ -49,7 +49,7 @@ async def answer_of(client: Redis, call: ScriptCall[T]) -> T:
     replies = await send_once(client, *call.commands())
     if is_unknown_script(replies):
         replies = await send_once(client, *call.commands(in_full=True))
-    return call.read_replies(replies)
+    return call.settle(replies)
 
 
 async def renew(

@@ -24,7 +24,7 @@ from seckill_site.clocks.machine import epoch_ms
 from vouchers.inventory.holdings import read_buyer_holdings
 from vouchers.inventory.keys import LedgerUnavailable, send
 from vouchers.inventory.rebuild import snapshot_or_load
-from vouchers.inventory.receipt_cache import cache_row, look_up_receipt_call
+from vouchers.inventory.receipt_cache import ReceiptLookup, cache_row, look_up_receipt_call
 from vouchers.inventory.reservations import ended_reason
 from vouchers.inventory.restart_watch import is_same_ledger
 from vouchers.inventory.sale_state import Snapshot
@@ -147,8 +147,7 @@ def cached_receipt_call(*, sale_id: int, order_id: int, user_id: int) -> ScriptC
     """Build the call of :func:`cached_receipt`."""
     call = look_up_receipt_call(sale_id=sale_id, order_id=order_id, user_id=user_id)
 
-    def read(reply: Any) -> Receipt | None:
-        known = call.read(reply)
+    def finish(known: ReceiptLookup) -> Receipt | None:
         if known.queue_position:
             return Receipt(order_id, sale_id, QUEUED, place=known.queue_position)
         if known.entered_until_ms:
@@ -160,7 +159,7 @@ def cached_receipt_call(*, sale_id: int, order_id: int, user_id: int) -> ScriptC
         _check_owner(row, sale_id, user_id, has_token=True)
         return Receipt.from_row(order_id, row)
 
-    return call.with_read(read)
+    return call.finished_by(finish)
 
 
 def poll_after_ms(*, place: int | None) -> int:

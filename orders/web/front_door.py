@@ -7,12 +7,18 @@ that need the database, are left to Django, which may safely ask the ledger agai
 import re
 from functools import partial
 
-from locks.lua_script import ScriptCall
 from orders.placing.publisher import publisher
-from orders.placing.service import once_loaded
-from orders.placing.tokens import read_token
+from orders.placing.service import order_call
+from orders.placing.tokens import PurchaseToken, read_token
 from orders.receipts.service import cached_receipt_call
-from orders.web.order_answers import Outcome, count_refusal, order_answer, order_call, owner_answer
+from orders.web.order_answers import (
+    Outcome,
+    count_refusal,
+    finish_and_count,
+    order_answer,
+    owner_answer,
+    read_request_token,
+)
 from orders.web.refusals import REFUSED, Refusal, refusal_answer, refusal_of
 from orders.web.request_parsing import LARGEST_BODY_BYTES, read_json_order
 from orders.web.serializers import receipt_json
@@ -31,6 +37,17 @@ at_stop(flush_request_counts)
 
 _ORDERS = re.compile(r"/vouchers/([1-9][0-9]{0,17})/orders/")
 _RECEIPT = re.compile(r"/vouchers/([1-9][0-9]{0,17})/orders/([1-9][0-9]{0,18})/")
+_SHARED_PAGES = re.compile(r"/|/vouchers/[1-9][0-9]{0,17}/(?:room/)?")
+
+
+def is_shared_page(environ: Environ) -> bool:
+    """Say whether this page is the same for everybody: the list, a purchase page, a waiting room.
+
+    A waiting room is so in HTML alone; in JSON, a place in line is one buyer's.
+    """
+    path = environ["PATH_INFO"]
+    is_one_buyers = path.endswith("/room/") and not names_html(environ)
+    return not is_one_buyers and bool(_SHARED_PAGES.fullmatch(path))
 
 
 async def order(environ: Environ) -> Answer | None:
@@ -41,26 +58,23 @@ async def order(environ: Environ) -> Answer | None:
     sale_id, body = int(match[1]), environ["wsgi.input"].read()
     environ["wsgi.input"].seek(0)  # Django may have to read it too
     try:
-        call = order_call(
-            read_json_order(body),
-            sale_id=sale_id,
-            now_ms=ledger_now_ms(may_wait=False),
-            address=client_address(environ),
-            publish=publisher.request,
-        )
-        outcome = call if isinstance(call, Refusal) else await _ask_loaded(call, sale_id=sale_id)
+        order, now_ms = read_json_order(body), ledger_now_ms(may_wait=False)
+        outcome = read_request_token(order, sale_id=sale_id, now_ms=now_ms)
+        if not isinstance(outcome, Refusal):
+            outcome = await _place(outcome, address=client_address(environ))
     except REFUSED as error:
         outcome = count_refusal(refusal_of(error), sale_id=sale_id)
     return order_answer(outcome, path=request_path(environ), language=request_language(environ))
 
 
-async def _ask_loaded(call: ScriptCall[Outcome], *, sale_id: int) -> Outcome:
-    """Send the call, and load the sale first if it is not loaded; as ``load_and_send`` does."""
+async def _place(token: PurchaseToken, *, address: str) -> Outcome:
+    """Do what ``place_order`` does in a thread; the publisher's thread sends the task."""
+    call = order_call(token, address=address, finish=finish_and_count, publish=publisher.request)
     try:
         return await ask(call)
     except NotLoaded:
-        await load_once(sale_id=sale_id)
-    return await ask(once_loaded(call))
+        await load_once(sale_id=token.sale_id)
+    return await ask(call)
 
 
 def _is_small_json(environ: Environ) -> bool:

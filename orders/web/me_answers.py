@@ -4,9 +4,9 @@ import re
 from typing import Any
 
 from orders.placing.tokens import PurchaseToken
-from orders.receipts.buyer_in_sale import BuyerInSale
 from orders.receipts.place_in_line import view_of_place
 from orders.receipts.purchase_page import BuyerStatus
+from orders.receipts.token_admission import BuyerInSale
 from orders.web.order_answers import owner_answer
 from orders.web.serializers import buyer_status_json, line_json
 from seckill_site.sessions import Buyer

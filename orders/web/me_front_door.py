@@ -12,9 +12,9 @@ from django.db import DatabaseError
 
 from orders.audience.caps import capped_accounts
 from orders.placing.order_ids import mint_call
-from orders.receipts.buyer_in_sale import (
+from orders.receipts.token_admission import (
     BuyerInSale,
-    buyer_call,
+    buyer_from_ledger,
     buyer_from_rows,
     judged,
     judged_already,
@@ -30,6 +30,7 @@ from seckill_site.front_door.requests import Environ, request_language
 from seckill_site.front_door.threads import threads
 from seckill_site.web.request_rates import check_account
 from seckill_site.web.responses import Answer, names_html
+from vouchers.inventory.holdings import known_buyer_call
 from vouchers.inventory.keys import ask
 from vouchers.inventory.waiting_room import Visitor
 from vouchers.web.pace import count_me_request
@@ -152,11 +153,12 @@ async def find_buyer(sale_id: int, user_id: int, visitor: Visitor) -> BuyerInSal
     sale = await known_sale(sale_id)
     sale.check_public()
     ids = {"sale_id": sale_id, "user_id": user_id}
-    found = await ask(buyer_call(**ids, visitor=visitor))
-    if found.buyer is not None:
-        return found.buyer.of_sale(sale)
-    work = partial(buyer_from_rows, **ids, visitor=visitor, known=found.known)
-    return (await threads().query(work)).of_sale(sale)
+    known = await ask(known_buyer_call(**ids, visitor=visitor))
+    found = buyer_from_ledger(**ids, known=known)
+    if found is None:
+        work = partial(buyer_from_rows, **ids, visitor=visitor, known=known)
+        found = await threads().query(work)
+    return found.of_sale(sale)
 
 
 async def _judged(found: BuyerInSale) -> BuyerInSale:

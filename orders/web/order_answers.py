@@ -7,9 +7,7 @@ from typing import Any
 
 from prometheus_client import Counter
 
-from locks.lua_script import ScriptCall
-from orders.placing.publishing import publish_fulfillment
-from orders.placing.service import load_and_send, place_call, read_order_token
+from orders.placing.service import finish_order, place_order, read_order_token
 from orders.placing.tokens import PurchaseToken
 from orders.web.refusals import (
     REFUSED,
@@ -30,6 +28,7 @@ from vouchers.inventory.request_stats import (
     ADDRESS_LIMITED,
     count_request,
 )
+from vouchers.inventory.reservations import Reply
 
 _COUNTED_PER_SALE = {
     ACCEPTED, "sold_out", "already_ordered", "not_started", "ended", "paused", "unavailable",
@@ -45,55 +44,48 @@ Outcome = PurchaseToken | Refusal
 
 
 def request_order(order: OrderRequest, *, sale_id: int, now_ms: int, address: str) -> Outcome:
-    """Place an order, load its sale first if need be, and count the answer."""
-    call = order_call(order, sale_id=sale_id, now_ms=now_ms, address=address)
-    if isinstance(call, Refusal):
-        return call
+    """Place an order, or refuse it; count the answer. ``address`` is empty if it has no limit."""
+    token = read_request_token(order, sale_id=sale_id, now_ms=now_ms)
+    if isinstance(token, Refusal):
+        return token
     try:
-        return load_and_send(call, sale_id=sale_id)
+        return place_order(token, finish=finish_and_count, address=address)
     except REFUSED as error:
         return count_refusal(refusal_of(error), sale_id=sale_id)
 
 
-def order_call(
-    order: OrderRequest,
-    *,
-    sale_id: int,
-    now_ms: int,
-    address: str,
-    publish: Callable[..., object] = publish_fulfillment,
-) -> ScriptCall[Outcome] | Refusal:
-    """Build the call that places an order, or refuse at once; both count the answer.
-
-    ``address`` is the client's, empty if it has no limit.
+def read_request_token(order: OrderRequest, *, sale_id: int, now_ms: int) -> Outcome:
+    """Return the token of a request that is for the ledger; else refuse it, and count that.
 
     Only a first attempt is refused from the cache. A later one may be the retry of a buyer whose
     unit is reserved but whose answer was lost: that buyer must never be told "sold out".
-
-    Reading the reply raises ``NotLoaded`` if the sale has to be loaded first.
     """
     try:
         token = read_order_token(order.token, sale_id=sale_id, now_ms=now_ms)
     except REFUSED as error:
         return count_refusal(refusal_of(error), sale_id=sale_id)
     notice = sold_out_cache.recall_sold_out(sale_id=sale_id) if order.attempt == 1 else None
-    if notice is not None:
-        refusal = sold_out_refusal(notice.redis_now_ms(), notice.sold_out_at_ms)
-        return count_refusal(refusal, sale_id=sale_id)
-
-    call = place_call(token, publish=publish, address=address)
-
-    def read(reply: Any) -> Outcome:
-        try:
-            call.read(reply)
-        except NotLoaded:
-            raise
-        except REFUSED as error:
-            return count_refusal(refusal_of(error), sale_id=sale_id)
-        _count(sale_id=sale_id, status=202, answer=ACCEPTED)
+    if notice is None:
         return token
+    refusal = sold_out_refusal(notice.redis_now_ms(), notice.sold_out_at_ms)
+    return count_refusal(refusal, sale_id=sale_id)
 
-    return call.with_read(read)
+
+def finish_and_count(
+    reply: Reply, *, token: PurchaseToken, publish: Callable[..., object]
+) -> Outcome:
+    """Finish an order, and count its answer.
+
+    :raises NotLoaded: the sale has to be loaded first.
+    """
+    try:
+        finish_order(reply, token=token, publish=publish)
+    except NotLoaded:
+        raise
+    except REFUSED as error:
+        return count_refusal(refusal_of(error), sale_id=token.sale_id)
+    _count(sale_id=token.sale_id, status=202, answer=ACCEPTED)
+    return token
 
 
 def order_answer(outcome: Outcome, *, path: str, language: str) -> Answer:

@@ -17,8 +17,8 @@ from django.views.decorators.csrf import csrf_exempt
 from orders.payments.providers import offered_providers
 from orders.placing.order_ids import mint_order_ids
 from orders.placing.tokens import BadToken, MalformedToken, PurchaseToken, read_token
-from orders.receipts.buyer_in_sale import BuyerInSale, find_buyer_in_sale, judged
 from orders.receipts.service import find_receipt
+from orders.receipts.token_admission import BuyerInSale, find_buyer_in_sale, judged
 from orders.web.me_answers import UnknownQuery, me_answer, read_query, sale_json, token_json
 from orders.web.order_answers import (
     Outcome,

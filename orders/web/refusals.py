@@ -40,7 +40,7 @@ from seckill_site.web.responses import (
 )
 from vouchers.catalogue.audience import RULES
 from vouchers.inventory.draw_entries import NoEntry
-from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
+from vouchers.inventory.keys import LedgerUnavailable, NotLoaded, OtherSale
 from vouchers.inventory.order_limits import LimitKind
 from vouchers.inventory.request_stats import ACCOUNT_LIMITED, ADDRESS_LIMITED
 from vouchers.inventory.reservations import (
@@ -184,6 +184,7 @@ _REFUSALS: dict[type[Exception], Refusal | Callable[[Any], Refusal]] = {
     ),
     BadToken: _BAD_TOKEN,
     OtherMode: _BAD_TOKEN,
+    OtherSale: _BAD_TOKEN,
     NoEntry: _NO_SUCH_ORDER,
     NoReceipt: _NO_SUCH_ORDER,
     VoucherOrder.DoesNotExist: _NO_SUCH_ORDER,

@@ -95,10 +95,16 @@ def at_stop(finish: Callable[[], object]) -> None:
 class FrontDoor:
     """The ASGI application; ``django`` is the complete WSGI application behind it."""
 
-    def __init__(self, django: WsgiApplication, *, responders: Sequence[Responder]) -> None:
+    def __init__(
+        self,
+        django: WsgiApplication,
+        *,
+        responders: Sequence[Responder],
+        is_shared: Callable[[Environ], bool] = lambda _: False,
+    ) -> None:
         """Prepare it; what belongs to an event loop is made in it, with the first request."""
         self._django = DjangoThreads(django)
-        self._shells = Shells(self._django.ask)
+        self._shells = Shells(self._django.ask, is_shared=is_shared)
         self._responders = (*responders, self._shells.answer)
         self._site_headers: dict[_Kind, dict[str, str]] = {}
         self._headers: dict[tuple[_Kind, Headers], Pairs] = {}

@@ -1,6 +1,6 @@
 """Who asks, at the front door: one command to the cache, or one look at the database.
 
-None of this decides that nobody is signed in where a session cookie is sent: Django does.
+If a request sends a session cookie, only Django may decide that nobody is signed in.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class DjangoThreads:
     """A WSGI application in threads, called from one event loop."""
 
     def __init__(self, application: WsgiApplication) -> None:
-        """Call nothing yet."""
+        """Take the application, which each request will call in a thread."""
         self._application = application
         # One thread at least is left for everybody else.
         most = min(MOST_STREAMS, settings.SECKILL_DJANGO_THREADS - 1)

@@ -2,7 +2,7 @@
 
 Commands that come together leave in one write. redis-py does address, TLS, login and parsing; the
 queue of questions is ours. A question keeps its place even if nobody waits for it any more: what
-follows from its reply (``ScriptCall.read``), follows.
+follows its reply (``ScriptCall.finish``) is done once all the same.
 
 Note [One timeout for all]
 ~~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -86,9 +86,9 @@ class _Question:
         return True
 
     def settle(self) -> None:
-        """Read the replies, whether or not anybody still waits."""
+        """Do what follows the replies, whether or not anybody still waits."""
         try:
-            found = self.call.read_replies(self.replies)
+            found = self.call.settle(self.replies)
         except Exception as error:
             self.fail(error)
         else:

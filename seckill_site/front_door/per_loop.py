@@ -12,7 +12,7 @@ class PerLoop(Generic[T]):
     """Something that is made in each event loop with its first use there."""
 
     def __init__(self, make: Callable[[], T]) -> None:
-        """Make nothing yet; ``make`` is called in a running loop."""
+        """Take the function that makes it, called once in each running loop."""
         self._make = make
         self._made: WeakKeyDictionary[asyncio.AbstractEventLoop, T] = WeakKeyDictionary()
         self._last: tuple[asyncio.AbstractEventLoop, T] | None = None

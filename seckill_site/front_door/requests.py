@@ -128,7 +128,7 @@ async def read_body(environ: Environ, receive: Receive) -> IO[bytes]:
     with _Reading(bodies, LONGEST_UPLOAD_S if declared > UPLOAD_BYTES else LONGEST_BODY_S):
         message = await receive()
         chunk = message.get("body", b"")
-        # Granian says that more may come even if this is all; to ask takes turns of three threads.
+        # Granian announces more even after the last part; to ask costs three thread switches.
         is_all = not message.get("more_body") or (len(chunk) == declared and not in_chunks)
         if is_all and len(chunk) <= IN_MEMORY_BYTES and message["type"] == "http.request":
             body: IO[bytes] = BytesIO(chunk)  # as nearly always

@@ -11,8 +11,8 @@ import asyncio
 import gzip
 import hashlib
 import io
-import re
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any, NamedTuple
@@ -37,7 +37,6 @@ KEPT_S = 60.0
 MOST_PAGES = 1_000
 """The most pages in memory, those of sales that do not exist included."""
 
-_PAGES = re.compile(r"/|/vouchers/[1-9][0-9]{0,17}/(?:room/)?")
 _KEPT = {200, 404}
 _COMPRESSED_FROM_BYTES = 1_000
 
@@ -72,9 +71,12 @@ class _Page:
 class Shells:
     """The pages that a process has stored."""
 
-    def __init__(self, ask: Any) -> None:
-        """Begin empty; ``ask`` returns Django's whole answer to an environment."""
-        self._ask = ask
+    def __init__(self, ask: Any, *, is_shared: Callable[[Environ], bool]) -> None:
+        """Begin empty; ``ask`` returns Django's whole answer to an environment.
+
+        ``is_shared`` says whether a page is the same for everybody.
+        """
+        self._ask, self._is_shared = ask, is_shared
         self._pages: OrderedDict[Key, _Page] = OrderedDict()
         self._asking: dict[Key, asyncio.Task[_Page | StoredAnswer]] = {}
 
@@ -83,9 +85,9 @@ class Shells:
 
         :raises Busy: no thread is free to make the page.
         """
-        key = _key_of(environ)
-        if key is None:
+        if environ["REQUEST_METHOD"] not in ("GET", "HEAD") or not self._is_shared(environ):
             return None
+        key = _key_of(environ)
         page = self._pages.get(key)
         age_s = monotonic() - page.asked_at if page else KEPT_S
         if page and age_s < FRESH_S:
@@ -141,18 +143,13 @@ def visit(environ: Environ, path: str, *, language: str, html: bool = False) -> 
     }
 
 
-def _key_of(environ: Environ) -> Key | None:
-    """Return what a page depends on; None if the request is not for a stored page.
+def _key_of(environ: Environ) -> Key:
+    """Return what a page depends on.
 
     It does not depend on the query: nobody can have pages made by inventing queries.
     """
-    path = environ["PATH_INFO"]
-    if environ["REQUEST_METHOD"] not in ("GET", "HEAD") or not _PAGES.fullmatch(path):
-        return None
-    if path.endswith("/room/") and not names_html(environ):
-        return None  # a place in line is one buyer's
     is_secure = environ.get("HTTP_X_FORWARDED_PROTO") == "https"
-    return path, request_language(environ), names_html(environ), is_secure
+    return environ["PATH_INFO"], request_language(environ), names_html(environ), is_secure
 
 
 def _stored(status: int, headers: Pairs, body: bytes, asked_at: float) -> _Page:

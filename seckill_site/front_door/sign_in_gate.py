@@ -34,7 +34,7 @@ class SignInGate:
     """The places for requests that may hash a password, in one event loop."""
 
     def __init__(self, *, places: int) -> None:
-        """Open it."""
+        """Start with all places free."""
         self._free = asyncio.Semaphore(places)
         self._waiting = 0
 

@@ -41,7 +41,7 @@ from orders.models import (
 from orders.payments.expiry import expire_orders
 from orders.payments.refunds import finish_refunds, refund_order
 from orders.placing.places import visitor_of
-from orders.receipts.buyer_in_sale import find_buyer_in_sale
+from orders.receipts.token_admission import find_buyer_in_sale
 from orders.roles import Role, make_roles
 from tests.support.orders import make_buyers, make_order, reserved, tokens_for
 from tests.support.payments import expire_pay_by, make_payment, make_unpaid_order, pay

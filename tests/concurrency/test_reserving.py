@@ -11,14 +11,10 @@ from pytest_django import Settings
 
 from seckill_site.ledger_connection import ledger_connection
 from tests.concurrency.sales import make_sale
+from tests.support.sales import reserve
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.order_limits import forget_first_orders
-from vouchers.inventory.reservations import (
-    OrdersLimited,
-    Reservation,
-    SoldOut,
-    reserve,
-)
+from vouchers.inventory.reservations import OrdersLimited, Reservation, SoldOut
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
 

@@ -13,8 +13,9 @@ import pytest
 from seckill_site.clocks.machine import epoch_ms
 from tests.concurrency.sales import make_sale
 from tests.support.patience import wait_for
+from tests.support.sales import reserve
 from vouchers.catalogue.live_changes import end_sale, pause_sale
-from vouchers.inventory.reservations import ReservationRefused, pending_entries, reserve
+from vouchers.inventory.reservations import ReservationRefused, pending_entries
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
 

@@ -25,9 +25,10 @@ from tests.support.orders import (
     reserved,
     tokens_for,
 )
+from tests.support.sales import reserve
 from vouchers.inventory import reservations
 from vouchers.inventory.keys import ledger_script
-from vouchers.inventory.reservations import AlreadyOrdered, reserve
+from vouchers.inventory.reservations import AlreadyOrdered
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SeckillVoucher
 

@@ -39,7 +39,6 @@ from orders.models import OrderStatus, RoomVisit, VoucherOrder, WaitingEntry
 from orders.payments.refunds import refund_order
 from orders.placing import publishing
 from orders.placing.tokens import PurchaseToken
-from orders.receipts.buyer_in_sale import buyer_call
 from seckill_site.ledger_connection import ledger_connection
 from tests.faults.history import History, Outcome
 from tests.support.crowd import Answer
@@ -48,6 +47,7 @@ from tests.support.orders import make_buyers, make_sale, tokens_for
 from tests.support.payments import choose_outcome, make_payment, notify_shop
 from vouchers.catalogue.live_changes import close_room, open_room, resize_sale
 from vouchers.inventory.batch_journal import Decision
+from vouchers.inventory.holdings import known_buyer_call
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded, send
 from vouchers.inventory.rebuild import load_sale, rebuild_sale
 from vouchers.inventory.request_stats import flush_request_counts, read_request_counts
@@ -300,7 +300,7 @@ class Shop:
     def is_known_at_the_front_door(self) -> bool:
         """Ask for the first buyer as ``me/`` does there."""
         visitor = Visitor(draw=0)
-        send(buyer_call(sale_id=self.sale.pk, user_id=self.users[0].pk, visitor=visitor))
+        send(known_buyer_call(sale_id=self.sale.pk, user_id=self.users[0].pk, visitor=visitor))
         return True
 
     def ledger(self) -> Snapshot:

@@ -18,10 +18,10 @@ from tests.faults.history import History, Outcome
 from tests.fixtures.vouchers import ScriptWithout
 from tests.support.patience import wait_for
 from tests.support.proxy import HOST, FaultProxy
+from tests.support.sales import reserve
 from tests.support.stack import Stack, Web
 from vouchers.inventory import reservations
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded
-from vouchers.inventory.reservations import reserve
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
 

@@ -34,10 +34,10 @@ from tests.fixtures.processes import on_both_ways
 from tests.support.crowd import Answer, fire
 from tests.support.orders import make_buyer, make_order
 from tests.support.patience import wait_for
-from tests.support.sales import change_state
+from tests.support.sales import change_state, reserve
 from tests.support.stack import ROOT, Shop, Stack
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded
-from vouchers.inventory.reservations import Release, SoldOut, pending_entries, release, reserve
+from vouchers.inventory.reservations import Release, SoldOut, pending_entries, release
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
 

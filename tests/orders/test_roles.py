@@ -51,9 +51,10 @@ from tests.support.api import make_delivery, make_endpoint, make_token
 from tests.support.inspection import ledger_contents
 from tests.support.orders import make_buyer, make_order, make_sale, pending, reserved
 from tests.support.payments import make_unpaid_order, pay
+from tests.support.sales import reserve
 from vouchers.inventory.batch_journal import set_aside
 from vouchers.inventory.order_limits import forget_first_orders
-from vouchers.inventory.reservations import OrdersLimited, reserve
+from vouchers.inventory.reservations import OrdersLimited
 from vouchers.models import Merchant, SeckillVoucher, Voucher
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -19,6 +19,7 @@ from vouchers.inventory.draw_entries import read_entries
 from vouchers.inventory.entering import enter_call
 from vouchers.inventory.keys import send
 from vouchers.inventory.rebuild import load_sale
+from vouchers.inventory.reservations import finish_reservation
 from vouchers.models import Draw, SaleMode, SeckillVoucher
 
 
@@ -30,14 +31,13 @@ def make_draw(*, stock: int = 2, **fields: Any) -> SeckillVoucher:
 
 
 def enter(token: PurchaseToken) -> None:
-    send(
-        enter_call(
-            sale_id=token.sale_id,
-            order_id=token.order_id,
-            user_id=token.user_id,
-            identity=token.identity,
-        )
+    call = enter_call(
+        sale_id=token.sale_id,
+        order_id=token.order_id,
+        user_id=token.user_id,
+        identity=token.identity,
     )
+    send(call.finished_by(finish_reservation))
 
 
 def entered(sale: SeckillVoucher, buyers: Sequence[User]) -> list[PurchaseToken]:

@@ -18,7 +18,7 @@ from orders.models import LIVE_STATUSES, OrderStatus, VoucherOrder
 from orders.placing.order_ids import EPOCH, SEQUENCE_BITS
 from orders.placing.tokens import PurchaseToken, issue_tokens
 from tests.support import sales
-from vouchers.inventory.reservations import PendingEntry, pending_entries, reserve
+from vouchers.inventory.reservations import PendingEntry, pending_entries
 from vouchers.models import SeckillVoucher
 
 PRICE_CENTS = 8_000
@@ -63,7 +63,7 @@ def reserved(sale: SeckillVoucher, buyers: Sequence[User]) -> list[PurchaseToken
     """Reserve a unit for each buyer; they are pending now."""
     tokens = tokens_for(sale, buyers)
     for token in tokens:
-        reserve(sale_id=sale.pk, order_id=token.order_id, user_id=token.user_id)
+        sales.reserve(sale_id=sale.pk, order_id=token.order_id, user_id=token.user_id)
     return tokens
 
 

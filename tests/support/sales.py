@@ -14,9 +14,15 @@ from django.utils import timezone
 from orders.models import LIVE_STATUSES, OrderStatus, VoucherOrder, WaitingEntry
 from seckill_site.ledger_connection import ledger_connection
 from vouchers.catalogue.sales import SaleTerms, edit_sale, terms_of
-from vouchers.inventory.keys import STATE, LedgerKeys
+from vouchers.inventory.keys import STATE, LedgerKeys, send
 from vouchers.inventory.rebuild import load_sale
-from vouchers.inventory.reservations import PendingEntry, pending_entries, reserve
+from vouchers.inventory.reservations import (
+    PendingEntry,
+    Reservation,
+    finish_reservation,
+    pending_entries,
+    reserve_call,
+)
 from vouchers.inventory.sale_state import parse_state
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SeckillVoucher, Voucher
@@ -142,6 +148,11 @@ def _state_of(words: dict[str, Any]) -> str:
         "{loaded_at_ms} {batch} {sold_out_at_ms}"
     ).format(**words)
     return f"{text} {words['room']}" if words.get("room") else text
+
+
+def reserve(**order: Any) -> Reservation:
+    """Reserve a unit by the call that the shop sends, and raise as it does."""
+    return send(reserve_call(**order).finished_by(finish_reservation))
 
 
 def reserve_entry(*, sale_id: int, order_id: int, user_id: int) -> PendingEntry:

@@ -9,10 +9,8 @@ from locks.lua_script import ScriptCall
 from vouchers.inventory.keys import LedgerKeys, ledger_script
 from vouchers.inventory.order_limits import LimitKind
 from vouchers.inventory.reservations import (
-    REFUSALS,
-    AlreadyOrdered,
-    OrdersLimited,
-    Reservation,
+    Reply,
+    read_reply,
     replicated,
     reserve_settings,
 )
@@ -36,11 +34,10 @@ class EnterCode(StrEnum):
 
 def enter_call(
     *, sale_id: int, order_id: int, user_id: int, identity: int = 0, address: str = ""
-) -> ScriptCall[Reservation]:
-    """Build the call that enters a buyer in a draw; its kick is never due.
+) -> ScriptCall[Reply]:
+    """Build the call that enters a buyer in a draw, like ``reserve_call``; its kick is never due.
 
-    Reading its reply raises the refusals of :func:`reserve`: ``AlreadyOrdered`` for an account that
-    has another entry, ``SaleEnded`` once the list is closed.
+    ``AlreadyOrdered`` is for an account that has another entry, ``SaleEnded`` for a closed list.
     """
     _, _, replicas, (most, _) = reserve_settings()
     subject = f"{LimitKind.ADDRESS}:{address}" if address else ""
@@ -49,26 +46,12 @@ def enter_call(
         script=_ENTER,
         keys=_entry_keys(sale_id),
         args=[str(order_id), str(user_id), str(identity or ""), wait, subject, most],
-        read=partial(_read_entry, sale_id),
+        read=partial(read_reply, EnterCode, sale_id, ""),
     )
-    return replicated(call, wanted=replicas) if replicas else call
+    return replicated(call, sale_id=sale_id, wanted=replicas) if replicas else call
 
 
 @lru_cache(maxsize=1024)
 def _entry_keys(sale_id: int) -> tuple[str, ...]:
     keys = LedgerKeys(sale_id)
     return (*keys.contents, keys.entries, keys.fresh, keys.limits, keys.limited)
-
-
-def _read_entry(sale_id: int, reply: str) -> Reservation:
-    code, *figures = reply.split(" ")
-    match EnterCode(code):
-        case EnterCode.ACCEPTED:
-            return Reservation(int(figures[0]), kick_due=False)
-        case EnterCode.ALREADY_ORDERED:
-            raise AlreadyOrdered(int(figures[0]))
-        case EnterCode.LIMITED:
-            raise OrdersLimited(figures[0], wait_ms=int(figures[1]))
-        case other:
-            kind, text = REFUSALS[other]
-            raise kind(f"sale {sale_id} {text}")

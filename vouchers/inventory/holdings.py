@@ -23,7 +23,7 @@ from vouchers.inventory.keys import (
     run_script,
     send_many,
 )
-from vouchers.inventory.waiting_room import Place, Visitor, read_place, visit_args
+from vouchers.inventory.waiting_room import Place, Visitor, read_place, remember_line, visit_args
 from vouchers.models import MAX_LIMIT
 
 _READ_HOLDINGS = ledger_script("read_buyer_holdings")
@@ -139,7 +139,7 @@ def known_buyer_call(
                 copies[int(order)] = copy
         terms, _, entry_id = of_room.partition(" ")
         is_draw = terms.endswith("d")
-        place = read_place(of_room, sale_id=sale_id) if of_room and not is_draw else None
+        place = read_place(of_room) if of_room and not is_draw else None
         return KnownBuyer(
             holdings=BuyerHoldings(now_ms, units, int(entry_id) if is_draw else 0),
             limit=limit,
@@ -152,8 +152,14 @@ def known_buyer_call(
             is_draw=is_draw,
         )
 
+    def finish(known: KnownBuyer | None) -> KnownBuyer | None:
+        if known is None or known.place is None:
+            return known
+        line = remember_line(known.place.line, sale_id=sale_id)
+        return known._replace(place=known.place._replace(line=line))
+
     args = [str(user_id), *visit_args(sale_id=sale_id, visitor=visitor)]
-    return ScriptCall(_READ_BUYER, _keys_of_buyers(sale_id), args, read)
+    return ScriptCall(_READ_BUYER, _keys_of_buyers(sale_id), args, read, finish=finish)
 
 
 @lru_cache(maxsize=1024)

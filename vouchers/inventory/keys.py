@@ -88,7 +88,7 @@ def send_many(calls: Sequence[ScriptCall[T]]) -> list[T]:
     with ledger_errors():
         pairs = [(call.keys, call.args) for call in calls]
         replies = calls[0].script.run_many(ledger_connection(), pairs)
-    return [call.read(reply) for call, reply in zip(calls, replies, strict=True)]
+    return [call.settle([reply]) for call, reply in zip(calls, replies, strict=True)]
 
 
 class _Key:

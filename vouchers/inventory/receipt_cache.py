@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import assert_never
 
 from locks.lua_script import ScriptCall
-from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, ledger_script, run_script, send
+from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, ledger_script, run_script
 from vouchers.models import MAX_LIMIT
 
 logger = logging.getLogger(__name__)
@@ -53,13 +53,8 @@ class ReceiptLookup:
     entered_until_ms: int | None = None
 
 
-def look_up_receipt(*, sale_id: int, order_id: int, user_id: int) -> ReceiptLookup:
-    """Return what Redis knows of this buyer's order."""
-    return send(look_up_receipt_call(sale_id=sale_id, order_id=order_id, user_id=user_id))
-
-
 def look_up_receipt_call(*, sale_id: int, order_id: int, user_id: int) -> ScriptCall[ReceiptLookup]:
-    """Build the call of :func:`look_up_receipt`."""
+    """Build the call that returns what Redis knows of this buyer's order."""
     keys = LedgerKeys(sale_id)
     return ScriptCall(
         script=_LOOK_UP_RECEIPT,

@@ -29,7 +29,6 @@ from vouchers.inventory.keys import (
     ledger_errors,
     ledger_script,
     run_script,
-    send,
 )
 from vouchers.inventory.order_limits import LimitKind, counted_subject, forget_first_order
 from vouchers.inventory.receipt_cache import ROTATION_MS
@@ -105,7 +104,7 @@ class AlreadyOrdered(ReservationRefused):
 class OrdersLimited(ReservationRefused):
     """The client's address or the account has ordered too often; ``limit`` is which of them."""
 
-    def __init__(self, subject: str, *, wait_ms: int) -> None:
+    def __init__(self, subject: str, wait_ms: int) -> None:
         super().__init__(f"{subject} is at its limit for {wait_ms} ms")
         self.limit, self.wait_ms = LimitKind(subject[:1]), wait_ms
 
@@ -162,9 +161,25 @@ class NotReplicated(LedgerUnavailable):
     As with any reservation, the caller publishes one fulfil task if its kick is due.
     """
 
-    def __init__(self, reservation: Reservation, *, replicas: int, wanted: int) -> None:
+    def __init__(self, reservation: Reservation, replicas: int, wanted: int) -> None:
         super().__init__(f"{replicas} of {wanted} replicas have order {reservation.order_id}")
         self.reservation = reservation
+
+
+class Refused(NamedTuple):
+    """The ledger's no to an order; ``first_of`` is the address that sent it as its first.
+
+    It does not hold the error, which would then be in a frame of its own traceback: a cycle.
+    """
+
+    kind: type[Exception]
+    about: tuple[Any, ...]
+    sale_id: int
+    first_of: str = ""
+
+
+Reply = Reservation | Refused
+"""What the ledger says to an order."""
 
 
 @dataclass(frozen=True)
@@ -199,40 +214,6 @@ class Release:
 # --- Front half ----------------------------------------------------------------------------------
 
 
-def reserve(
-    *,
-    sale_id: int,
-    order_id: int,
-    user_id: int,
-    identity: int = 0,
-    minted_ms: int | None = None,
-    address: str = "",
-) -> Reservation:
-    """Reserve one unit for this buyer under this order id. Safe to repeat: same id, same answer.
-
-    ``identity`` is that of the sale which the buyer asked for; 0 is not checked. ``minted_ms`` says
-    when the id was minted, in ms since 1970; None if a waiting room has let the buyer in.
-    ``address`` is the client's, empty if it has no limit.
-
-    :raises OtherSale: the ledger is that of another sale with this id.
-    :raises ReservationRefused: the ledger refuses this buyer; the subclass says why.
-    :raises NotAdmitted: the waiting room was open at ``minted_ms`` and has not let the buyer in.
-    :raises OrdersLimited: the address or the account has ordered too often.
-    :raises SaleBehind: orders are written too slowly; a later call may be accepted.
-    :raises NotReplicated: reserved, but fewer than ``SECKILL_LEDGER_REPLICAS`` replicas know it.
-    :raises NotLoaded: the sale has to be loaded first.
-    """
-    call = reserve_call(
-        sale_id=sale_id,
-        order_id=order_id,
-        user_id=user_id,
-        identity=identity,
-        minted_ms=minted_ms,
-        address=address,
-    )
-    return send(call)
-
-
 def reserve_call(
     *,
     sale_id: int,
@@ -241,20 +222,26 @@ def reserve_call(
     identity: int = 0,
     minted_ms: int | None = None,
     address: str = "",
-) -> ScriptCall[Reservation]:
-    """Build the call of :func:`reserve`; reading its reply raises the refusals."""
+) -> ScriptCall[Reply]:
+    """Build the call that reserves one unit for this buyer under this order id.
+
+    Safe to repeat: the same id gets the same answer. ``identity`` is that of the sale which the
+    buyer asked for; 0 is not checked. ``minted_ms`` says when the id was minted, in ms since 1970;
+    None if a waiting room has let the buyer in. ``address`` is the client's, empty if it has no
+    limit. What follows the reply, :func:`finish_reservation` does.
+    """
     kick_ms, behind_ms, replicas, limits = reserve_settings()
     ids, wait = (str(order_id), str(user_id)), 1 if replicas else ""
     minted = "" if minted_ms is None else minted_ms
     subject, first = counted_subject(sale_id=sale_id, address=address)
-    uncounted = address if address and not subject else ""
+    first_of = address if address and not subject else ""
     call = ScriptCall(
         script=_RESERVE,
         keys=_reserve_keys(sale_id),
         args=(*ids, kick_ms, behind_ms, str(identity or ""), minted, wait, subject, *limits, first),
-        read=partial(_read_reservation, sale_id, uncounted),
+        read=partial(read_reply, ReserveCode, sale_id, first_of),
     )
-    return replicated(call, wanted=replicas) if replicas else call
+    return replicated(call, sale_id=sale_id, wanted=replicas) if replicas else call
 
 
 @kept
@@ -271,14 +258,14 @@ def _reserve_keys(sale_id: int) -> tuple[str, ...]:
     return (*keys.contents, keys.kick, keys.pace, keys.limits, keys.limited)
 
 
-def replicated(call: ScriptCall[Reservation], *, wanted: int) -> ScriptCall[Reservation]:
-    """Let ``WAIT`` follow in the same write; reading the replies raises :class:`NotReplicated`."""
+def replicated(call: ScriptCall[Reply], *, sale_id: int, wanted: int) -> ScriptCall[Reply]:
+    """Let ``WAIT`` follow in the same write, and refuse what too few replicas have."""
 
-    def read(replies: Sequence[Any]) -> Reservation:
-        reservation, replicas = call.read(replies[0]), int(replies[1])
-        if replicas < wanted:
-            raise NotReplicated(reservation, replicas=replicas, wanted=wanted)
-        return reservation
+    def read(replies: Sequence[Any]) -> Reply:
+        reply, replicas = call.read(replies[0]), int(replies[1])
+        if isinstance(reply, Refused) or replicas >= wanted:
+            return reply
+        return Refused(NotReplicated, (reply, replicas, wanted), sale_id)
 
     wait = ("WAIT", wanted, settings.SECKILL_LEDGER_REPLICAS_MS)
     return call._replace(then=[wait], read=read)
@@ -296,30 +283,49 @@ REFUSALS: dict[str, tuple[type[Exception], str]] = {
 """The exceptions of codes that carry no figures; the scripts share these codes."""
 
 
-def _read_reservation(sale_id: int, uncounted: str, reply: str) -> Reservation:
-    """Read a reply; ``uncounted`` is the address of an order that was sent as its first."""
+def read_reply(codes: type[StrEnum], sale_id: int, first_of: str, reply: str) -> Reply:
+    """Read the reply of a script with these codes to an order."""
     code, *figures = reply.split(" ")
-    if uncounted and code != ReserveCode.ACCEPTED:
-        forget_first_order(sale_id=sale_id, address=uncounted)
-    match ReserveCode(code):
+    kind: type[Exception]
+    about: tuple[Any, ...]
+    match codes(code):
         case ReserveCode.ACCEPTED:
-            return Reservation(int(figures[0]), kick_due=figures[1] == "1")
+            return Reservation(int(figures[0]), kick_due=figures[1:] == ["1"])
         case ReserveCode.SOLD_OUT:
-            arrived_at_ms = int(figures[0])
-            sold_out_at_ms = int(figures[1]) if figures[1] else None
-            sold_out_cache.remember_sold_out(
-                sale_id=sale_id, arrived_at_ms=arrived_at_ms, sold_out_at_ms=sold_out_at_ms
-            )
-            raise SoldOut(arrived_at_ms, sold_out_at_ms)
+            kind, about = SoldOut, (int(figures[0]), int(figures[1]) if figures[1] else None)
         case ReserveCode.ALREADY_ORDERED:
-            raise AlreadyOrdered(int(figures[0]))
+            kind, about = AlreadyOrdered, (int(figures[0]),)
         case ReserveCode.BEHIND:
-            raise SaleBehind(int(figures[0]))
+            kind, about = SaleBehind, (int(figures[0]),)
         case ReserveCode.LIMITED:
-            raise OrdersLimited(figures[0], wait_ms=int(figures[1]))
+            kind, about = OrdersLimited, (figures[0], int(figures[1]))
         case other:
             kind, text = REFUSALS[other]
-            raise kind(f"sale {sale_id} {text}")
+            about = (f"sale {sale_id} {text}",)
+    return Refused(kind, about, sale_id, first_of)
+
+
+def finish_reservation(reply: Reply) -> Reservation:
+    """Return a reservation; remember a refusal as far as later requests need it, and raise it.
+
+    :raises OtherSale: the ledger is that of another sale with this id.
+    :raises ReservationRefused: the ledger refuses this buyer; the subclass says why.
+    :raises NotAdmitted: the waiting room was open when the id was minted, and the buyer waits.
+    :raises OrdersLimited: the address or the account has ordered too often.
+    :raises SaleBehind: orders are written too slowly; a later call may be accepted.
+    :raises NotReplicated: reserved, but fewer than ``SECKILL_LEDGER_REPLICAS`` replicas know it.
+    :raises NotLoaded: the sale has to be loaded first.
+    """
+    if isinstance(reply, Reservation):
+        return reply
+    if reply.first_of:
+        forget_first_order(sale_id=reply.sale_id, address=reply.first_of)
+    if reply.kind is SoldOut:
+        arrived_at_ms, sold_out_at_ms = reply.about
+        sold_out_cache.remember_sold_out(
+            sale_id=reply.sale_id, arrived_at_ms=arrived_at_ms, sold_out_at_ms=sold_out_at_ms
+        )
+    raise reply.kind(*reply.about)
 
 
 def ended_reason(*, sale_id: int, order_id: int, user_id: int) -> str | None:

@@ -16,9 +16,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import partial
 from typing import Any, assert_never
 
 from locks.lua_script import ScriptCall
@@ -32,7 +31,7 @@ from vouchers.inventory.keys import (
     send,
     send_many,
 )
-from vouchers.inventory.waiting_room import Line, RoomTerms, remember_line, slower
+from vouchers.inventory.waiting_room import Line, RoomTerms, read_line, remember_line, slower
 from vouchers.models import SaleState, SeckillVoucher
 
 _SNAPSHOT = ledger_script("snapshot")
@@ -194,17 +193,18 @@ def snapshots(*, sale_ids: Iterable[int]) -> dict[int, Snapshot | None]:
 
 def snapshot_call(*, sale_id: int) -> ScriptCall[Snapshot | None]:
     """Build the call that reads a snapshot, or None if the sale is not loaded."""
+
+    def finish(found: Snapshot | None) -> Snapshot | None:
+        if found is None or found.line is None:
+            return found
+        return replace(found, line=remember_line(found.line, sale_id=sale_id))
+
     keys = LedgerKeys(sale_id)
-    read = partial(_read_snapshot, sale_id)
-    return ScriptCall(
-        script=_SNAPSHOT,
-        keys=[*keys.contents, keys.room, keys.entries],
-        args=[ASIDE_MS],
-        read=read,
-    )
+    keys_to_read = [*keys.contents, keys.room, keys.entries]
+    return ScriptCall(_SNAPSHOT, keys_to_read, [ASIDE_MS], _read_snapshot, finish=finish)
 
 
-def _read_snapshot(sale_id: int, reply: list[Any]) -> Snapshot | None:
+def _read_snapshot(reply: list[Any]) -> Snapshot | None:
     if len(reply) == 1:
         return None
     *figures, room, tail, early = reply
@@ -232,7 +232,7 @@ def _read_snapshot(sale_id: int, reply: list[Any]) -> Snapshot | None:
         oldest_pending_ms=oldest or None,
         waiting=waiting,
         set_aside=set_aside,
-        line=remember_line(sale_id=sale_id, terms=terms, tail=tail, early=early) if terms else None,
+        line=read_line(terms, tail, early) if terms else None,
         entries=entries,
     )
 

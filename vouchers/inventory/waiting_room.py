@@ -140,13 +140,17 @@ def recall_line(*, sale_id: int) -> Line | None:
     return _lines.get(sale_id)
 
 
-def remember_line(*, sale_id: int, terms: RoomTerms, tail: str | int, early: str) -> Line:
+def read_line(terms: RoomTerms, tail: str | int, early: str) -> Line:
+    """Read what Redis says of a line."""
+    return Line(terms, int(tail), int(early) if early else None)
+
+
+def remember_line(line: Line, *, sale_id: int) -> Line:
     """Keep what Redis said of a line, and return it; a number that it has lost is not forgotten."""
-    line = Line(terms, int(tail), int(early) if early else None)
     last = _lines.get(sale_id)
-    if last and last.terms.opened_ms == terms.opened_ms:
+    if last and last.terms.opened_ms == line.terms.opened_ms:
         known_early = [early for early in (line.early, last.early) if early is not None]
-        line = Line(terms, max(line.tail, last.tail), max(known_early, default=None))
+        line = Line(line.terms, max(line.tail, last.tail), max(known_early, default=None))
     if sale_id not in _lines and len(_lines) >= MOST_SALES:
         _lines.clear()
     _lines[sale_id] = line
@@ -211,7 +215,7 @@ def visit_args(*, sale_id: int, visitor: Visitor) -> list[Argument]:
     return [str(visitor.draw), PLACE_KEPT_MS, again, place, opened_ms, tail, known_early]
 
 
-def read_place(words: str, *, sale_id: int) -> Place:
+def read_place(words: str) -> Place:
     """Read what ``visit_room.lua`` returned.
 
     :raises ValueError: these are not its words.
@@ -220,5 +224,6 @@ def read_place(words: str, *, sale_id: int) -> Place:
     terms = RoomTerms.parse(word)
     if terms is None:
         raise ValueError(f"not the terms of a waiting room: {word}")
-    line = remember_line(sale_id=sale_id, terms=terms, tail=tail, early=early)
-    return Place(line, int(given), int(joined_ms), int(number), PlaceState(state))
+    return Place(
+        read_line(terms, tail, early), int(given), int(joined_ms), int(number), PlaceState(state)
+    )

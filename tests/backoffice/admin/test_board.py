@@ -33,12 +33,12 @@ from tests.support.orders import (
     reserved,
 )
 from tests.support.patience import wait_for
-from tests.support.sales import change_stock
+from tests.support.sales import change_stock, reserve
 from vouchers.catalogue.history import history_text
 from vouchers.inventory import rebuild
 from vouchers.inventory.batch_journal import set_aside
 from vouchers.inventory.order_limits import forget_first_orders
-from vouchers.inventory.reservations import OrdersLimited, reserve
+from vouchers.inventory.reservations import OrdersLimited
 from vouchers.inventory.sale_state import snapshot
 from vouchers.inventory.waiting_list import join_waiting
 from vouchers.models import SaleState, SeckillVoucher

@@ -14,7 +14,7 @@ from seckill_site.ledger_connection import ledger_connection
 from tests.fixtures.vouchers import ScriptWithout
 from tests.support.draws import end, enter, entered, in_redis, listed, make_draw
 from tests.support.orders import ids, make_buyer, make_buyers, make_sale, token_for
-from tests.support.sales import change_state, lose_state, redis_now_ms
+from tests.support.sales import change_state, lose_state, redis_now_ms, reserve
 from vouchers.inventory import entering
 from vouchers.inventory.draw_entries import NoEntry, fresh_entries
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded
@@ -26,7 +26,6 @@ from vouchers.inventory.reservations import (
     OtherMode,
     SaleEnded,
     SalePaused,
-    reserve,
 )
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import Draw, SeckillVoucher

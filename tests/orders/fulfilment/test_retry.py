@@ -50,7 +50,7 @@ from tests.support.orders import (
     reserved,
     token_for,
 )
-from tests.support.sales import change_state
+from tests.support.sales import change_state, reserve
 from vouchers.inventory.batch_journal import count_failure
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.inventory.reservations import (
@@ -59,7 +59,6 @@ from vouchers.inventory.reservations import (
     SoldOut,
     StillPending,
     release,
-    reserve,
     retake,
 )
 from vouchers.inventory.sale_state import snapshot

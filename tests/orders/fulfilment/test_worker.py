@@ -47,7 +47,7 @@ from tests.support.orders import (
     token_for,
 )
 from tests.support.patience import wait_for
-from tests.support.sales import change_state, lose_state
+from tests.support.sales import change_state, lose_state, reserve
 from vouchers.inventory import rebuild
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.inventory.rebuild import FENCE_BITS, load_sale
@@ -57,7 +57,6 @@ from vouchers.inventory.reservations import (
     Reservation,
     clear_kick,
     pending_entries,
-    reserve,
 )
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher

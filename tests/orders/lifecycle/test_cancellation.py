@@ -32,8 +32,8 @@ from tests.support.inspection import (
     statements,
 )
 from tests.support.orders import make_buyer, make_buyers, make_sale, reserved, token_for
+from tests.support.sales import reserve
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
-from vouchers.inventory.reservations import reserve
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
 

@@ -34,12 +34,12 @@ from tests.support.orders import (
     reserved,
     tokens_for,
 )
-from tests.support.sales import change_state
+from tests.support.sales import change_state, reserve
 from vouchers.inventory.holdings import BuyerHoldings, read_buyer_holdings
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.inventory.rebuild import rebuild_sale
 from vouchers.inventory.receipt_cache import cache_row
-from vouchers.inventory.reservations import confirm, reserve
+from vouchers.inventory.reservations import confirm
 from vouchers.inventory.restart_watch import rebuild_after_restart
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher

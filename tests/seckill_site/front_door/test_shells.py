@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from orders.web.front_door import is_shared_page
 from seckill_site.front_door import shells
 from seckill_site.front_door.shells import FRESH_S, KEPT_S, MAX_AGE_S, Shells, StoredAnswer
 from seckill_site.front_door.threads import Busy
@@ -49,7 +50,7 @@ def django() -> Django:
 
 @pytest.fixture
 def pages(django: Django, clock: list[float]) -> Shells:
-    return Shells(django.ask)
+    return Shells(django.ask, is_shared=is_shared_page)
 
 
 def request(path: str = "/", **more: str) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from tests.support.sales import (
     make_sale,
     make_user,
     make_voucher,
+    reserve,
 )
 from vouchers.admin import sale as vouchers_admin
 from vouchers.catalogue.history import history_text
@@ -38,7 +39,7 @@ from vouchers.catalogue.sales import (
     terms_of,
 )
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded
-from vouchers.inventory.reservations import SalePaused, reserve
+from vouchers.inventory.reservations import SalePaused
 from vouchers.inventory.sale_state import BelowTaken, snapshot
 from vouchers.models import Merchant, SaleStage, SeckillVoucher, Voucher
 

@@ -9,11 +9,10 @@ import pytest
 from django.utils import timezone
 
 from tests.support.photos import give_picture
-from tests.support.sales import HOUR, make_loaded_sale, make_sale, make_voucher
+from tests.support.sales import HOUR, make_loaded_sale, make_sale, make_voucher, reserve
 from vouchers.catalogue import listing
 from vouchers.catalogue.listing import cards, list_sales, public_sale
 from vouchers.inventory.keys import LedgerKeys
-from vouchers.inventory.reservations import reserve
 from vouchers.models import SaleStage, SaleState, SeckillVoucher
 
 pytestmark = pytest.mark.django_db

@@ -19,6 +19,7 @@ from tests.support.sales import (
     make_sale,
     make_user,
     redis_now_ms,
+    reserve,
     reserve_entry,
 )
 from vouchers.catalogue import live_changes
@@ -36,7 +37,7 @@ from vouchers.catalogue.live_changes import (
 from vouchers.catalogue.sales import edit_sale, terms_of
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.rebuild import load_sale
-from vouchers.inventory.reservations import AlreadyOrdered, SaleEnded, SalePaused, reserve
+from vouchers.inventory.reservations import AlreadyOrdered, SaleEnded, SalePaused
 from vouchers.inventory.sale_state import LedgerTerms, snapshot
 from vouchers.models import SaleState, SeckillVoucher
 

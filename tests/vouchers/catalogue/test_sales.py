@@ -29,6 +29,7 @@ from tests.support.sales import (
     make_voucher,
     make_waiting,
     redis_now_ms,
+    reserve,
     terms,
 )
 from vouchers.catalogue import sales
@@ -47,12 +48,7 @@ from vouchers.catalogue.sales import (
 from vouchers.inventory.holdings import Holding, add_buyers
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.rebuild import load_sale
-from vouchers.inventory.reservations import (
-    NotAdmitted,
-    SalePaused,
-    SoldOut,
-    reserve,
-)
+from vouchers.inventory.reservations import NotAdmitted, SalePaused, SoldOut
 from vouchers.inventory.sale_state import BelowTaken, LedgerTerms, snapshot, write_terms
 from vouchers.inventory.waiting_list import join_waiting
 from vouchers.inventory.waiting_room import RoomTerms

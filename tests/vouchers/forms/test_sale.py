@@ -20,11 +20,11 @@ from tests.support.sales import (
     make_sale,
     make_user,
     make_voucher,
+    reserve,
 )
 from vouchers.catalogue.audience import EVERYBODY, Audience, audience_of
 from vouchers.catalogue.history import text_of
 from vouchers.catalogue.sales import SaleTerms, VoucherDetails
-from vouchers.inventory.reservations import reserve
 from vouchers.models import (
     MAX_ACCOUNT_AGE_H,
     MAX_DRAW_WAIT_S,

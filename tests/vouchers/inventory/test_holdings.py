@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.fixtures.vouchers import Dump
-from tests.support.sales import all_pending, open_ledger, redis_now_ms, reserve_entry
+from tests.support.sales import all_pending, open_ledger, redis_now_ms, reserve, reserve_entry
 from vouchers.inventory.holdings import (
     JUNK_KEPT_MS,
     HeldUnit,
@@ -21,7 +21,7 @@ from vouchers.inventory.holdings import (
     read_pending,
 )
 from vouchers.inventory.keys import STATE, LedgerKeys, LedgerUnavailable
-from vouchers.inventory.reservations import confirm, reserve
+from vouchers.inventory.reservations import confirm
 
 ABOVE_53_BITS = 9_007_199_254_740_993
 

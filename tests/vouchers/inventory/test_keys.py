@@ -12,7 +12,7 @@ import pytest
 
 from tests.fixtures.site import RedisGone
 from tests.fixtures.vouchers import Dump
-from tests.support.sales import change_state, open_ledger
+from tests.support.sales import change_state, open_ledger, reserve
 from vouchers.inventory import keys as keys_module
 from vouchers.inventory.batch_journal import (
     back_off,
@@ -42,10 +42,11 @@ from vouchers.inventory.keys import (
     LedgerUnavailable,
     NotLoaded,
     ledger_script,
+    send,
     send_many,
 )
 from vouchers.inventory.rebuild import LoadCode, current_run_id
-from vouchers.inventory.receipt_cache import LookupCode, cache_row, look_up_receipt
+from vouchers.inventory.receipt_cache import LookupCode, cache_row, look_up_receipt_call
 from vouchers.inventory.reservations import (
     PendingEntry,
     Release,
@@ -59,7 +60,6 @@ from vouchers.inventory.reservations import (
     entries_set_aside,
     pending_entries,
     release,
-    reserve,
     retake,
     set_kick,
 )
@@ -204,7 +204,7 @@ def test_broken_ledger_is_not_loaded_and_nothing_is_written(
         lambda: entries_set_aside(sale_id=1),
         lambda: back_off(sale_id=1, error=ValueError()),
         lambda: read_buyer_holdings(sale_id=1, user_id=7),
-        lambda: look_up_receipt(sale_id=1, order_id=501, user_id=7),
+        lambda: send(look_up_receipt_call(sale_id=1, order_id=501, user_id=7)),
         lambda: cache_row(sale_id=1, order_id=501, row="row"),
         lambda: held_order_ids(sale_id=1, user_id=7),
         lambda: ended_reason(sale_id=1, order_id=501, user_id=7),

@@ -14,12 +14,7 @@ from seckill_site.ledger_connection import ledger_connection
 from tests.fixtures.vouchers import ScriptWithout
 from tests.support.draws import make_draw
 from tests.support.patience import wait_for
-from tests.support.sales import (
-    lose_state,
-    make_loaded_sale,
-    open_ledger,
-    redis_now_ms,
-)
+from tests.support.sales import lose_state, make_loaded_sale, open_ledger, redis_now_ms, reserve
 from tests.vouchers.inventory.test_reservations import WIN, commands_of_script
 from vouchers.catalogue.sales import edit_sale, terms_of
 from vouchers.inventory import reservations
@@ -37,8 +32,8 @@ from vouchers.inventory.reservations import (
     OrdersLimited,
     Release,
     SoldOut,
+    finish_reservation,
     release,
-    reserve,
 )
 from vouchers.inventory.sale_state import LedgerTerms, snapshot
 from vouchers.models import RoomKind, SeckillVoucher
@@ -342,7 +337,7 @@ def test_entries_of_an_address_have_the_limit_of_orders(wrong_type: bool) -> Non
 
     def enter(user_id: int, address: str = HOME) -> None:
         ids = {"sale_id": sale_id, "order_id": 1_000 + user_id, "user_id": user_id}
-        send(enter_call(**ids, address=address))
+        send(enter_call(**ids, address=address).finished_by(finish_reservation))
 
     counted = range(1, 4 + wrong_type)
     for user_id in counted:

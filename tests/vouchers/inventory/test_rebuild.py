@@ -33,6 +33,7 @@ from tests.support.sales import (
     make_waiting,
     open_ledger,
     redis_now_ms,
+    reserve,
     reserve_entry,
     why_ended,
 )
@@ -56,13 +57,7 @@ from vouchers.inventory.rebuild import (
     rebuild_sale,
     snapshot_or_load,
 )
-from vouchers.inventory.reservations import (
-    ENDED_RETENTION_MS,
-    AlreadyOrdered,
-    SoldOut,
-    confirm,
-    reserve,
-)
+from vouchers.inventory.reservations import ENDED_RETENTION_MS, AlreadyOrdered, SoldOut, confirm
 from vouchers.inventory.sale_state import LedgerTerms, snapshot
 from vouchers.inventory.waiting_list import waiting_order_ids
 from vouchers.models import SeckillVoucher

@@ -10,17 +10,17 @@ import pytest
 
 from tests.fixtures.site import RedisGone
 from tests.fixtures.vouchers import Dump
-from tests.support.sales import all_pending, open_ledger, redis_now_ms
-from vouchers.inventory.keys import LedgerKeys
+from tests.support.sales import all_pending, open_ledger, redis_now_ms, reserve
+from vouchers.inventory.keys import LedgerKeys, send
 from vouchers.inventory.receipt_cache import (
     CHANGING_MS,
     ROTATION_MS,
     ReceiptLookup,
     cache_row,
     invalidate_rows,
-    look_up_receipt,
+    look_up_receipt_call,
 )
-from vouchers.inventory.reservations import confirm, reserve
+from vouchers.inventory.reservations import confirm
 
 ROW = "7:1:unpaid::100:1:2"
 OTHER = "7:1:refused:sold_out:100:1:"
@@ -30,7 +30,7 @@ SHORT_TURN_MS = 500
 
 
 def look_up(*, order_id: int = 501, user_id: int = 7) -> ReceiptLookup:
-    return look_up_receipt(sale_id=1, order_id=order_id, user_id=user_id)
+    return send(look_up_receipt_call(sale_id=1, order_id=order_id, user_id=user_id))
 
 
 def read_ttls(ledger: Any) -> dict[str, int]:

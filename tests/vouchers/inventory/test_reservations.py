@@ -22,10 +22,11 @@ from tests.support.sales import (
     open_ledger,
     past_ms,
     redis_now_ms,
+    reserve,
     reserve_entry,
     why_ended,
 )
-from vouchers.inventory import reservations
+from vouchers.inventory import reservations, sold_out_cache
 from vouchers.inventory.batch_journal import (
     count_failure,
 )
@@ -48,9 +49,9 @@ from vouchers.inventory.reservations import (
     claim_due_sweeps,
     clear_kick,
     confirm,
+    finish_reservation,
     pending_entries,
     release,
-    reserve,
     reserve_call,
     retake,
     set_kick,
@@ -85,6 +86,17 @@ def test_reservation_by_default_sends_nothing_for_replicas() -> None:
     call = reserve_call(sale_id=1, order_id=501, user_id=7)
 
     assert (call.args[6], call.then) == ("", ())
+
+
+def test_reading_a_reply_remembers_nothing() -> None:
+    call = reserve_call(sale_id=1, order_id=501, user_id=7)
+
+    reply = call.read("SOLD_OUT 1000 ")
+    assert sold_out_cache.recall_sold_out(sale_id=1) is None
+
+    with pytest.raises(SoldOut):
+        finish_reservation(reply)
+    assert sold_out_cache.recall_sold_out(sale_id=1)
 
 
 @pytest.mark.usefixtures("no_replica_answers")

@@ -9,9 +9,8 @@ import pytest
 
 from seckill_site.clocks.machine import epoch_ms
 from tests.fixtures.vouchers import Dump
-from tests.support.sales import make_sale, open_ledger, redis_now_ms, reserve_entry
+from tests.support.sales import make_sale, open_ledger, redis_now_ms, reserve, reserve_entry
 from vouchers.inventory.keys import STATE, LedgerKeys, NotLoaded
-from vouchers.inventory.reservations import reserve
 from vouchers.inventory.sale_state import (
     BelowTaken,
     LedgerTerms,

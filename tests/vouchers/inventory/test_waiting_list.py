@@ -18,6 +18,7 @@ from tests.support.sales import (
     open_ledger,
     past_ms,
     redis_now_ms,
+    reserve,
     reserve_entry,
     why_ended,
 )
@@ -32,7 +33,6 @@ from vouchers.inventory.reservations import (
     SaleEnded,
     SoldOut,
     release,
-    reserve,
 )
 from vouchers.inventory.sale_state import BelowTaken, snapshot, snapshots, write_terms
 from vouchers.inventory.waiting_list import (

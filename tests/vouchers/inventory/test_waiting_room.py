@@ -18,11 +18,10 @@ from tests.support.rooms import (
     signed,
     visit,
 )
-from tests.support.sales import change_state, make_sale, open_ledger, redis_now_ms
+from tests.support.sales import change_state, make_sale, open_ledger, redis_now_ms, reserve
 from vouchers.inventory import holdings, waiting_room
 from vouchers.inventory.holdings import Holding, add_buyers
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
-from vouchers.inventory.reservations import reserve
 from vouchers.inventory.sale_state import snapshot
 from vouchers.inventory.waiting_room import (
     PLACE_KEPT_MS,
@@ -32,6 +31,7 @@ from vouchers.inventory.waiting_room import (
     RoomTerms,
     SignedPlace,
     Visitor,
+    read_line,
     read_place,
     recall_line,
     remember_line,
@@ -186,9 +186,9 @@ def test_until_the_draw_everybody_counts_as_early() -> None:
 
 @quick
 def test_number_that_redis_lost_is_not_forgotten() -> None:
-    remember_line(sale_id=1, terms=SLOW, tail=70, early="40")
+    remember_line(read_line(SLOW, 70, "40"), sale_id=1)
 
-    line = remember_line(sale_id=1, terms=SLOW, tail="3", early="1")
+    line = remember_line(read_line(SLOW, "3", "1"), sale_id=1)
 
     assert (line.tail, line.early) == (70, 40)
     assert recall_line(sale_id=1) == line
@@ -197,16 +197,16 @@ def test_number_that_redis_lost_is_not_forgotten() -> None:
 @quick
 @pytest.mark.parametrize(("last", "reply", "known"), [("4", "9", 9), ("", "9", 9), ("", "", None)])
 def test_most_early_visitors_count(last: str, reply: str, known: int | None) -> None:
-    remember_line(sale_id=1, terms=SLOW, tail=70, early=last)
+    remember_line(read_line(SLOW, 70, last), sale_id=1)
 
-    assert remember_line(sale_id=1, terms=SLOW, tail=70, early=reply).early == known
+    assert remember_line(read_line(SLOW, 70, reply), sale_id=1).early == known
 
 
 @quick
 def test_other_opening_begins_with_a_new_line() -> None:
-    remember_line(sale_id=1, terms=SLOW, tail=70, early="40")
+    remember_line(read_line(SLOW, 70, "40"), sale_id=1)
 
-    line = remember_line(sale_id=1, terms=replace(SLOW, opened_ms=9), tail=3, early="")
+    line = remember_line(read_line(replace(SLOW, opened_ms=9), 3, ""), sale_id=1)
 
     assert (line.tail, line.early) == (3, None)
 
@@ -215,7 +215,7 @@ def test_other_opening_begins_with_a_new_line() -> None:
 def test_lines_in_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting_room, "MOST_SALES", 3)
     for sale_id in range(10):
-        remember_line(sale_id=sale_id, terms=SLOW, tail=1, early="")
+        remember_line(read_line(SLOW, 1, ""), sale_id=sale_id)
 
     assert len(waiting_room._lines) <= 3
     assert recall_line(sale_id=9)
@@ -223,7 +223,7 @@ def test_lines_in_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @quick
 def test_place_of_an_older_opening_is_not_sent() -> None:
-    remember_line(sale_id=1, terms=SLOW, tail=70, early="40")
+    remember_line(read_line(SLOW, 70, "40"), sale_id=1)
     visitor = Visitor(5, SignedPlace(OPENED_MS - 1, 7, 7))
 
     assert visit_args(sale_id=1, visitor=visitor)[3:] == ["", OPENED_MS, 70, 40]
@@ -231,7 +231,7 @@ def test_place_of_an_older_opening_is_not_sent() -> None:
 
 @quick
 def test_line_of_an_older_opening_is_not_sent() -> None:
-    remember_line(sale_id=1, terms=SLOW, tail=70, early="40")
+    remember_line(read_line(SLOW, 70, "40"), sale_id=1)
     visitor = Visitor(5, SignedPlace(OPENED_MS + 1, 7, 8))
 
     assert visit_args(sale_id=1, visitor=visitor)[3:] == ["7:8", OPENED_MS + 1, 0, ""]
@@ -240,7 +240,7 @@ def test_line_of_an_older_opening_is_not_sent() -> None:
 @quick
 def test_unknown_words_of_a_place_are_an_error() -> None:
     with pytest.raises(ValueError, match="not the terms"):
-        read_place("junk 1 2 3 IN 4 ", sale_id=1)
+        read_place("junk 1 2 3 IN 4 ")
 
 
 # --- joining --------------------------------------------------------------------------------------

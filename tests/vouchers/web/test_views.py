@@ -18,11 +18,11 @@ from tests.support.sales import (
     make_user,
     make_voucher,
     redis_now_ms,
+    reserve,
 )
 from vouchers.catalogue import public_sales
 from vouchers.catalogue.pictures import store_picture
 from vouchers.inventory.keys import LedgerKeys
-from vouchers.inventory.reservations import reserve
 from vouchers.models import SaleStage
 
 HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}

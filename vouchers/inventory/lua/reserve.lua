@@ -38,6 +38,10 @@
 --   NOT_STARTED      the sale has not started
 --   ENDED            the sale has ended
 --   OTHER_MODE       the sale is a draw: only enter.lua accepts, and the draw gives the units
+-- state_words reads `found`: the sale's state, and `first`, the order id of the buyer's first unit.
+-- The state is 14 words, each a local:
+--   build identity total begins_at_ms ends_at_ms limit paused rebuy plain loaded_at_ms batch
+--   sold_out_at_ms room per_address
 -- luacheck: ignore 431 (functions included in a block have parameters with the names of variables)
 -- @include now_in_ms
 -- @include integer
@@ -47,8 +51,8 @@ local order_id, user_id = ARGV[1], ARGV[2]
 if not build then return 'NOT_LOADED' end
 if ARGV[5] ~= '' and ARGV[5] ~= identity then return 'OTHER_SALE' end
 
--- The limit, and the same answer for the same order id. Most of a crowd have no unit yet, in a sale
--- of which nothing has ended: they need none of the functions, which Redis makes anew for each call.
+-- The limit, and the same answer for the same order id. Redis makes functions anew for each call. So
+-- most of a crowd go without: buyers who hold no unit, in a sale in which nothing has ended.
 local free_unit = 1
 if first or limit ~= '1' or plain == '0' then
   -- @include read_units

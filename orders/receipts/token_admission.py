@@ -1,6 +1,6 @@
-"""A buyer in a sale, for ``me/``: by one script on the ledger wherever that can know.
+"""Who gets a purchase token now, for ``me/`` and ``token/``: ``BuyerInSale.may_have_token``.
 
-SQL is needed where the ledger cannot know:
+One script on the ledger finds the buyer. SQL is needed where the ledger cannot know:
 
 - the sale is not loaded;
 - a unit that the buyer holds is neither queued nor has a copy of its row: paid, used, or unpaid and
@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from django.conf import settings
 
-from locks.lua_script import ScriptCall
 from orders.audience.eligibility import judge_buyer, recall_verdict
 from orders.audience.verdicts import NotEligible, Verdict
 from orders.models import OrderStatus
@@ -92,33 +91,39 @@ class BuyerInSale(NamedTuple):
             raise NotAdmitted("the waiting room has not let this buyer in")
 
 
-class FoundBuyer(NamedTuple):
-    """What one command to the ledger has found; ``buyer`` is None where that takes SQL, too."""
-
-    buyer: BuyerInSale | None
-    known: KnownBuyer | None
-
-
 @kept
 def _grace_ms() -> int:
     return int(settings.SECKILL_TOKEN_GRACE_MS)
 
 
-def buyer_call(*, sale_id: int, user_id: int, visitor: Visitor) -> ScriptCall[FoundBuyer]:
-    """Build the call that finds a buyer in the ledger."""
-    call = known_buyer_call(sale_id=sale_id, user_id=user_id, visitor=visitor)
-
-    def read(reply: Any) -> FoundBuyer:
-        known = call.read(reply)
-        return FoundBuyer(_from_ledger(known, sale_id, user_id) if known else None, known)
-
-    return call.with_read(read)
+def buyer_from_ledger(
+    *, sale_id: int, user_id: int, known: KnownBuyer | None
+) -> BuyerInSale | None:
+    """Return a buyer by what the ledger knows of them; None if that takes SQL, too."""
+    if known is None:
+        return None
+    orders = [_own_order(known, it.order_id, it.queue_position) for it in known.holdings.units]
+    if known.barred_by or known.line or None in orders:
+        return None
+    if not orders and known.holdings.entry_id:
+        orders = [OwnOrder(known.holdings.entry_id, ENTERED)]
+    status = BuyerStatus(
+        sale_id=sale_id,
+        user_id=user_id,
+        now_ms=known.holdings.now_ms,
+        limit=known.limit,
+        holds=len(orders),
+        barred=False,
+        waits=False,
+        order=most_urgent(it for it in orders if it),
+    )
+    return BuyerInSale(status, known.ends_at_ms, known.identity, known.place, known.is_draw)
 
 
 def buyer_from_rows(
     *, sale_id: int, user_id: int, visitor: Visitor, known: KnownBuyer | None
 ) -> BuyerInSale:
-    """Return the same with SQL, beside what the ledger knows.
+    """Return a buyer with SQL, beside what the ledger knows.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale for buyers.
     :raises LedgerUnavailable: Redis did not respond.
@@ -160,30 +165,10 @@ def find_buyer_in_sale(*, sale_id: int, user_id: int, visitor: Visitor) -> Buyer
     """Return a buyer of a public sale, by the ledger or with SQL; raises as both do."""
     sale = learn_sale(sale_id=sale_id)
     sale.check_public()
-    found = send(buyer_call(sale_id=sale_id, user_id=user_id, visitor=visitor))
-    buyer = found.buyer or buyer_from_rows(
-        sale_id=sale_id, user_id=user_id, visitor=visitor, known=found.known
-    )
-    return buyer.of_sale(sale)
-
-
-def _from_ledger(known: KnownBuyer, sale_id: int, user_id: int) -> BuyerInSale | None:
-    orders = [_own_order(known, it.order_id, it.queue_position) for it in known.holdings.units]
-    if known.barred_by or known.line or None in orders:
-        return None
-    if not orders and known.holdings.entry_id:
-        orders = [OwnOrder(known.holdings.entry_id, ENTERED)]
-    status = BuyerStatus(
-        sale_id=sale_id,
-        user_id=user_id,
-        now_ms=known.holdings.now_ms,
-        limit=known.limit,
-        holds=len(orders),
-        barred=False,
-        waits=False,
-        order=most_urgent(it for it in orders if it),
-    )
-    return BuyerInSale(status, known.ends_at_ms, known.identity, known.place, known.is_draw)
+    ids = {"sale_id": sale_id, "user_id": user_id}
+    known = send(known_buyer_call(**ids, visitor=visitor))
+    buyer = buyer_from_ledger(**ids, known=known)
+    return (buyer or buyer_from_rows(**ids, visitor=visitor, known=known)).of_sale(sale)
 
 
 def _own_order(known: KnownBuyer, order_id: int, place: int | None) -> OwnOrder | None:
