@@ -13,7 +13,9 @@ from granian.utils.proxies import wrap_asgi_with_proxy_headers
 from seckill_site.front_door.application import FrontDoor
 
 application = FrontDoor(
-    django, responders=[import_string(name) for name in settings.SECKILL_FRONT_DOOR]
+    django,
+    responders=[import_string(name) for name in settings.SECKILL_FRONT_DOOR],
+    at_stop=[import_string(name) for name in settings.SECKILL_AT_STOP],
 )
 
 if settings.SECKILL_TRUSTED_PROXIES:

@@ -222,6 +222,12 @@ SECKILL_FRONT_DOOR = [
 ]
 """The coroutines that may answer a request before Django does, in this order."""
 
+SECKILL_AT_STOP = [
+    "orders.web.front_door.drain_publisher",
+    "vouchers.inventory.request_stats.flush_request_counts",
+]
+"""What a process of the front door finishes before it ends, each in a thread."""
+
 ROOT_URLCONF = "seckill_site.urls"
 WSGI_APPLICATION = "seckill_site.wsgi.application"
 

@@ -12,13 +12,13 @@ import gzip
 import hashlib
 import io
 import re
-from collections import OrderedDict
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any, NamedTuple
 
 from seckill_site.front_door.requests import Environ, request_language
 from seckill_site.front_door.threads import Busy
+from seckill_site.process_memory import Flights, Memory
 from seckill_site.web.responses import names_html
 
 Pairs = list[tuple[bytes, bytes]]
@@ -75,8 +75,8 @@ class Shells:
     def __init__(self, ask: Any) -> None:
         """Begin empty; ``ask`` returns Django's whole answer to an environment."""
         self._ask = ask
-        self._pages: OrderedDict[Key, _Page] = OrderedDict()
-        self._asking: dict[Key, asyncio.Task[_Page | StoredAnswer]] = {}
+        self._pages = Memory[Key, _Page](most=MOST_PAGES)
+        self._asking = Flights[Key, _Page | StoredAnswer]()
 
     async def answer(self, environ: Environ) -> StoredAnswer | None:
         """Answer a request for a page; None if it is for Django.
@@ -86,14 +86,11 @@ class Shells:
         key = _key_of(environ)
         if key is None:
             return None
-        page = self._pages.get(key)
+        page = self._pages.last(key)
         age_s = monotonic() - page.asked_at if page else KEPT_S
         if page and age_s < FRESH_S:
             return page.answer(environ)
-        task = self._asking.get(key)
-        if task is None:
-            task = self._asking[key] = asyncio.ensure_future(self._make(key, environ))
-            task.add_done_callback(lambda done: self._asking.pop(key, None) and done.exception())
+        task = self._asking.join(key, lambda: self._make(key, environ))
         if page and age_s < MAX_AGE_S:
             return page.answer(environ)
         made = await asyncio.shield(task)
@@ -102,7 +99,7 @@ class Shells:
     async def _make(self, key: Key, environ: Environ) -> _Page | StoredAnswer:
         """Ask Django for a page and keep it, or keep the last one while Django has none."""
         asked_at = monotonic()
-        last = self._pages.get(key)
+        last = self._pages.last(key)
         is_recent = last is not None and asked_at - last.made_at < KEPT_S
         try:
             start, body = await self._ask(visit(environ, key[0], language=key[1], html=key[2]))
@@ -118,10 +115,7 @@ class Shells:
         return StoredAnswer(status, headers, body)
 
     def _keep(self, key: Key, page: _Page) -> _Page:
-        self._pages[key] = page
-        self._pages.move_to_end(key)
-        while len(self._pages) > MOST_PAGES:
-            self._pages.popitem(last=False)
+        self._pages.keep(key, page)
         return page
 
 

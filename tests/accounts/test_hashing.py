@@ -15,7 +15,7 @@ from django.core.cache import cache
 from django.http import HttpResponse
 
 from accounts import hashing
-from accounts.hashing import NICE, BoundedHasher, TooManyHashes, forget_threads, hashing_threads
+from accounts.hashing import NICE, BoundedHasher, TooManyHashes, hashing_threads
 from tests.support.patience import GENEROUS_S
 
 pytestmark = [pytest.mark.quick]
@@ -25,12 +25,8 @@ CROWD = 8
 
 
 @pytest.fixture(autouse=True)
-def own_threads() -> Iterator[None]:
-    """Let each test have threads of its own."""
+def empty_cache() -> None:
     cache.clear()
-    forget_threads()
-    yield
-    forget_threads()
 
 
 @pytest.fixture

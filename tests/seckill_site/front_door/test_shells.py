@@ -194,7 +194,7 @@ def test_page_that_sets_a_cookie_is_kept_for_nobody(pages: Shells, django: Djang
 def test_number_of_pages_is_bounded(
     pages: Shells, django: Django, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
-    monkeypatch.setattr(shells, "MOST_PAGES", 3)
+    monkeypatch.setattr(pages._pages, "most", 3)
     django.status = status
     for number in range(1, 10):
         answer(pages, f"/vouchers/{number}/")
