@@ -20,7 +20,7 @@ from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext
 
-from seckill_site.process_memory import Once
+from seckill_site.process_memory import ProcessMemory
 from seckill_site.web.errors import too_many_requests
 from seckill_site.web.responses import SIGN_INS_RETRY_AFTER_S, SIGN_INS_TEXT
 
@@ -32,11 +32,12 @@ class TooManyHashes(Exception):
     """This process hashes, and is about to hash, as many passwords as it may."""
 
 
-class HashingThreads:
+class _HashingThreads(ProcessMemory):
     """A few threads that hash; as many passwords as there are threads may wait for one."""
 
-    def __init__(self, *, threads: int) -> None:
-        """Start no thread yet."""
+    def forget(self) -> None:
+        """Have no thread yet: after a fork the old ones belong to the parent process."""
+        threads = settings.SECKILL_HASHES_AT_ONCE
         self._pool = ThreadPoolExecutor(threads, "hashing", initializer=_go_last)
         self._places = threading.Semaphore(2 * threads)
 
@@ -58,8 +59,7 @@ def _go_last() -> None:
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
 
 
-hashing_threads = Once(lambda: HashingThreads(threads=settings.SECKILL_HASHES_AT_ONCE))
-"""Return the threads of this process."""
+hashing_threads = _HashingThreads()
 
 
 class BoundedHasher(PBKDF2PasswordHasher):
@@ -70,7 +70,7 @@ class BoundedHasher(PBKDF2PasswordHasher):
 
         :raises TooManyHashes: as many passwords wait as may.
         """
-        return hashing_threads().run(partial(super().encode, password, salt, iterations))
+        return hashing_threads.run(partial(super().encode, password, salt, iterations))
 
 
 class TooManyMiddleware:

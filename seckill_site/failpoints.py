@@ -41,23 +41,23 @@ class _Armed:
 
 def failpoint(name: str) -> None:
     """Fail here, if a test has asked for this point."""
-    if _points.listener is not None:
-        _points.listener(name)
+    if _Points.listener is not None:
+        _Points.listener(name)
 
 
 @contextmanager
 def armed(spec: str) -> Iterator[None]:
     """Arm a failpoint in this process during the ``with`` block."""
-    before, _points.listener = _points.listener, _parse(spec)
+    before, _Points.listener = _Points.listener, _parse(spec)
     try:
         yield
     finally:
-        _points.listener = before
+        _Points.listener = before
 
 
 def tell(listener: Callable[[str], None]) -> None:
     """Report every point that this process reaches to a listener, and fail at none."""
-    _points.listener = listener
+    _Points.listener = listener
 
 
 def _parse(spec: str) -> Callable[[str], None] | None:
@@ -70,9 +70,5 @@ def _parse(spec: str) -> Callable[[str], None] | None:
     return _Armed(found["name"], int(found["nth"] or 1), found["action"] or "exit").reach
 
 
-@dataclass
 class _Points:
-    listener: Callable[[str], None] | None
-
-
-_points = _Points(_parse(os.environ.get("FAILPOINT", "")))
+    listener: Callable[[str], None] | None = _parse(os.environ.get("FAILPOINT", ""))

@@ -61,9 +61,6 @@ class Memory(ProcessMemory, Generic[K, V]):
         self._writing = threading.Lock()
         self._kept: OrderedDict[K, tuple[V, float]] = OrderedDict()
 
-    def __len__(self) -> int:
-        return len(self._kept)
-
     def recall(self, key: K) -> V | None:
         """Return the value of a key, unless it is too old."""
         found = self._kept.get(key)
@@ -110,21 +107,16 @@ class Latest(ProcessMemory, Generic[V]):
 
     def claim(self) -> bool:
         """Return whether the caller is to refresh the value: one caller in ``for_s``."""
-        if monotonic() < self._until or not self._refreshing.acquire(blocking=False):
+        if monotonic() < self._until:
             return False
-        try:
+        with self._refreshing:
             is_due = monotonic() >= self._until
             if is_due:
                 self.trust(for_s=self.for_s)
             return is_due
-        finally:
-            self._refreshing.release()
 
     def refreshed(self, refresh: Callable[[], object], *, wait: bool) -> V:
-        """Return the value, refreshed if it is too old.
-
-        While another caller refreshes it, wait for that one or return the last value.
-        """
+        """Refresh the value if it is too old; ``wait`` if another caller does, or use the last."""
         if monotonic() >= self._until and self._refreshing.acquire(blocking=wait):
             try:
                 if monotonic() >= self._until:
@@ -134,37 +126,11 @@ class Latest(ProcessMemory, Generic[V]):
         return self.value
 
 
-class Once(ProcessMemory, Generic[V]):
-    """Something that is made with its first use in a process, once."""
-
-    def __init__(self, make: Callable[[], V]) -> None:
-        self._make = make
-        super().__init__()
-
-    def forget(self) -> None:
-        self._making = threading.Lock()
-        self._made: V | None = None
-
-    def __call__(self) -> V:
-        if self._made is None:
-            with self._making:
-                if self._made is None:
-                    self._made = self._make()
-        return self._made
-
-
-process_name = Once(partial(secrets.token_hex, 6))
-"""Return a name that no other process has."""
-
-
 class Flights(ProcessMemory, Generic[K, V]):
     """Running tasks by key: whoever needs the result of one that runs waits for the same one."""
 
     def forget(self) -> None:
         self._running: dict[K, asyncio.Task[V]] = {}
-
-    def __len__(self) -> int:
-        return len(self._running)
 
     def running(self, key: K) -> asyncio.Task[V] | None:
         """Return the task that runs for a key."""
@@ -214,12 +180,8 @@ class Buffer(ProcessMemory, Generic[K]):
         self._collecting = threading.Lock()  # held for a moment, around the counts
         self._flushing = threading.Lock()  # held while a batch is written
         self._waiting: dict[K, int] = {}
-        self._batch: dict[K, int] = {}
-        self.number = 0
-        """The number of the batch that is written; it rises by one with each."""
-
-    def __len__(self) -> int:
-        return len(self._waiting) + len(self._batch)
+        self._batch: dict[K, int] = {}  # not written yet, as far as this process knows
+        self.name, self.number = secrets.token_hex(8), 0  # of this buffer, and of its last batch
 
     def count(self, key: K) -> None:
         """Count one more."""
@@ -235,26 +197,19 @@ class Buffer(ProcessMemory, Generic[K]):
         with self._flushing:
             self._stop_timer()
             try:
-                self._write_batch()
+                if self._batch:
+                    self._write(self._batch)
                 with self._collecting:
                     self._batch, self._waiting = self._waiting, {}
                 self.number += 1
-                self._write_batch()
+                if self._batch:
+                    self._write(self._batch)
+                self._batch = {}
             except self._retry_on as error:
                 if len(self._waiting) >= self.most:
                     logger.warning("counts of this process are dropped: %s", error)
                 # Retried even if nothing is counted; as a daemon, so that no process waits for it.
                 self._flush_in(self.retry_s, daemon=True)
-
-    def _write_batch(self) -> None:
-        batch, self._batch = self._batch, {}
-        if not batch:
-            return
-        try:
-            self._write(batch)
-        except self._retry_on:
-            self._batch = batch
-            raise
 
     def _flush_in(self, seconds: float, *, daemon: bool) -> None:
         timer = threading.Timer(seconds, self._flush_in_thread)

@@ -87,10 +87,7 @@ _OF_ONE_ANSWER = {b"content-type", b"content-length"}
 
 
 class FrontDoor:
-    """The ASGI application; ``django`` is the complete WSGI application behind it.
-
-    What is to be done ``at_stop`` is done in threads, before a process ends.
-    """
+    """The ASGI application; ``django`` is the complete WSGI application behind it."""
 
     def __init__(
         self,

@@ -141,10 +141,6 @@ class _Count:
     shared: int = 0
     """The count of all processes when this one last shared its own."""
 
-    @property
-    def total(self) -> int:
-        return self.shared + self.unshared
-
 
 Key = tuple[Limit, str]
 
@@ -156,7 +152,6 @@ class _Counts:
         self._counting = threading.Lock()
         self._counts = Memory[Key, _Count](most=MOST_COUNTS)
         self._busy = Buffer[Key](self._share, most=MOST_COUNTS, every_s=SHARE_S, daemon=True)
-        self._refused = Memory[Key, bool](most=MOST_COUNTS, for_s=REFUSED_S)
         self.share = self._busy.flush
 
     def count(self, limit: Limit, subject: str) -> None:
@@ -175,7 +170,7 @@ class _Counts:
                 self._counts.keep(key, found)
             found.mine += 1
             found.unshared += 1
-            is_over = found.total > item.amount
+            is_over = found.shared + found.unshared > item.amount
         if found.mine * BUSY_PART[limit] >= item.amount:
             self._busy.count(key)
         if is_over:
@@ -190,7 +185,7 @@ class _Counts:
                 if item is None or found is None:
                     continue
                 new = found.unshared
-                if found.total > item.amount:
+                if found.shared + found.unshared > item.amount:
                     listed[f"{limit}:{subject}"] = _now_s() + found.ends_at_s - monotonic()
                 total = storage.incr(item.key_for(limit, subject), item.get_expiry(), amount=new)
                 with self._counting:
@@ -200,20 +195,9 @@ class _Counts:
         except RedisError as error:
             logger.warning("request counts are not shared: %s", error)
 
-    def refuse_for_now(self, limit: Limit, subject: str) -> None:
-        """Repeat a refusal for ``REFUSED_S``, without asking the cache."""
-        self._refused.keep((limit, subject), True)
-
-    def check_refused(self, limit: Limit, subject: str) -> None:
-        """Refuse what was refused a moment ago.
-
-        :raises RateLimited: it was.
-        """
-        if self._refused.recall((limit, subject)):
-            raise RateLimited(limit, wait_s=REFUSED_S)
-
 
 counts = _Counts()
+_refused = Memory[Key, bool](most=MOST_COUNTS, for_s=REFUSED_S)
 
 
 def check_address(environ: dict[str, Any]) -> None:
@@ -227,8 +211,9 @@ def check_address(environ: dict[str, Any]) -> None:
     if address := client_address(environ):
         counts.count(Limit.ADDRESS, address)
         # Here, in front of the gate of sign-ins, whose places this request would take from others.
-        if (limit := _account_limit(environ)) is not None:
-            counts.check_refused(limit, address)
+        limit = _account_limit(environ)
+        if limit is not None and _refused.recall((limit, address)):
+            raise RateLimited(limit, wait_s=REFUSED_S)
 
 
 def check_account(environ: Mapping[str, Any], user_id: int) -> None:
@@ -256,7 +241,7 @@ def check_account_path(environ: Mapping[str, Any]) -> None:
         if _limiter().hit(item, limit, address):
             return
         wait_s = max(0.0, _limiter().get_window_stats(item, limit, address).reset_time - _now_s())
-        counts.refuse_for_now(limit, address)
+        _refused.keep((limit, address), True)
         _list({f"{limit}:{address}": _now_s() + wait_s})
     except RedisError as error:
         logger.warning("%s is not limited: %s", limit, error)

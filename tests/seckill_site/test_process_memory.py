@@ -16,7 +16,6 @@ from seckill_site.process_memory import (
     Flights,
     Latest,
     Memory,
-    Once,
     ProcessMemory,
     forget_everything,
 )
@@ -65,26 +64,19 @@ def test_one_caller_refreshes_while_others_use_the_last_value(clock: list[float]
     assert (latest.claim(), latest.claim()) == (True, False)
 
 
-def test_first_callers_share_what_is_made_once() -> None:
-    together = Barrier(8)
-    made, found = list[object](), list[object]()
-
-    def make() -> object:
-        made.append(object())
-        return made[-1]
-
-    once = Once(make)
+def test_first_callers_wait_for_the_first_value() -> None:
+    together, latest, found = Barrier(8), Latest[object](None), list[object]()
 
     def use() -> None:
         together.wait(GENEROUS_S)
-        found.append(once())
+        found.append(latest.refreshed(lambda: latest.learn(object()), wait=True))
 
     threads = [Thread(target=use) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(GENEROUS_S)
-    assert found == made * 8
+    assert found == [latest.value] * 8
 
 
 def test_failed_flight_ends_for_all_and_the_next_starts_anew() -> None:
@@ -119,14 +111,14 @@ def test_forgotten_buffer_stops_its_timer(
     flush_timer: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Buffer, "_flush_in", flush_timer)
-    buffer = Buffer[str](pytest.fail, most=2, every_s=3600)
+    buffer = Buffer[str](print, most=2, every_s=3600)
     buffer.count("a")
     timer = buffer._timer
     assert timer
     assert timer.is_alive()
     forget_everything()
     wait_for(lambda: not timer.is_alive(), what="the end of the timer")
-    assert len(buffer) == 0
+    assert not buffer._waiting
 
 
 def test_forked_process_remembers_nothing() -> None:
@@ -137,9 +129,9 @@ def test_forked_process_remembers_nothing() -> None:
         child = os.fork()
         if child == 0:
             memory.keep(2, True)
-            os._exit(0 if len(memory) == 1 and not breaker.open else 1)
+            os._exit(0 if memory.last(1) is None and not breaker.open else 1)
     assert os.waitpid(child, 0)[1] == 0
-    assert (len(memory), breaker.open) == (1, True)
+    assert (memory.last(1), breaker.open) == (True, True)
 
 
 def test_memory_that_nobody_uses_is_not_kept() -> None:

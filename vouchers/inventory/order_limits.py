@@ -13,6 +13,7 @@ An address gets its limit, and at worst one more for each further process that i
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
@@ -21,7 +22,7 @@ from redis.exceptions import ResponseError
 
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.ledger_connection import ledger_connection
-from seckill_site.process_memory import ProcessMemory, process_name
+from seckill_site.process_memory import ProcessMemory
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, ledger_errors
 
 WINDOW_MS = 1_000_000
@@ -42,7 +43,7 @@ class _Seen(ProcessMemory):
     """The addresses from which this process has sent an order, with its sale, in this window."""
 
     def forget(self) -> None:
-        self.window = 0
+        self.process, self.window = secrets.token_hex(6), 0
         self.found: set[tuple[int, str]] = set()
 
     def is_first(self, sale_id: int, address: str) -> bool:
@@ -66,7 +67,7 @@ def counted_subject(*, sale_id: int, address: str) -> tuple[str, str]:
     """Return what the script counts an order of this address for, and the name of its first one."""
     if not address or _seen.is_first(sale_id, address):
         return "", ""
-    return f"{LimitKind.ADDRESS}:{address}", f"f:{process_name()}:{address}"
+    return f"{LimitKind.ADDRESS}:{address}", f"f:{_seen.process}:{address}"
 
 
 class LimitedSubject(NamedTuple):

@@ -19,7 +19,7 @@ from locks.lua_script import Argument
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.failpoints import failpoint
 from seckill_site.ledger_connection import ledger_connection
-from seckill_site.process_memory import Buffer, process_name
+from seckill_site.process_memory import Buffer
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, ledger_errors, ledger_script
 from vouchers.models import AnswerCount, SeckillVoucher
 
@@ -30,9 +30,6 @@ ACCEPTED = "accepted"
 
 ADDRESS_LIMITED, ACCOUNT_LIMITED = "address_limited", "account_limited"
 """Both are refused as ``rate_limited``; the board and the report tell which limit it was."""
-
-MAX_COUNTS = 50_000
-"""The most distinct counts that a process keeps while Redis is down; it drops further ones."""
 
 CLOSED_AFTER = dt.timedelta(seconds=30)
 """A second that ended this long ago is stored: it gets no more counts, unless Redis was down."""
@@ -76,7 +73,7 @@ def _add_to_redis(batch: Mapping[Key, int]) -> None:
     for (sale_id, second, answer), count in batch.items():
         args.setdefault(sale_id, header.copy()).extend([f"{second}:{answer}", count])
     keys = [LedgerKeys(sale_id).tally for sale_id in args]
-    calls = zip([(key, f"{key}:{process_name()}") for key in keys], args.values(), strict=True)
+    calls = zip([(key, f"{key}:{_counts.name}") for key in keys], args.values(), strict=True)
     with ledger_errors():
         replies = _ADD.run_each(ledger_connection(), calls)
     for sale_id, reply in zip(args, replies, strict=True):
@@ -85,7 +82,7 @@ def _add_to_redis(batch: Mapping[Key, int]) -> None:
 
 
 _counts = Buffer[Key](
-    _add_to_redis, most=MAX_COUNTS, every_s=0.5, retry_on=LedgerUnavailable, retry_s=2.0
+    _add_to_redis, most=50_000, every_s=0.5, retry_on=LedgerUnavailable, retry_s=2.0
 )
 
 

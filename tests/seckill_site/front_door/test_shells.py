@@ -105,7 +105,7 @@ def test_page_is_shown_while_a_newer_one_is_made(
     async def ask() -> tuple[Any, Any]:
         old = await pages.answer(request())
         django.may_answer.set()
-        while len(django.asked) < 2 or pages._asking:
+        while len(django.asked) < 2 or pages._asking._running:
             await asyncio.sleep(0)
         return old, await pages.answer(request())
 
@@ -198,7 +198,7 @@ def test_number_of_pages_is_bounded(
     django.status = status
     for number in range(1, 10):
         answer(pages, f"/vouchers/{number}/")
-    assert len(pages._pages) == 3
+    assert len(pages._pages._kept) == 3
 
 
 def test_known_page_is_not_sent_again(pages: Shells, clock: list[float]) -> None:

@@ -173,7 +173,7 @@ def test_refusal_is_repeated_without_the_cache_and_the_gate(
 ) -> None:
     settings.SECKILL_REQUESTS_PER_ADDRESS = 0
     settings.SECKILL_SIGN_INS_PER_ADDRESS = 1
-    monkeypatch.setattr(request_rates.counts._refused, "for_s", 3600.0)
+    monkeypatch.setattr(request_rates._refused, "for_s", 3600.0)
 
     def attempt() -> int:
         return client.post("/accounts/login/", {}, REMOTE_ADDR=HOME).status_code
@@ -185,7 +185,7 @@ def test_refusal_is_repeated_without_the_cache_and_the_gate(
 
     monkeypatch.setattr(request_rates, "check_account_path", ask)
     assert attempt() == 429
-    request_rates.counts._refused.forget()
+    request_rates._refused.forget()
     with pytest.raises(pytest.fail.Exception):
         attempt()  # the control: it would be asked
 
