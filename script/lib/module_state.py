@@ -40,7 +40,7 @@ def remembered(source: str) -> list[tuple[int, str]]:
     called = {it.func for it in ast.walk(module) if isinstance(it, ast.Call)}
     # What is changed outside of functions is still being built, like Django's urlpatterns; a name
     # for a method that changes it is not.
-    found = {it for it in _changes(module, names) - called if isinstance(it, ast.Attribute)}
+    found = {it for it in _changes(module, names) - called if not isinstance(it, ast.Subscript)}
     for node in ast.walk(module):
         if isinstance(node, FUNCTIONS):
             found |= _changes(node, names - _own_names(node))
