@@ -96,7 +96,8 @@ _parts = Latest[dict[str, bool]]({}, for_s=PROBE_SECONDS)
 
 def current_parts() -> dict[str, bool]:
     """Probe all parts, or return the last result if it is new or being replaced."""
-    return _parts.refreshed(lambda: _parts.learn(_answering_parts()), wait=not _parts.value)
+    _parts.refresh(lambda: _parts.learn(_answering_parts()), wait=not _parts.value)
+    return _parts.value
 
 
 def _answering_parts() -> dict[str, bool]:

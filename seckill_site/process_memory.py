@@ -109,21 +109,19 @@ class Latest(ProcessMemory, Generic[V]):
         """Return whether the caller is to refresh the value: one caller in ``for_s``."""
         if monotonic() < self._until:
             return False
-        with self._refreshing:
+        return self.refresh(lambda: self.trust(for_s=self.for_s), wait=False)
+
+    def refresh(self, read: Callable[[], object], *, wait: bool) -> bool:
+        """Have the value read if it is too old; ``wait`` if another caller reads it already."""
+        if monotonic() < self._until or not self._refreshing.acquire(blocking=wait):
+            return False
+        try:
             is_due = monotonic() >= self._until
             if is_due:
-                self.trust(for_s=self.for_s)
+                read()
             return is_due
-
-    def refreshed(self, refresh: Callable[[], object], *, wait: bool) -> V:
-        """Refresh the value if it is too old; ``wait`` if another caller does, or use the last."""
-        if monotonic() >= self._until and self._refreshing.acquire(blocking=wait):
-            try:
-                if monotonic() >= self._until:
-                    refresh()
-            finally:
-                self._refreshing.release()
-        return self.value
+        finally:
+            self._refreshing.release()
 
 
 class Flights(ProcessMemory, Generic[K, V]):

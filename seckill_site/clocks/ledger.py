@@ -41,7 +41,8 @@ def ledger_now_ms(*, may_wait: bool = True) -> int:
         with suppress(RuntimeError):  # no thread is available; the last answer is good enough
             threading.Thread(target=refresh_ledger_time, daemon=True).start()
     elif found is None and may_wait:  # nobody is judged by the clock of this machine meanwhile
-        found = _clock.refreshed(refresh_ledger_time, wait=True)
+        _clock.refresh(refresh_ledger_time, wait=True)
+        found = _clock.value
     return now_ms() if found is None else found.now_ms + _ms_since(found.read_at_s)
 
 

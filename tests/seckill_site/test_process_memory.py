@@ -53,13 +53,15 @@ def test_value_kept_longest_ago_goes_first() -> None:
 def test_one_caller_refreshes_while_others_use_the_last_value(clock: list[float]) -> None:
     latest = Latest("old", for_s=1.0)
 
-    def refresh() -> None:
-        assert latest.refreshed(pytest.fail, wait=False) == "old"
+    def read() -> None:
+        assert not latest.refresh(pytest.fail, wait=False)
         assert not latest.claim()
+        assert latest.value == "old"
         latest.learn("new")
 
-    assert latest.refreshed(refresh, wait=False) == "new"
-    assert latest.refreshed(pytest.fail, wait=False) == "new"
+    assert latest.refresh(read, wait=False)
+    assert not latest.refresh(pytest.fail, wait=True)
+    assert latest.value == "new"
     clock[0] = 1.0
     assert (latest.claim(), latest.claim()) == (True, False)
 
@@ -69,7 +71,8 @@ def test_first_callers_wait_for_the_first_value() -> None:
 
     def use() -> None:
         together.wait(GENEROUS_S)
-        found.append(latest.refreshed(lambda: latest.learn(object()), wait=True))
+        latest.refresh(lambda: latest.learn(object()), wait=True)
+        found.append(latest.value)
 
     threads = [Thread(target=use) for _ in range(8)]
     for thread in threads:
