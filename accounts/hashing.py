@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 from allauth.core.exceptions import RateLimited
@@ -20,6 +20,7 @@ from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext
 
+from seckill_site.process_memory import ProcessMemory
 from seckill_site.web.errors import too_many_requests
 from seckill_site.web.responses import SIGN_INS_RETRY_AFTER_S, SIGN_INS_TEXT
 
@@ -31,11 +32,12 @@ class TooManyHashes(Exception):
     """This process hashes, and is about to hash, as many passwords as it may."""
 
 
-class HashingThreads:
+class _HashingThreads(ProcessMemory):
     """A few threads that hash; as many passwords as there are threads may wait for one."""
 
-    def __init__(self, *, threads: int) -> None:
-        """Start no thread yet."""
+    def forget(self) -> None:
+        """Have no thread yet: after a fork the old ones belong to the parent process."""
+        threads = settings.SECKILL_HASHES_AT_ONCE
         self._pool = ThreadPoolExecutor(threads, "hashing", initializer=_go_last)
         self._places = threading.Semaphore(2 * threads)
 
@@ -57,29 +59,7 @@ def _go_last() -> None:
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
 
 
-_starting = threading.Lock()
-"""Guards the creation of the threads, so that two first callers share one set."""
-
-
-def hashing_threads() -> HashingThreads:
-    """Return the threads of this process."""
-    with _starting:
-        return _hashing_threads()
-
-
-@lru_cache(maxsize=1)
-def _hashing_threads() -> HashingThreads:
-    return HashingThreads(threads=settings.SECKILL_HASHES_AT_ONCE)
-
-
-def forget_threads() -> None:
-    """Forget the threads: after a fork they belong to the parent process."""
-    global _starting
-    _starting = threading.Lock()
-    _hashing_threads.cache_clear()
-
-
-os.register_at_fork(after_in_child=forget_threads)
+hashing_threads = _HashingThreads()
 
 
 class BoundedHasher(PBKDF2PasswordHasher):
@@ -90,7 +70,7 @@ class BoundedHasher(PBKDF2PasswordHasher):
 
         :raises TooManyHashes: as many passwords wait as may.
         """
-        return hashing_threads().run(partial(super().encode, password, salt, iterations))
+        return hashing_threads.run(partial(super().encode, password, salt, iterations))
 
 
 class TooManyMiddleware:

@@ -16,6 +16,7 @@ application = FrontDoor(
     django,
     responders=[import_string(name) for name in settings.SECKILL_FRONT_DOOR],
     is_shared=import_string(settings.SECKILL_SHARED_PAGES),
+    at_stop=[import_string(name) for name in settings.SECKILL_AT_STOP],
 )
 
 if settings.SECKILL_TRUSTED_PROXIES:

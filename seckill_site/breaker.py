@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
 
+from seckill_site.process_memory import ProcessMemory
+
 PAUSE_S = 0.2
 """The pause after an attempt that failed."""
 
@@ -17,7 +19,7 @@ LONGEST_ATTEMPT_S = 1.5
 """After this time without a result, the next attempt may begin."""
 
 
-class Breaker:
+class Breaker(ProcessMemory):
     """The state of one server, as one process knows it.
 
     It holds no lock: a fork copies it in any state, and two attempts at the same time do no harm.
@@ -34,6 +36,9 @@ class Breaker:
         self._error = error
         self.pause_s = pause_s
         self._longest_attempt_s = longest_attempt_s
+        super().__init__()
+
+    def forget(self) -> None:
         self._why = ""
         self._next_attempt_at = 0.0
 

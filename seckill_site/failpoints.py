@@ -41,25 +41,23 @@ class _Armed:
 
 def failpoint(name: str) -> None:
     """Fail here, if a test has asked for this point."""
-    if _armed is not None:
-        _armed(name)
+    if _Points.listener is not None:
+        _Points.listener(name)
 
 
 @contextmanager
 def armed(spec: str) -> Iterator[None]:
     """Arm a failpoint in this process during the ``with`` block."""
-    global _armed
-    before, _armed = _armed, _parse(spec)
+    before, _Points.listener = _Points.listener, _parse(spec)
     try:
         yield
     finally:
-        _armed = before
+        _Points.listener = before
 
 
 def tell(listener: Callable[[str], None]) -> None:
     """Report every point that this process reaches to a listener, and fail at none."""
-    global _armed
-    _armed = listener
+    _Points.listener = listener
 
 
 def _parse(spec: str) -> Callable[[str], None] | None:
@@ -72,4 +70,5 @@ def _parse(spec: str) -> Callable[[str], None] | None:
     return _Armed(found["name"], int(found["nth"] or 1), found["action"] or "exit").reach
 
 
-_armed: Callable[[str], None] | None = _parse(os.environ.get("FAILPOINT", ""))
+class _Points:
+    listener: Callable[[str], None] | None = _parse(os.environ.get("FAILPOINT", ""))

@@ -2,8 +2,6 @@
 
 import logging
 import secrets
-import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
@@ -33,6 +31,7 @@ from seckill_site.checks.services import (
 from seckill_site.clocks.watch import report_clocks, wrong_clocks
 from seckill_site.ledger_connection import BACKING_OFF, ledger_connection
 from seckill_site.metrics import exposition
+from seckill_site.process_memory import Latest, Memory
 from seckill_site.web.responses import allow
 
 logger = logging.getLogger(__name__)
@@ -92,21 +91,13 @@ def metrics(request: HttpRequest) -> HttpResponse:
 # --- Whether the parts respond --------------------------------------------------------------------
 
 
-_parts: tuple[float, dict[str, bool]] = (0.0, {})
-_probing = threading.Lock()
+_parts = Latest[dict[str, bool]]({}, for_s=PROBE_SECONDS)
 
 
 def current_parts() -> dict[str, bool]:
     """Probe all parts, or return the last result if it is new or being replaced."""
-    global _parts
-    if time.monotonic() < _parts[0] or not _probing.acquire(blocking=not _parts[1]):
-        return _parts[1]
-    try:
-        if time.monotonic() >= _parts[0]:
-            _parts = (time.monotonic() + PROBE_SECONDS, _answering_parts())
-        return _parts[1]
-    finally:
-        _probing.release()
+    _parts.refresh(lambda: _parts.learn(_answering_parts()), wait=not _parts.value)
+    return _parts.value
 
 
 def _answering_parts() -> dict[str, bool]:
@@ -196,23 +187,23 @@ CHECKS: dict[str, Check] = {
 ASKS = {"installation": "redis", "keys": "redis"}
 """The part that a check asks, if it is named otherwise: a silent one would cost a timeout each."""
 
-_cached: dict[str, tuple[float, list[CheckMessage]]] = {}
+_cached = Memory[str, list[CheckMessage]](most=len(CHECKS), for_s=CACHE_SECONDS)
 
 
 def current_errors(parts: dict[str, bool]) -> list[CheckMessage]:
     """Return what the start-up checks find now, of the parts that respond."""
     asked = [name for name in CHECKS if parts.get(ASKS.get(name, name), True)]
     for gone in CHECKS.keys() - asked:
-        _cached.pop(gone, None)  # it may come back with another configuration
+        _cached.drop(gone)  # it may come back with another configuration
     return [error for name in asked for error in _cached_errors(name)]
 
 
 def _cached_errors(name: str) -> list[CheckMessage]:
-    until, errors = _cached.get(name, (0.0, []))
-    if time.monotonic() < until:
+    errors = _cached.recall(name)
+    if errors is not None:
         return errors
     errors = [message for message in found_by(CHECKS[name]) if message.level >= ERROR]
     for error in errors:
         logger.error("%s: %s %s", error.id, error.msg, error.hint)
-    _cached[name] = (time.monotonic() + CACHE_SECONDS, errors)
+    _cached.keep(name, errors)
     return errors

@@ -13,7 +13,6 @@ import json
 import re
 from hmac import compare_digest
 from pathlib import Path
-from time import monotonic
 from typing import Any, NamedTuple
 
 from django.conf import settings
@@ -35,19 +34,17 @@ from seckill_site.cached_facts import (
     take_lease,
 )
 from seckill_site.kept_settings import kept
-
-UNKNOWN_S = 1.0
-"""How long a process remembers that a session key is unknown.
-
-That hides no new session: its key is random, and nobody is told it before its row is committed.
-"""
-
-MOST_UNKNOWN = 1_000
+from seckill_site.process_memory import Memory
 
 DESK = "staff_desk"
 """The key in a session of staff that says where they work: ``office`` or ``redeem``."""
 
-_unknown: dict[str, float] = {}
+_unknown = Memory[str, bool](most=1_000, for_s=1.0)
+"""Session keys that the database did not know a moment ago.
+
+That hides no new session: its key is random, and nobody is told it before its row is committed.
+"""
+
 _SESSION_KEY = re.compile(f"[{VALID_KEY_CHARS}]{{32}}")
 _USER = "seckill.user"
 _READ_SESSION = LuaScript(Path(__file__).parent / "lua" / "read_session.lua")
@@ -83,7 +80,7 @@ class SessionStore(cached_db.SessionStore):
         lease = take_lease(self.cache_key)
         row = self._get_session_from_db()  # type: ignore[attr-defined]
         if not row:
-            _remember_unknown(key)
+            _unknown.keep(key, True)
             return {}
         data: dict[str, Any] = self.decode(row.session_data)
         life_s = int(self.get_expiry_age(expiry=row.expire_date))
@@ -116,13 +113,7 @@ class SessionStore(cached_db.SessionStore):
 
 def is_unknown(session_key: str) -> bool:
     """Return whether the database knew no such session within the last second."""
-    return monotonic() - _unknown.get(session_key, -UNKNOWN_S) < UNKNOWN_S
-
-
-def _remember_unknown(session_key: str) -> None:
-    if len(_unknown) >= MOST_UNKNOWN:
-        _unknown.clear()
-    _unknown[session_key] = monotonic()
+    return _unknown.recall(session_key) is not None
 
 
 # --- One command ----------------------------------------------------------------------------------

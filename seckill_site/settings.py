@@ -225,6 +225,12 @@ SECKILL_FRONT_DOOR = [
 SECKILL_SHARED_PAGES = "orders.web.front_door.is_shared_page"
 """The function that says whether a page is the same for everybody, so that memory may answer."""
 
+SECKILL_AT_STOP = [
+    "orders.web.front_door.drain_publisher",
+    "vouchers.inventory.request_stats.flush_request_counts",
+]
+"""What a process of the front door finishes before it ends, each in a thread."""
+
 ROOT_URLCONF = "seckill_site.urls"
 WSGI_APPLICATION = "seckill_site.wsgi.application"
 

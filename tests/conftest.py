@@ -10,7 +10,6 @@ import logging
 import os
 import re
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib import import_module
@@ -26,12 +25,13 @@ from django.test import TransactionTestCase
 from redis import Redis
 
 from accounts import mails
-from orders.audience import caps, eligibility, refusal_log
+from orders.audience.caps import capped_accounts
+from orders.placing import publishing
 from seckill_site.clocks import ledger as ledger_clock
 from seckill_site.ledger_connection import ledger_connection
 from seckill_site.mysql import base as mysql
+from seckill_site.process_memory import Buffer, forget_everything
 from tests.support.database import delete_rows
-from vouchers.inventory import request_stats
 
 pytest_plugins = [
     "tests.faults.table",
@@ -134,13 +134,15 @@ def kept_databases(
         delete_rows()
 
 
+def has_servers(test: pytest.Item) -> bool:
+    """Return whether a test may use the servers: a quick one has none."""
+    return not test.get_closest_marker("quick") or bool(test.get_closest_marker("servers"))
+
+
 @pytest.fixture(autouse=True)
 def empty_redis(request: pytest.FixtureRequest) -> None:
     """Start each test with an empty ledger, cache and broker, unless it shares or needs none."""
-    node = request.node
-    if node.get_closest_marker("quick") and not node.get_closest_marker("servers"):
-        return
-    if "kept_databases" in request.fixturenames:
+    if not has_servers(request.node) or "kept_databases" in request.fixturenames:
         return
     clients: list[Redis] = request.getfixturevalue("redis_databases")
     for client in clients:
@@ -156,38 +158,40 @@ def logging_left_alone() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def breakers_without_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no server that one test loses stay untried in the next: all tests are one process."""
+def breaker_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a test find a server as soon as it is back, but the broker not before a minute."""
     for breaker in (ledger_connection().connection_pool.breaker, mysql.breaker, mails.breaker):
         monkeypatch.setattr(breaker, "pause_s", 0)
+    monkeypatch.setattr(publishing.breaker, "pause_s", 60)
+
+
+@pytest.fixture(scope="session")
+def redis_clock(redis_databases: list[Redis]) -> Any:
+    """What Redis said of its time as the tests began."""
+    ledger_clock.refresh_ledger_time()
+    return ledger_clock._clock.value
 
 
 @pytest.fixture(autouse=True)
-def known_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no test have its commands counted at the moment at which the clock is asked for again."""
-    if ledger_clock._last is not None:
-        monkeypatch.setattr(ledger_clock, "_next_at_s", time.monotonic() + 3600)
+def new_memory(request: pytest.FixtureRequest) -> None:
+    """Start each test as a new process, except that it does not have to ask for the time, nor for
+    the accounts with too many unpaid orders: that would be counted among a test's own commands."""
+    forget_everything()
+    capped_accounts.trust(for_s=3600)
+    if has_servers(request.node):
+        ledger_clock._clock.learn(request.getfixturevalue("redis_clock"), for_s=3600)
+    else:
+        ledger_clock._clock.trust(for_s=3600)
 
 
-@pytest.fixture(autouse=True)
-def tally_by_hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """In this process the tally goes to Redis when a test says so: a timer would add a command of
-    its own to those that are counted, and a key to those that are compared."""
-    monkeypatch.setattr(request_stats, "FLUSH_S", 3600)
-    monkeypatch.setattr(request_stats, "RETRY_S", 3600)
-    yield
-    request_stats.flush_request_counts()
-
-
-@pytest.fixture(autouse=True)
-def rules_by_hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A process that knows no buyer, counts unpaid orders when a test says so, and writes then."""
-    monkeypatch.setattr(refusal_log, "FLUSH_S", 3600)
-    monkeypatch.setattr(caps.capped_accounts, "_until", time.monotonic() + 3600)
-    monkeypatch.setattr(caps.capped_accounts, "_ids", frozenset())
-    eligibility.forget_all()
-    yield
-    refusal_log.forget_refusals()
+@pytest.fixture(scope="session", autouse=True)
+def flush_timer() -> Iterator[Callable[..., None]]:
+    """Let a test flush what this process has counted, by hand: a timer would add commands of its
+    own to those that are counted. Yields what starts the timers."""
+    timer = Buffer._flush_in
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Buffer, "_flush_in", lambda *_, **__: None)
+        yield timer
 
 
 @pytest.fixture(scope="session", autouse=True)

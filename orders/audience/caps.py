@@ -7,7 +7,6 @@ misses tokens issued earlier, queued orders, and orders of the last seconds.
 
 import datetime as dt
 import logging
-from threading import Lock
 from time import monotonic
 
 from django.conf import settings
@@ -16,6 +15,7 @@ from django.db.models import Count
 
 from orders.audience.verdicts import NotEligible, Verdict
 from orders.models import ActorKind, OrderEvent, OrderStatus, VoucherOrder
+from seckill_site.process_memory import Latest
 from vouchers.catalogue.audience import CANCELLATIONS, UNPAID_ORDERS
 
 KNOWN_S = 5.0
@@ -29,37 +29,18 @@ HOUR = dt.timedelta(hours=1)
 logger = logging.getLogger(__name__)
 
 
-class _CappedAccounts:
-    """The accounts with too many unpaid orders, as this process knows them."""
-
-    def __init__(self) -> None:
-        self._ids: frozenset[int] = frozenset()
-        self._until = 0.0
-        self._claiming = Lock()
-
-    def __contains__(self, user_id: int) -> bool:
-        return user_id in self._ids
-
-    def claim_refresh(self) -> bool:
-        """Return whether the caller is to refresh them: one request every few seconds."""
-        with self._claiming:
-            if monotonic() < self._until:
-                return False
-            self._until = monotonic() + KNOWN_S
-            return True
-
-    def refresh(self) -> None:
-        """Read them; if the database does not respond, keep the old ones."""
-        started = monotonic()
-        try:
-            self._ids = _read_capped()
-        except DatabaseError as error:  # what else the request needs will say so too
-            logger.warning("the unpaid orders of accounts are not counted now: %s", error)
-        now = monotonic()
-        self._until = now + max(KNOWN_S, SHARE * (now - started))
+capped_accounts = Latest[frozenset[int]](frozenset(), for_s=KNOWN_S)
+"""The accounts with too many unpaid orders, as this process knows them."""
 
 
-capped_accounts = _CappedAccounts()
+def refresh_capped_accounts() -> None:
+    """Read them; if the database does not respond, keep the old ones."""
+    started = monotonic()
+    try:
+        capped_accounts.value = _read_capped()
+    except DatabaseError as error:  # what else the request needs will say so too
+        logger.warning("the unpaid orders of accounts are not counted now: %s", error)
+    capped_accounts.trust(for_s=max(KNOWN_S, SHARE * (monotonic() - started)))
 
 
 def _read_capped() -> frozenset[int]:

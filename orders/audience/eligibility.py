@@ -8,24 +8,23 @@ decided again in ``rule_uses.py``.
 
 from time import monotonic
 
-from orders.audience.caps import capped_accounts, unpaid_verdict
+from orders.audience.caps import capped_accounts, refresh_capped_accounts, unpaid_verdict
 from orders.audience.checks import CHECKS
 from orders.audience.refusal_log import Refused, note_refusal
 from orders.audience.verdicts import ELIGIBLE, Verdict
+from seckill_site.process_memory import Memory
 from vouchers.catalogue.audience import EVERYBODY, SALE_RULES, Audience
 
 KNOWN_S = {True: 10.0, False: 1.0}
 """How long a process caches a verdict, in seconds. Short for a refused buyer, who may do something
 about it."""
 
-MOST_BUYERS = 50_000
-
-_known: dict[tuple[int, int], tuple[Audience, Verdict, float]] = {}
+_known = Memory[tuple[int, int], tuple[Audience, Verdict]](most=50_000)
 
 
 def recall_verdict(*, sale_id: int, user_id: int, audience: Audience) -> Verdict | None:
     """Return the verdict on a buyer as this process knows it; None if it has to ask."""
-    if user_id in capped_accounts:
+    if user_id in capped_accounts.value:
         return _noted(unpaid_verdict(), sale_id, user_id)
     if audience == EVERYBODY:
         return ELIGIBLE
@@ -35,24 +34,20 @@ def recall_verdict(*, sale_id: int, user_id: int, audience: Audience) -> Verdict
 
 def judge_buyer(*, sale_id: int, user_id: int, audience: Audience) -> Verdict:
     """Return the verdict on a buyer, with SQL where this process does not know."""
-    if capped_accounts.claim_refresh():
-        capped_accounts.refresh()
+    if capped_accounts.claim():
+        refresh_capped_accounts()
     found = recall_verdict(sale_id=sale_id, user_id=user_id, audience=audience)
     return found or _noted(_learn(sale_id, user_id, audience), sale_id, user_id)
 
 
 def forget_verdict(*, sale_id: int, user_id: int) -> None:
     """Ask again: the buyer has done something about it."""
-    _known.pop((sale_id, user_id), None)
-
-
-forget_all = _known.clear
-"""Forget all verdicts, as in a new process."""
+    _known.drop((sale_id, user_id))
 
 
 def _recall(sale_id: int, user_id: int, audience: Audience) -> Verdict | None:
-    judged_by, verdict, until = _known.get((sale_id, user_id), (None, ELIGIBLE, 0.0))
-    return verdict if judged_by == audience and monotonic() < until else None
+    judged_by, verdict = _known.recall((sale_id, user_id)) or (None, None)
+    return verdict if judged_by == audience else None
 
 
 def _noted(verdict: Verdict, sale_id: int, user_id: int) -> Verdict:
@@ -64,9 +59,8 @@ def _noted(verdict: Verdict, sale_id: int, user_id: int) -> Verdict:
 def _learn(sale_id: int, user_id: int, audience: Audience) -> Verdict:
     started = monotonic()
     verdict = _verdict(sale_id, user_id, audience)
-    if len(_known) >= MOST_BUYERS:
-        _known.clear()
-    _known[sale_id, user_id] = audience, verdict, started + KNOWN_S[verdict == ELIGIBLE]
+    until = started + KNOWN_S[verdict == ELIGIBLE]
+    _known.keep((sale_id, user_id), (audience, verdict), until=until)
     return verdict
 
 

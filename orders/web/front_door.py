@@ -23,17 +23,14 @@ from orders.web.refusals import REFUSED, Refusal, refusal_answer, refusal_of
 from orders.web.request_parsing import LARGEST_BODY_BYTES, read_json_order
 from orders.web.serializers import receipt_json
 from seckill_site.clocks.ledger import ledger_now_ms
-from seckill_site.front_door.application import at_stop
 from seckill_site.front_door.requests import Environ, request_language, request_path
 from seckill_site.web.clients import client_address
 from seckill_site.web.request_rates import check_account
 from seckill_site.web.responses import Answer, names_html
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded, ask
-from vouchers.inventory.request_stats import flush_request_counts
 from vouchers.web.loading import load_once
 
-at_stop(partial(publisher.drain, longest_s=2.0))
-at_stop(flush_request_counts)
+drain_publisher = partial(publisher.drain, longest_s=2.0)
 
 _ORDERS = re.compile(r"/vouchers/([1-9][0-9]{0,17})/orders/")
 _RECEIPT = re.compile(r"/vouchers/([1-9][0-9]{0,17})/orders/([1-9][0-9]{0,18})/")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from django.db import DatabaseError
 
-from orders.audience.caps import capped_accounts
+from orders.audience.caps import capped_accounts, refresh_capped_accounts
 from orders.placing.order_ids import mint_call
 from orders.receipts.token_admission import (
     BuyerInSale,
@@ -28,6 +28,7 @@ from seckill_site.front_door.buyers import buyer_of, session_key_of
 from seckill_site.front_door.per_loop import PerLoop
 from seckill_site.front_door.requests import Environ, request_language
 from seckill_site.front_door.threads import threads
+from seckill_site.process_memory import ProcessMemory
 from seckill_site.web.request_rates import check_account
 from seckill_site.web.responses import Answer, names_html
 from vouchers.inventory.holdings import known_buyer_call
@@ -55,13 +56,13 @@ class _Batch(NamedTuple):
     ids: list[int]
 
 
-class _OrderIds:
+class _OrderIds(ProcessMemory):
     """The order ids that an event loop has minted and not used yet.
 
     More are minted before the last one is used, so only the first request after a pause waits.
     """
 
-    def __init__(self) -> None:
+    def forget(self) -> None:
         self._batches: list[_Batch] = []
         self._minting: asyncio.Task[None] | None = None
 
@@ -163,8 +164,8 @@ async def find_buyer(sale_id: int, user_id: int, visitor: Visitor) -> BuyerInSal
 
 async def _judged(found: BuyerInSale) -> BuyerInSale:
     """Return the same buyer with the verdict of the rules, as ``judged`` does in a thread."""
-    if capped_accounts.claim_refresh():  # beside this request, which goes by the last count
-        refreshing = asyncio.ensure_future(threads().query(capped_accounts.refresh))
+    if capped_accounts.claim():  # beside this request, which goes by the last count
+        refreshing = asyncio.ensure_future(threads().query(refresh_capped_accounts))
         refreshing.add_done_callback(lambda done: done.cancelled() or done.exception())
     known = judged_already(found)
     return known if known is not None else await threads().query(partial(judged, found))

@@ -14,6 +14,7 @@ from redis.exceptions import RedisError
 
 from seckill_site.clocks.machine import now_ms
 from seckill_site.ledger_connection import ledger_connection
+from seckill_site.process_memory import Latest
 
 REFRESH_S = 10.0
 """How old an answer may be before Redis is asked again."""
@@ -26,9 +27,7 @@ class _Reading(NamedTuple):
     read_at_s: float
 
 
-_last: _Reading | None = None
-_next_at_s = 0.0
-_first = threading.Lock()
+_clock = Latest[_Reading | None](None, for_s=REFRESH_S)
 
 
 def ledger_now_ms(*, may_wait: bool = True) -> int:
@@ -37,33 +36,27 @@ def ledger_now_ms(*, may_wait: bool = True) -> int:
     Only the first calls in a process wait, unless ``may_wait`` is false. If Redis has not responded
     to any, the clock of this machine has to do: without Redis nothing is sold anyway.
     """
-    global _next_at_s
-    if _last is None and may_wait:
-        with _first:  # nobody is judged by the clock of this machine meanwhile
-            if _last is None and monotonic() >= _next_at_s:
-                refresh_ledger_time()
-    elif _last is not None and monotonic() >= _next_at_s:
-        _next_at_s = monotonic() + REFRESH_S
+    found = _clock.value
+    if found is not None and _clock.claim():
         with suppress(RuntimeError):  # no thread is available; the last answer is good enough
             threading.Thread(target=refresh_ledger_time, daemon=True).start()
-    found = _last
+    elif found is None and may_wait:  # nobody is judged by the clock of this machine meanwhile
+        _clock.refresh(refresh_ledger_time, wait=True)
+        found = _clock.value
     return now_ms() if found is None else found.now_ms + _ms_since(found.read_at_s)
 
 
 def refresh_ledger_time() -> None:
     """Ask Redis for its time; keep the last answer if it does not respond."""
-    global _next_at_s
     try:
         learn_ledger_time(ledger_connection().time())
     except RedisError:
-        _next_at_s = monotonic() + (1.0 if _last is None else REFRESH_S)
+        _clock.trust(for_s=1.0 if _clock.value is None else REFRESH_S)
 
 
 def learn_ledger_time(reply: Sequence[Any]) -> None:
     """Take over the time from a reply of Redis to ``TIME`` that came just now."""
-    global _last, _next_at_s
-    _last = _Reading(_milliseconds(reply), monotonic())
-    _next_at_s = monotonic() + REFRESH_S
+    _clock.learn(_Reading(_milliseconds(reply), monotonic()))
 
 
 def read_ledger_ms() -> int:

@@ -16,6 +16,7 @@ from redis.exceptions import RedisError, ResponseError
 from seckill_site.clocks.ledger import read_ledger_ms
 from seckill_site.clocks.machine import epoch_ms, now_ms
 from seckill_site.ledger_connection import ledger_connection
+from seckill_site.process_memory import Latest
 
 CLOCKS = "seckill:clocks"
 """The key of the last comparisons: a clock -> <ms ahead of Redis> <time of Redis in ms>."""
@@ -28,7 +29,7 @@ TOLERATED_MS = 1_000
 SLOWEST_S = 0.5
 """Clocks that took longer to read were not read at the same time."""
 
-_next_at_s = 0.0
+_report = Latest(None, for_s=REPORT_S)
 
 
 def report_clocks(part: str, *, database_now: dt.datetime | None = None) -> None:
@@ -36,10 +37,8 @@ def report_clocks(part: str, *, database_now: dt.datetime | None = None) -> None
 
     ``database_now`` is the time of the database, read just now.
     """
-    global _next_at_s
-    if monotonic() < _next_at_s:
+    if not _report.claim():
         return
-    _next_at_s = monotonic() + REPORT_S
     with suppress(RedisError):
         client, started = ledger_connection(), monotonic()
         clocks = {f"{part} {socket.gethostname()}": now_ms()}

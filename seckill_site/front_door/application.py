@@ -40,6 +40,7 @@ from seckill_site.front_door.shells import Shells, StoredAnswer, length_of, visi
 from seckill_site.front_door.sign_in_gate import TooManySignIns, sign_in_gate
 from seckill_site.front_door.threads import Busy, threads
 from seckill_site.kept_settings import kept
+from seckill_site.process_memory import Memory
 from seckill_site.web.request_rates import (
     RATE_LIMITED_TEXT,
     RateLimited,
@@ -84,13 +85,6 @@ _Kind = tuple[str, bool]
 _OF_ONE_ANSWER = {b"content-type", b"content-length"}
 """Headers that say something about an answer, and nothing about the site."""
 
-_at_stop: list[Callable[[], object]] = []
-
-
-def at_stop(finish: Callable[[], object]) -> None:
-    """Have something finished, in a thread, before a process of the front door ends."""
-    _at_stop.append(finish)
-
 
 class FrontDoor:
     """The ASGI application; ``django`` is the complete WSGI application behind it."""
@@ -101,13 +95,15 @@ class FrontDoor:
         *,
         responders: Sequence[Responder],
         is_shared: Callable[[Environ], bool] = lambda _: False,
+        at_stop: Sequence[Callable[[], object]] = (),
     ) -> None:
         """Prepare it; what belongs to an event loop is made in it, with the first request."""
         self._django = DjangoThreads(django)
         self._shells = Shells(self._django.ask, is_shared=is_shared)
         self._responders = (*responders, self._shells.answer)
-        self._site_headers: dict[_Kind, dict[str, str]] = {}
-        self._headers: dict[tuple[_Kind, Headers], Pairs] = {}
+        self._at_stop = at_stop
+        self._site_headers = Memory[_Kind, dict[str, str]](most=MOST_HEADERS)
+        self._headers = Memory[tuple[_Kind, Headers], Pairs](most=MOST_HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or begin and end with the process."""
@@ -173,7 +169,7 @@ class FrontDoor:
         else:
             status, body = answer.status, answer.content.encode()
             kind = request_language(environ), _is_secure(environ)
-            found = self._headers.get((kind, answer.headers))
+            found = self._headers.last((kind, answer.headers))
             if found is None:
                 found = await self._merge_headers(kind, answer.headers, environ)
             headers = [*found, length_of(body)]
@@ -186,21 +182,21 @@ class FrontDoor:
 
     async def _merge_headers(self, kind: _Kind, headers: Headers, environ: Environ) -> Pairs:
         merged = _merged(await self._headers_of_the_site(kind, environ), headers)
-        if kind in self._site_headers and len(self._headers) < MOST_HEADERS:
-            self._headers[kind, headers] = merged
+        if self._site_headers.last(kind):
+            self._headers.keep((kind, headers), merged)
         return merged
 
     async def _headers_of_the_site(self, kind: _Kind, environ: Environ) -> dict[str, str]:
         """Return the headers that Django's middleware gives to any answer in this language."""
         language, _ = kind
-        found = self._site_headers.get(kind)
+        found = self._site_headers.last(kind)
         if found is None:
             probe = visit(environ, "/healthz", language=language)
             start, _ = await asyncio.to_thread(self._django.whole_answer, probe)
             pairs = [(it, value) for it, value in start["headers"] if it not in _OF_ONE_ANSWER]
             found = {name.decode(): value.decode("latin-1") for name, value in pairs}
             if start["status"] == 200:  # not a refusal, for example of a foreign host
-                self._site_headers[kind] = found
+                self._site_headers.keep(kind, found)
         return found
 
     # --- The life of a process --------------------------------------------------------------------
@@ -216,7 +212,7 @@ class FrontDoor:
         with suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_S):
                 await close_ledger_nodes()  # first, because replies may leave something to finish
-                finishing = [asyncio.to_thread(finish) for finish in _at_stop]
+                finishing = [asyncio.to_thread(finish) for finish in self._at_stop]
                 await asyncio.gather(*finishing, return_exceptions=True)
         threads().close()
         await send({"type": "lifespan.shutdown.complete"})

@@ -18,9 +18,10 @@ from seckill_site.front_door.ledger_node import cache_node
 from seckill_site.front_door.requests import Environ
 from seckill_site.front_door.threads import threads
 from seckill_site.kept_settings import kept
+from seckill_site.process_memory import Flights
 from seckill_site.sessions import Buyer, find_buyer, is_unknown, session_call
 
-_finding: dict[str, asyncio.Task[Buyer | None]] = {}
+_finding = Flights[str, Buyer | None]()
 
 
 def session_key_of(environ: Environ) -> str:
@@ -57,18 +58,14 @@ async def buyer_of(session_key: str) -> Buyer | None:
     if is_unknown(session_key):
         return None
     found = await _cached_buyer(session_key)
-    if found is None and (running := _finding.get(session_key)):
+    if found is None and (running := _finding.running(session_key)):
         # It may have begun before a sign-out that this request comes after: ask again after it.
         await asyncio.wait([running])
         found = await _cached_buyer(session_key)
     if found is not None:
         return found
-    task = _finding.get(session_key)
-    if task is None:
-        work = partial(find_buyer, session_key=session_key)
-        task = _finding[session_key] = asyncio.ensure_future(threads().query(work))
-        task.add_done_callback(lambda done: _finding.pop(session_key, None) and done.exception())
-    return await asyncio.shield(task)
+    work = partial(find_buyer, session_key=session_key)
+    return await asyncio.shield(_finding.join(session_key, lambda: threads().query(work)))
 
 
 async def _cached_buyer(session_key: str) -> Buyer | None:

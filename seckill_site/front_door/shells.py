@@ -11,7 +11,6 @@ import asyncio
 import gzip
 import hashlib
 import io
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from time import monotonic
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 
 from seckill_site.front_door.requests import Environ, request_language
 from seckill_site.front_door.threads import Busy
+from seckill_site.process_memory import Flights, Memory
 from seckill_site.web.responses import names_html
 
 Pairs = list[tuple[bytes, bytes]]
@@ -77,8 +77,8 @@ class Shells:
         ``is_shared`` says whether a page is the same for everybody.
         """
         self._ask, self._is_shared = ask, is_shared
-        self._pages: OrderedDict[Key, _Page] = OrderedDict()
-        self._asking: dict[Key, asyncio.Task[_Page | StoredAnswer]] = {}
+        self._pages = Memory[Key, _Page](most=MOST_PAGES)
+        self._asking = Flights[Key, _Page | StoredAnswer]()
 
     async def answer(self, environ: Environ) -> StoredAnswer | None:
         """Answer a request for a page; None if it is for Django.
@@ -88,14 +88,11 @@ class Shells:
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD") or not self._is_shared(environ):
             return None
         key = _key_of(environ)
-        page = self._pages.get(key)
+        page = self._pages.last(key)
         age_s = monotonic() - page.asked_at if page else KEPT_S
         if page and age_s < FRESH_S:
             return page.answer(environ)
-        task = self._asking.get(key)
-        if task is None:
-            task = self._asking[key] = asyncio.ensure_future(self._make(key, environ))
-            task.add_done_callback(lambda done: self._asking.pop(key, None) and done.exception())
+        task = self._asking.join(key, lambda: self._make(key, environ))
         if page and age_s < MAX_AGE_S:
             return page.answer(environ)
         made = await asyncio.shield(task)
@@ -104,7 +101,7 @@ class Shells:
     async def _make(self, key: Key, environ: Environ) -> _Page | StoredAnswer:
         """Ask Django for a page and keep it, or keep the last one while Django has none."""
         asked_at = monotonic()
-        last = self._pages.get(key)
+        last = self._pages.last(key)
         is_recent = last is not None and asked_at - last.made_at < KEPT_S
         try:
             start, body = await self._ask(visit(environ, key[0], language=key[1], html=key[2]))
@@ -120,10 +117,7 @@ class Shells:
         return StoredAnswer(status, headers, body)
 
     def _keep(self, key: Key, page: _Page) -> _Page:
-        self._pages[key] = page
-        self._pages.move_to_end(key)
-        while len(self._pages) > MOST_PAGES:
-            self._pages.popitem(last=False)
+        self._pages.keep(key, page)
         return page
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from time import monotonic
@@ -33,6 +33,7 @@ from redis.exceptions import RedisError
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.kept_settings import kept
 from seckill_site.metrics import LIMITED_REQUESTS
+from seckill_site.process_memory import Buffer, Memory
 from seckill_site.web.clients import client_address
 from seckill_site.web.responses import problem, seems_signed_in
 
@@ -47,7 +48,7 @@ REFUSED_S = 1.0
 """How long a process repeats the refusal of a sign-in without asking the cache again."""
 
 MOST_COUNTS = 100_000
-"""The most counts in a process; above that, they start anew."""
+"""The most counts in a process."""
 
 LISTED = "seckill:limited"
 """A sorted set: each limited subject, by the end of its limit in seconds since 1970."""
@@ -141,24 +142,17 @@ class _Count:
     """The count of all processes when this one last shared its own."""
 
 
+Key = tuple[Limit, str]
+
+
 class _Counts:
     """The counts of this process."""
 
-    _timer: threading.Timer | None = None
-
     def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        """Start anew, as a new process."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._lock = threading.Lock()
-        self._counts: dict[tuple[Limit, str], _Count] = {}
-        self._busy: set[tuple[Limit, str]] = set()
-        self._listed: dict[str, float] = {}
-        self._refused: dict[tuple[Limit, str], float] = {}
-        self._timer = None
+        self._counting = threading.Lock()
+        self._counts = Memory[Key, _Count](most=MOST_COUNTS)
+        self._busy = Buffer[Key](self._share, most=MOST_COUNTS, every_s=SHARE_S, daemon=True)
+        self.share = self._busy.flush
 
     def count(self, limit: Limit, subject: str) -> None:
         """Count one request.
@@ -168,68 +162,42 @@ class _Counts:
         item = _items().get(limit)
         if item is None:
             return
-        now_s = monotonic()
-        with self._lock:
-            found = self._counts.get((limit, subject))
+        key, now_s = (limit, subject), monotonic()
+        with self._counting:
+            found = self._counts.last(key)
             if found is None or found.ends_at_s <= now_s:
-                if len(self._counts) >= MOST_COUNTS:
-                    self._counts.clear()
-                    self._busy.clear()
-                found = self._counts[limit, subject] = _Count(now_s + item.get_expiry())
+                found = _Count(now_s + item.get_expiry())
+                self._counts.keep(key, found)
             found.mine += 1
             found.unshared += 1
-            wait_s = found.ends_at_s - now_s
             is_over = found.shared + found.unshared > item.amount
-            if is_over:
-                self._listed[f"{limit}:{subject}"] = _now_s() + wait_s
-            if found.mine * BUSY_PART[limit] >= item.amount:
-                self._busy.add((limit, subject))
-                self._share_soon()
+        if found.mine * BUSY_PART[limit] >= item.amount:
+            self._busy.count(key)
         if is_over:
-            raise RateLimited(limit, wait_s=wait_s)
+            raise RateLimited(limit, wait_s=found.ends_at_s - now_s)
 
-    def _share_soon(self) -> None:
-        if self._timer is None:
-            self._timer = threading.Timer(SHARE_S, self.share)
-            self._timer.daemon = True
-            self._timer.start()
-
-    def share(self) -> None:
+    def _share(self, busy: Collection[Key]) -> None:
         """Add high counts to the totals of all processes; keep them while the cache is away."""
-        items, storage = _items(), _limiter().storage
-        with self._lock:
-            self._timer = None
-            keys, self._busy = self._busy, set()
-            counts = [(key, self._counts[key]) for key in keys if key[0] in items]
-            busy = [(key, found, found.unshared, items[key[0]]) for key, found in counts]
-            listed, self._listed = self._listed, {}
+        items, storage, listed = _items(), _limiter().storage, dict[str, float]()
         try:
-            for (limit, subject), found, new, item in busy:
+            for limit, subject in busy:
+                item, found = items.get(limit), self._counts.last((limit, subject))
+                if item is None or found is None:
+                    continue
+                new = found.unshared
+                if found.shared + found.unshared > item.amount:
+                    listed[f"{limit}:{subject}"] = _now_s() + found.ends_at_s - monotonic()
                 total = storage.incr(item.key_for(limit, subject), item.get_expiry(), amount=new)
-                with self._lock:
+                with self._counting:
                     found.unshared -= new
                     found.shared = total
             _list(listed)
         except RedisError as error:
             logger.warning("request counts are not shared: %s", error)
 
-    def refuse_for_now(self, limit: Limit, subject: str) -> None:
-        """Repeat a refusal for ``REFUSED_S``, without asking the cache."""
-        with self._lock:
-            if len(self._refused) >= MOST_COUNTS:
-                self._refused.clear()
-            self._refused[limit, subject] = monotonic() + REFUSED_S
-
-    def check_refused(self, limit: Limit, subject: str) -> None:
-        """Refuse what was refused a moment ago.
-
-        :raises RateLimited: it was.
-        """
-        if monotonic() < self._refused.get((limit, subject), 0.0):
-            raise RateLimited(limit, wait_s=REFUSED_S)
-
 
 counts = _Counts()
+_refused = Memory[Key, bool](most=MOST_COUNTS, for_s=REFUSED_S)
 
 
 def check_address(environ: dict[str, Any]) -> None:
@@ -243,8 +211,9 @@ def check_address(environ: dict[str, Any]) -> None:
     if address := client_address(environ):
         counts.count(Limit.ADDRESS, address)
         # Here, in front of the gate of sign-ins, whose places this request would take from others.
-        if (limit := _account_limit(environ)) is not None:
-            counts.check_refused(limit, address)
+        limit = _account_limit(environ)
+        if limit is not None and _refused.recall((limit, address)):
+            raise RateLimited(limit, wait_s=REFUSED_S)
 
 
 def check_account(environ: Mapping[str, Any], user_id: int) -> None:
@@ -272,7 +241,7 @@ def check_account_path(environ: Mapping[str, Any]) -> None:
         if _limiter().hit(item, limit, address):
             return
         wait_s = max(0.0, _limiter().get_window_stats(item, limit, address).reset_time - _now_s())
-        counts.refuse_for_now(limit, address)
+        _refused.keep((limit, address), True)
         _list({f"{limit}:{address}": _now_s() + wait_s})
     except RedisError as error:
         logger.warning("%s is not limited: %s", limit, error)

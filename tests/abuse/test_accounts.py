@@ -12,7 +12,6 @@ from allauth.core import context
 from django.contrib.auth.hashers import MD5PasswordHasher
 from django.contrib.auth.models import User
 from django.core import mail
-from django.core.cache import cache
 from django.test import Client
 from pytest_django import Settings
 
@@ -21,7 +20,6 @@ from accounts.adapter import AccountAdapter
 from accounts.forms import SignUpForm
 from accounts.sessions import end_all_sessions
 from seckill_site.sessions import SessionStore
-from seckill_site.web.request_rates import counts
 from tests.abuse import guard_and_control
 from tests.support import asgi
 
@@ -32,13 +30,6 @@ EMAIL = "ada@example.com"
 CODE = re.compile(r"^[A-Z]{4}-[A-Z]{4}$", re.MULTILINE)
 ELSEWHERE = "203.0.113.9"
 OFF = 0
-
-
-@pytest.fixture(autouse=True)
-def no_attempts() -> None:
-    """Forget the attempts of other tests."""
-    cache.clear()
-    counts.reset()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -30,7 +29,6 @@ from tests.support.orders import (
     tokens_for,
 )
 from tests.support.work import do_work
-from vouchers.inventory.order_limits import forget_first_orders
 from vouchers.models import SeckillVoucher, Work
 
 pytestmark = pytest.mark.django_db
@@ -40,13 +38,10 @@ OFF = 0
 
 
 @pytest.fixture(autouse=True)
-def limited(settings: Settings) -> Iterator[None]:
+def limited(settings: Settings) -> None:
     """Limit orders alone, of everybody."""
     settings.SECKILL_UNLIMITED_NETWORKS = []
     settings.SECKILL_REQUESTS_PER_ADDRESS = OFF
-    forget_first_orders()
-    yield
-    forget_first_orders()
 
 
 @pytest.fixture(params=["front door", "Django"])

@@ -15,7 +15,7 @@ from django.core.cache import cache
 from django.http import HttpResponse
 
 from accounts import hashing
-from accounts.hashing import NICE, BoundedHasher, TooManyHashes, forget_threads, hashing_threads
+from accounts.hashing import NICE, BoundedHasher, TooManyHashes, hashing_threads
 from tests.support.patience import GENEROUS_S
 
 pytestmark = [pytest.mark.quick]
@@ -25,12 +25,8 @@ CROWD = 8
 
 
 @pytest.fixture(autouse=True)
-def own_threads() -> Iterator[None]:
-    """Let each test have threads of its own."""
+def empty_cache() -> None:
     cache.clear()
-    forget_threads()
-    yield
-    forget_threads()
 
 
 @pytest.fixture
@@ -43,9 +39,9 @@ def busy() -> Iterator[None]:
         return ""
 
     with ThreadPoolExecutor(places) as pool:
-        held: list[Future[str]] = [pool.submit(hashing_threads().run, hold) for _ in range(places)]
-        while hashing_threads()._places.acquire(blocking=False):
-            hashing_threads()._places.release()
+        held: list[Future[str]] = [pool.submit(hashing_threads.run, hold) for _ in range(places)]
+        while hashing_threads._places.acquire(blocking=False):
+            hashing_threads._places.release()
         yield
         release.set()
         assert [it.result(GENEROUS_S) for it in held] == ["", ""]
@@ -70,25 +66,6 @@ def test_process_hashes_one_and_lets_one_wait() -> None:
     assert sum(hash_at_once(BoundedHasher())) == 2
 
 
-def test_first_callers_share_their_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the first caller makes them, a second one waits."""
-    making, go_on = Event(), Event()
-
-    def slowly(threads: int) -> object:
-        making.set()
-        assert go_on.wait(GENEROUS_S)
-        return object()
-
-    monkeypatch.setattr(hashing, "HashingThreads", slowly)
-    with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(hashing_threads)
-        assert making.wait(GENEROUS_S)
-        second = pool.submit(hashing_threads)
-        assert not second.done()
-        go_on.set()
-        assert first.result(GENEROUS_S) is second.result(GENEROUS_S)
-
-
 def test_django_alone_hashes_all_at_once() -> None:
     assert sum(hash_at_once(PBKDF2PasswordHasher())) == CROWD
 
@@ -105,7 +82,7 @@ def test_hashing_threads_go_last() -> None:
     def theirs() -> str:
         return str(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
 
-    assert int(hashing_threads().run(theirs)) == ours + NICE
+    assert int(hashing_threads.run(theirs)) == ours + NICE
 
 
 POSTS: dict[str, tuple[str, dict[str, str]]] = {

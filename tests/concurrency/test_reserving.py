@@ -13,7 +13,6 @@ from seckill_site.ledger_connection import ledger_connection
 from tests.concurrency.sales import make_sale
 from tests.support.sales import reserve
 from vouchers.inventory.keys import LedgerKeys
-from vouchers.inventory.order_limits import forget_first_orders
 from vouchers.inventory.reservations import OrdersLimited, Reservation, SoldOut
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
@@ -61,7 +60,6 @@ def test_concurrent_buyers_reserve_exactly_the_stock() -> None:
 
 def test_crowd_from_one_address_gets_exactly_its_limit(settings: Settings) -> None:
     settings.SECKILL_ORDERS_PER_ADDRESS = 7
-    forget_first_orders()
     sale = make_sale(stock=STOCK)
     buyers = range(1, 10 * STOCK + 1)
     calls = [reserving(sale, order_id=user, user_id=user, address="203.0.113.7") for user in buyers]

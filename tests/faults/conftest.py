@@ -184,12 +184,9 @@ class ClockedRedis(OwnRedis):
 def clocked_ledger(
     tmp_path_factory: pytest.TempPathFactory,
     use_ledger: Callable[[str], None],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[ClockedRedis]:
     """A Redis of the test's own as its ledger, whose clock the test may change."""
-    monkeypatch.setattr(
-        ledger_clock, "_last", None
-    )  # this process forgets the other clock after it
+    ledger_clock._clock.forget()
     with ClockedRedis(tmp_path_factory.mktemp("redis")) as server:
         use_ledger(server.url())
         yield server

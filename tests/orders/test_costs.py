@@ -5,7 +5,7 @@ Through the front door and its short way, where nothing is due and all is known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -16,11 +16,8 @@ from pytest_django import DjangoAssertNumQueries, Settings
 
 from orders.fulfilment.worker import fulfill_sale
 from orders.placing.tokens import PurchaseToken, read_token
-from orders.web import me_front_door
-from orders.web.me_front_door import _OrderIds
 from seckill_site.clocks.machine import now_ms
 from seckill_site.front_door import shells
-from seckill_site.front_door.per_loop import PerLoop
 from tests.support.asgi import ask
 from tests.support.draws import entered, make_draw
 from tests.support.inspection import broker_length, empty_broker, redis_commands
@@ -202,22 +199,18 @@ def one_with_a_whole_evening(buyer: User) -> Request:
 
 
 @pytest.fixture(autouse=True)
-def warm(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def warm(monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections are open and scripts known; what a process remembers does not grow old."""
     monkeypatch.setattr(door, "FRESH_S", 3600.0)
-    monkeypatch.setattr(sold_out_cache, "SOLD_OUT_TTL_S", 3600.0)
+    monkeypatch.setattr(sold_out_cache._answers, "for_s", 3600.0)
     monkeypatch.setattr(shells, "FRESH_S", 3600.0)
-    monkeypatch.setattr(public_sales, "KNOWN_S", 3600.0)
-    monkeypatch.setattr(me_front_door, "_order_ids", PerLoop(_OrderIds))  # none runs short
+    monkeypatch.setattr(public_sales._known, "for_s", 3600.0)
     for prepare in (
         *(the_first_of_a_burst, one_who_has_an_order, one_who_looks_at_the_sale),
         *(one_who_enters_a_draw, one_who_has_entered),
     ):
         prepare(make_buyer())()
     empty_broker()
-    yield
-    door._samples.clear()
-    sold_out_cache.clear_sold_out_cache()
 
 
 @pytest.mark.parametrize(

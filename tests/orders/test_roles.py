@@ -47,13 +47,13 @@ from orders.models import (
     SettlementDifference,
 )
 from orders.roles import PREPARE, RUN, SHOP_APPS, Role, RoleChange, make_roles
+from seckill_site.process_memory import forget_everything
 from tests.support.api import make_delivery, make_endpoint, make_token
 from tests.support.inspection import ledger_contents
 from tests.support.orders import make_buyer, make_order, make_sale, pending, reserved
 from tests.support.payments import make_unpaid_order, pay
 from tests.support.sales import reserve
 from vouchers.inventory.batch_journal import set_aside
-from vouchers.inventory.order_limits import forget_first_orders
 from vouchers.inventory.reservations import OrdersLimited
 from vouchers.models import Merchant, SeckillVoucher, Voucher
 
@@ -316,7 +316,7 @@ DJANGOS_OWN = {
 def make_limited_sale() -> SeckillVoucher:
     """Return a sale in which an address has ordered once more than it may."""
     sale = make_sale(per_address=1)
-    forget_first_orders()
+    forget_everything()
     order = partial(reserve, sale_id=sale.pk, address="203.0.113.7")
     order(order_id=901, user_id=901)
     with pytest.raises(OrdersLimited):

@@ -32,13 +32,13 @@ def test_malformed_failpoint_is_refused(spec: str) -> None:
 
 
 def test_no_failpoint_is_armed_by_default() -> None:
-    assert failpoints._armed is None
+    assert failpoints._Points.listener is None
 
 
 def test_listener_sees_every_failpoint_and_none_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(failpoints, "_armed", None)  # what it was comes back after the test
+    monkeypatch.setattr(failpoints._Points, "listener", None)  # only for this test
     heard: list[str] = []
 
     tell(heard.append)

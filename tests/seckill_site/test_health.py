@@ -12,7 +12,7 @@ from django.contrib.sessions.models import Session
 from django.db import connection
 from redis import Redis
 
-from seckill_site import health
+from seckill_site import health, process_memory
 from seckill_site.ledger_connection import BACKING_OFF
 from tests.seckill_site.checks.test_configuration import configured
 from tests.support.patience import MOMENT_S, wait_for
@@ -21,15 +21,13 @@ from vouchers.inventory.batch_journal import back_off
 
 def probe_anew():
     """Let the next question probe all parts, as after two seconds."""
-    health._parts = (0.0, {})
+    health._parts.forget()
 
 
 @pytest.fixture(autouse=True)
-def nothing_kept(monkeypatch):
-    """Let each test begin as a process that has checked nothing yet, with right clocks."""
+def right_clocks(monkeypatch):
+    """Let no clock of this machine be wrong."""
     monkeypatch.setattr(health, "wrong_clocks", dict)
-    health._cached.clear()
-    probe_anew()
 
 
 # --- healthz -------------------------------------------------------------------------------------
@@ -182,8 +180,7 @@ def test_probe_leaves_no_row(client):
 
 @pytest.mark.django_db
 def test_probes_run_at_most_every_two_seconds(client, monkeypatch):
-    monkeypatch.setattr(health, "PROBE_SECONDS", 3600)  # on a slow machine, 20 requests take long
-    probe_anew()
+    monkeypatch.setattr(health._parts, "for_s", 3600)  # on a slow machine, 20 requests take long
     probes = []
     monkeypatch.setitem(health.PARTS, "orders", lambda: probes.append(1))
     for _ in range(20):
@@ -273,7 +270,7 @@ def test_check_results_are_cached_for_seconds(client, monkeypatch):
         assert client.get("/readyz").status_code == 200
 
         now = time.monotonic()
-        monkeypatch.setattr(time, "monotonic", lambda: now + health.CACHE_SECONDS)
+        monkeypatch.setattr(process_memory, "monotonic", lambda: now + health.CACHE_SECONDS)
         assert client.get("/readyz").status_code == 503
 
 

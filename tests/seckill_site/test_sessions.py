@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ from django.test import Client
 from pytest_django import DjangoAssertNumQueries, DjangoCaptureOnCommitCallbacks
 from redis.exceptions import ConnectionError as NotConnected
 
-from seckill_site import cached_facts, sessions
+from seckill_site import cached_facts, process_memory, sessions
 from seckill_site.cached_facts import (
     LONGEST_LIFE_S,
     LONGEST_SAVE_S,
@@ -32,12 +33,6 @@ from tests.support.orders import make_buyer
 from tests.support.patience import GENEROUS_S
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def empty_cache() -> None:
-    cache.clear()
-    sessions._unknown.clear()
 
 
 @pytest.fixture
@@ -276,23 +271,16 @@ def test_unknown_session_is_asked_for_once_a_second(
     monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     key = "x" * 32
-    monkeypatch.setattr(sessions, "UNKNOWN_S", 600.0)
+    monkeypatch.setattr(sessions._unknown, "for_s", 600.0)
     with django_assert_num_queries(1):
         assert find_buyer(session_key=key) is None
     with redis_commands() as commands, django_assert_num_queries(0):
         assert find_buyer(session_key=key) is None
         assert SessionStore(key).load() == {}
     assert list(commands) == []
-    monkeypatch.setattr(sessions, "UNKNOWN_S", 0.0)
+    monkeypatch.setattr(process_memory, "monotonic", lambda: time.monotonic() + 600.0)
     with django_assert_num_queries(1):
         assert SessionStore(key).load() == {}
-
-
-def test_remembered_unknown_sessions_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "MOST_UNKNOWN", 3)
-    for number in range(10):
-        find_buyer(session_key=f"{number:032}")
-    assert 0 < len(sessions._unknown) <= 3
 
 
 def test_unknown_key_is_never_used_for_a_new_session() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from tests.support.sales import change_state, open_ledger, redis_now_ms
-from vouchers.inventory import waiting_room
 from vouchers.inventory.holdings import known_buyer_call
 from vouchers.inventory.keys import LedgerKeys, send
 from vouchers.inventory.waiting_room import Place, RoomTerms, SignedPlace, Visitor
@@ -56,8 +55,3 @@ def place_at(sale_id: int, user_id: int, **visitor: Any) -> Place:
 def signed(place: Place) -> SignedPlace:
     """Return what a place says when it is signed."""
     return SignedPlace(place.line.terms.opened_ms, place.given, place.joined_ms)
-
-
-def forget_lines() -> None:
-    """Let this process know nothing of any line, as a new one."""
-    waiting_room._lines.clear()

@@ -3,13 +3,12 @@
 from time import monotonic
 from typing import NamedTuple
 
+from seckill_site.process_memory import Memory
 from vouchers.catalogue.audience import EVERYBODY, SALE_RULES, Audience
 from vouchers.models import SaleStage, SeckillVoucher
 
 KNOWN_S = 1.0
 """How long a process remembers the row of a sale."""
-
-MOST_SALES = 1_000
 
 
 class KnownSale(NamedTuple):
@@ -30,18 +29,17 @@ class KnownSale(NamedTuple):
 
 _NOT_PUBLIC = KnownSale(is_public=False)
 
-_known: dict[int, tuple[KnownSale, float]] = {}
+_known = Memory[int, KnownSale](most=1_000, for_s=KNOWN_S)
 
 
 def recall_sale(*, sale_id: int) -> KnownSale | None:
     """Return the sale as this process knows it; None if it has to ask."""
-    found, read_at = _known.get(sale_id, (None, -KNOWN_S))
-    return found if monotonic() - read_at < KNOWN_S else None
+    return _known.recall(sale_id)
 
 
 def was_public(*, sale_id: int) -> bool:
     """Return whether the sale was public when this process last asked the database."""
-    return _known.get(sale_id, (_NOT_PUBLIC, 0.0))[0].is_public
+    return (_known.last(sale_id) or _NOT_PUBLIC).is_public
 
 
 def learn_sale(*, sale_id: int) -> KnownSale:
@@ -50,7 +48,5 @@ def learn_sale(*, sale_id: int) -> KnownSale:
     rows = SeckillVoucher.objects.filter(pk=sale_id, stage=SaleStage.PUBLIC)
     row = rows.values("work", *(it.field for it in SALE_RULES)).first()
     found = KnownSale(True, row.pop("work"), Audience(**row)) if row else _NOT_PUBLIC
-    if len(_known) >= MOST_SALES:
-        _known.clear()
-    _known[sale_id] = found, read_at
+    _known.keep(sale_id, found, until=read_at + _known.for_s)
     return found

@@ -13,7 +13,6 @@ An address gets its limit, and at worst one more for each further process that i
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Iterable
 from enum import StrEnum
@@ -23,6 +22,7 @@ from redis.exceptions import ResponseError
 
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.ledger_connection import ledger_connection
+from seckill_site.process_memory import ProcessMemory
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, ledger_errors
 
 WINDOW_MS = 1_000_000
@@ -30,8 +30,6 @@ WINDOW_MS = 1_000_000
 
 MOST_SEEN = 100_000
 """The most addresses that a process remembers; above that, it starts anew."""
-
-_PROCESS = secrets.token_hex(4)
 
 
 class LimitKind(StrEnum):
@@ -41,11 +39,11 @@ class LimitKind(StrEnum):
     ACCOUNT = "u"
 
 
-class _Seen:
+class _Seen(ProcessMemory):
     """The addresses from which this process has sent an order, with its sale, in this window."""
 
-    def __init__(self) -> None:
-        self.window = 0
+    def forget(self) -> None:
+        self.process, self.window = secrets.token_hex(6), 0
         self.found: set[tuple[int, str]] = set()
 
     def is_first(self, sale_id: int, address: str) -> bool:
@@ -56,28 +54,20 @@ class _Seen:
         self.found.add((sale_id, address))
         return len(self.found) > size
 
-    def forget(self, sale_id: int, address: str) -> None:
-        self.found.discard((sale_id, address))
-
 
 _seen = _Seen()
 
 
-def forget_first_orders() -> None:
-    """Start anew, as a new process."""
-    _seen.found = set()
-
-
 def forget_first_order(*, sale_id: int, address: str) -> None:
     """Take back that an address has sent its first order, because that was refused."""
-    _seen.forget(sale_id, address)
+    _seen.found.discard((sale_id, address))
 
 
 def counted_subject(*, sale_id: int, address: str) -> tuple[str, str]:
     """Return what the script counts an order of this address for, and the name of its first one."""
     if not address or _seen.is_first(sale_id, address):
         return "", ""
-    return f"{LimitKind.ADDRESS}:{address}", f"f:{_PROCESS}:{os.getpid()}:{address}"
+    return f"{LimitKind.ADDRESS}:{address}", f"f:{_seen.process}:{address}"
 
 
 class LimitedSubject(NamedTuple):

@@ -8,12 +8,8 @@ rows.
 
 import datetime as dt
 import logging
-import os
 import re
-import secrets
-import threading
-from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from django.db import DatabaseError
@@ -23,6 +19,7 @@ from locks.lua_script import Argument
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.failpoints import failpoint
 from seckill_site.ledger_connection import ledger_connection
+from seckill_site.process_memory import Buffer
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, ledger_errors, ledger_script
 from vouchers.models import AnswerCount, SeckillVoucher
 
@@ -33,13 +30,6 @@ ACCEPTED = "accepted"
 
 ADDRESS_LIMITED, ACCOUNT_LIMITED = "address_limited", "account_limited"
 """Both are refused as ``rate_limited``; the board and the report tell which limit it was."""
-
-FLUSH_S = 0.5
-RETRY_S = 2.0
-"""The pause before a process tries again to reach Redis."""
-
-MAX_COUNTS = 50_000
-"""The most distinct counts that a process keeps while Redis is down; above that, it drops them."""
 
 CLOSED_AFTER = dt.timedelta(seconds=30)
 """A second that ended this long ago is stored: it gets no more counts, unless Redis was down."""
@@ -71,88 +61,34 @@ class RequestCount:
     seconds: int = 1
 
 
-class _ProcessCounts:
-    """The counts of this process that are not yet in Redis."""
+def _add_to_redis(batch: Mapping[Key, int]) -> None:
+    """Add a batch to its sales in one round trip; what Redis refuses is lost.
 
-    def __init__(self) -> None:
-        self.reset()
+    A batch keeps its number until Redis has answered, so it is added once.
 
-    def reset(self) -> None:
-        """Start empty, as a new process with a name of its own."""
-        self._lock = threading.Lock()  # held for a moment, around the counts
-        self._sending = threading.Lock()  # held for a round trip
-        self._process = secrets.token_hex(8)
-        self._number = 0
-        self._counts: Counter[Key] = Counter()
-        self._unconfirmed: Counter[Key] = Counter()
-        """The batch that was sent last, until Redis has answered."""
-        self._timer: threading.Timer | None = None
-
-    def add(self, key: Key) -> None:
-        with self._lock:
-            self._counts[key] += 1
-        if self._timer is None:
-            self._flush_in(FLUSH_S, daemon=False)
-
-    def flush(self) -> None:
-        with self._sending:
-            timer, self._timer = self._timer, None
-            if timer:
-                timer.cancel()  # no effect if it is the caller
-            try:
-                self._send()
-                with self._lock:
-                    self._unconfirmed, self._counts = self._counts, Counter()
-                self._number += 1
-                self._send()
-            except LedgerUnavailable as error:
-                with self._lock:
-                    if len(self._counts) > MAX_COUNTS:
-                        self._counts.clear()
-                        logger.warning("the request counts of this process are dropped: %s", error)
-                # Retried even if no request comes; as a daemon, so that no process waits for Redis.
-                self._flush_in(RETRY_S, daemon=True)
-
-    def _send(self) -> None:
-        """Add the batch to its sales in one round trip; what Redis refuses is lost.
-
-        A batch keeps its number until Redis has answered, so it is added once.
-        """
-        if not self._unconfirmed:
-            return
-        header: list[Argument] = [self._number, int(RETENTION.total_seconds()), NUMBER_RETENTION_S]
-        args: dict[int, list[Argument]] = {}
-        for (sale_id, second, answer), count in self._unconfirmed.items():
-            args.setdefault(sale_id, header.copy()).extend([f"{second}:{answer}", count])
-        keys = [LedgerKeys(sale_id).tally for sale_id in args]
-        calls = zip([(key, f"{key}:{self._process}") for key in keys], args.values(), strict=True)
-        with ledger_errors():
-            replies = _ADD.run_each(ledger_connection(), calls)
-        for sale_id, reply in zip(args, replies, strict=True):
-            if isinstance(reply, ResponseError):
-                logger.warning("some request counts of sale %s are lost: %s", sale_id, reply)
-        self._unconfirmed = Counter()
-
-    def _flush_in(self, seconds: float, *, daemon: bool) -> None:
-        timer = threading.Timer(seconds, self.flush)
-        timer.daemon = daemon
-        with self._lock:
-            if self._timer is not None:
-                return
-            self._timer = timer
-        try:
-            timer.start()
-        except RuntimeError:  # no thread is available; the next request tries again
-            self._timer = None
+    :raises LedgerUnavailable: Redis did not respond.
+    """
+    header: list[Argument] = [_counts.number, int(RETENTION.total_seconds()), NUMBER_RETENTION_S]
+    args: dict[int, list[Argument]] = {}
+    for (sale_id, second, answer), count in batch.items():
+        args.setdefault(sale_id, header.copy()).extend([f"{second}:{answer}", count])
+    keys = [LedgerKeys(sale_id).tally for sale_id in args]
+    calls = zip([(key, f"{key}:{_counts.name}") for key in keys], args.values(), strict=True)
+    with ledger_errors():
+        replies = _ADD.run_each(ledger_connection(), calls)
+    for sale_id, reply in zip(args, replies, strict=True):
+        if isinstance(reply, ResponseError):
+            logger.warning("some request counts of sale %s are lost: %s", sale_id, reply)
 
 
-_counts = _ProcessCounts()
-os.register_at_fork(after_in_child=_counts.reset)  # the parent adds its own counts
+_counts = Buffer[Key](
+    _add_to_redis, most=50_000, every_s=0.5, retry_on=LedgerUnavailable, retry_s=2.0
+)
 
 
 def count_request(*, sale_id: int, answer: str) -> None:
     """Count one answer to an order request, in its second by the clock of Redis. Never raises."""
-    _counts.add((sale_id, ledger_now_ms(may_wait=False) // 1000, answer))
+    _counts.count((sale_id, ledger_now_ms(may_wait=False) // 1000, answer))
 
 
 flush_request_counts = _counts.flush

@@ -7,8 +7,9 @@ to first attempts. A unit that comes back is seen within ``SOLD_OUT_TTL_S``; a r
 from time import monotonic
 from typing import NamedTuple
 
+from seckill_site.process_memory import Memory
+
 SOLD_OUT_TTL_S = 0.2
-MAX_SALES = 10_000
 
 
 class SoldOutAnswer(NamedTuple):
@@ -26,22 +27,14 @@ class SoldOutAnswer(NamedTuple):
         return self.arrived_at_ms + round((monotonic() - self.remembered_at_s) * 1000)
 
 
-_answers: dict[int, SoldOutAnswer] = {}
+_answers = Memory[int, SoldOutAnswer](most=10_000, for_s=SOLD_OUT_TTL_S)
 
 
 def remember_sold_out(*, sale_id: int, arrived_at_ms: int, sold_out_at_ms: int | None) -> None:
     """Remember that the ledger just answered "sold out"."""
-    if len(_answers) >= MAX_SALES:
-        _answers.clear()
-    _answers[sale_id] = SoldOutAnswer(arrived_at_ms, sold_out_at_ms, monotonic())
+    _answers.keep(sale_id, SoldOutAnswer(arrived_at_ms, sold_out_at_ms, monotonic()))
 
 
 def recall_sold_out(*, sale_id: int) -> SoldOutAnswer | None:
     """Return the ledger's answer of the last ``SOLD_OUT_TTL_S``, or None; never ask the ledger."""
-    found = _answers.get(sale_id)
-    return found if found and monotonic() - found.remembered_at_s < SOLD_OUT_TTL_S else None
-
-
-def clear_sold_out_cache() -> None:
-    """Forget all answers, as in a new process."""
-    _answers.clear()
+    return _answers.recall(sale_id)

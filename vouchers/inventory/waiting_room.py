@@ -33,12 +33,11 @@ from typing import NamedTuple
 
 from locks.lua_script import Argument
 from seckill_site.clocks.machine import epoch_ms
+from seckill_site.process_memory import Memory
 from vouchers.models import RoomKind, SeckillVoucher
 
 PLACE_KEPT_MS = 5 * 60_000
 """How long a place stays good once its turn has come, for a visitor who does not take it."""
-
-MOST_SALES = 1_000
 
 _TERMS = re.compile(r"(\d+):(\d+):(\d+):(\d+):([as])", re.ASCII)
 
@@ -132,12 +131,12 @@ class Line(NamedTuple):
         return given
 
 
-_lines: dict[int, Line] = {}
+_lines = Memory[int, Line](most=1_000)
 
 
 def recall_line(*, sale_id: int) -> Line | None:
     """Return the line of a sale as this process knows it."""
-    return _lines.get(sale_id)
+    return _lines.last(sale_id)
 
 
 def read_line(terms: RoomTerms, tail: str | int, early: str) -> Line:
@@ -147,13 +146,11 @@ def read_line(terms: RoomTerms, tail: str | int, early: str) -> Line:
 
 def remember_line(line: Line, *, sale_id: int) -> Line:
     """Keep what Redis said of a line, and return it; a number that it has lost is not forgotten."""
-    last = _lines.get(sale_id)
+    last = _lines.last(sale_id)
     if last and last.terms.opened_ms == line.terms.opened_ms:
         known_early = [early for early in (line.early, last.early) if early is not None]
         line = Line(line.terms, max(line.tail, last.tail), max(known_early, default=None))
-    if sale_id not in _lines and len(_lines) >= MOST_SALES:
-        _lines.clear()
-    _lines[sale_id] = line
+    _lines.keep(sale_id, line)
     return line
 
 

@@ -9,6 +9,7 @@ from django.db import DatabaseError
 
 from seckill_site.front_door.requests import Environ, request_language
 from seckill_site.front_door.threads import Busy
+from seckill_site.process_memory import Flights, Memory
 from seckill_site.web.responses import Answer, names_html, unavailable_answer
 from vouchers.catalogue.public_sales import was_public
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded, ask
@@ -24,7 +25,6 @@ FRESH_S = 0.1
 MAX_AGE_S = 1.0
 """The oldest snapshot that is shown while a newer one is fetched."""
 
-MAX_SALES = 1_000
 _PATH = re.compile(r"/vouchers/([1-9][0-9]{0,17})/live/")
 
 
@@ -37,8 +37,8 @@ class _Sample:
     received_at: float
 
 
-_samples: dict[int, _Sample] = {}
-_asking: dict[int, asyncio.Task[_Sample]] = {}
+_samples = Memory[int, _Sample](most=1_000)
+_asking = Flights[int, _Sample]()
 
 
 async def live(environ: Environ) -> Answer | None:
@@ -87,7 +87,7 @@ async def _loaded_sample(sale_id: int) -> tuple[_Sample, Snapshot]:
     sample = await _fresh_sample(sale_id)
     if sample.snapshot is None:
         await load_once(sale_id=sale_id)
-        _samples.pop(sale_id, None)
+        _samples.drop(sale_id)
         sample = await _fresh_sample(sale_id)
     if sample.snapshot is None:
         raise NotLoaded(f"sale {sale_id} is not loaded")
@@ -96,14 +96,11 @@ async def _loaded_sample(sale_id: int) -> tuple[_Sample, Snapshot]:
 
 async def _fresh_sample(sale_id: int) -> _Sample:
     """Return a sample at most ``FRESH_S`` old; while one request asks, the others use the last."""
-    last = _samples.get(sale_id)
+    last = _samples.last(sale_id)
     age_s = monotonic() - last.requested_at if last else MAX_AGE_S
     if last and age_s < FRESH_S:
         return last
-    task = _asking.get(sale_id)
-    if task is None:
-        task = _asking[sale_id] = asyncio.ensure_future(_sample(sale_id))
-        task.add_done_callback(lambda done: _asking.pop(sale_id, None) and done.exception())
+    task = _asking.join(sale_id, lambda: _sample(sale_id))
     if last and age_s < MAX_AGE_S:
         return last
     return await asyncio.shield(task)
@@ -114,7 +111,5 @@ async def _sample(sale_id: int) -> _Sample:
     sample = _Sample(
         await ask(snapshot_call(sale_id=sale_id)), requested_at, received_at=monotonic()
     )
-    if len(_samples) >= MAX_SALES:
-        _samples.clear()
-    _samples[sale_id] = sample
+    _samples.keep(sale_id, sample)
     return sample

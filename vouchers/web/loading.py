@@ -1,14 +1,16 @@
 """Loading a sale for the front door, without a thread for each request that waits for it."""
 
+import asyncio
 from functools import partial
 
 from django.db import DatabaseError
 
 from seckill_site.front_door.threads import threads
+from seckill_site.process_memory import Flights
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.rebuild import load_sale_exclusively
 
-_loading: set[int] = set()
+_loading = Flights[int, object]()
 
 
 async def load_once(*, sale_id: int) -> None:
@@ -18,12 +20,10 @@ async def load_once(*, sale_id: int) -> None:
     :raises LedgerUnavailable: another request loads it, or the sale cannot be loaded now.
     :raises Busy: too much waits for a thread.
     """
-    if sale_id in _loading:
+    if _loading.running(sale_id):
         raise LedgerUnavailable(f"this process is loading sale {sale_id}")
-    _loading.add(sale_id)
+    load = partial(load_sale_exclusively, sale_id=sale_id)
     try:
-        await threads().query(partial(load_sale_exclusively, sale_id=sale_id))
+        await asyncio.shield(_loading.join(sale_id, lambda: threads().query(load)))
     except DatabaseError as error:
         raise LedgerUnavailable(f"sale {sale_id} cannot be loaded: {error}") from error
-    finally:
-        _loading.discard(sale_id)

@@ -7,6 +7,8 @@ may all ask again in one moment, when the start is near.
 from math import exp
 from time import monotonic
 
+from seckill_site.process_memory import Latest
+
 REMEMBERED_S = 60.0
 """The time in which a request of the past loses most of its weight."""
 
@@ -16,14 +18,14 @@ COMFORTABLE_PER_S = 300
 LONGEST_MS = 30_000
 _STEP_MS = 500
 
-_crowd, _counted_at = 0.0, 0.0
+_crowd = Latest((0.0, 0.0))
+"""How many requests there were, faded, and when they were counted last."""
 
 
 def count_me_request() -> None:
     """Count a request for ``me/``."""
-    global _crowd, _counted_at
     now = monotonic()
-    _crowd, _counted_at = _faded(now) + 1, now
+    _crowd.value = _faded(now) + 1, now
 
 
 def me_pace_ms() -> int:
@@ -34,4 +36,5 @@ def me_pace_ms() -> int:
 
 def _faded(now: float) -> float:
     # Threads of WSGI may lose a count to each other: it is an estimate.
-    return _crowd * exp((_counted_at - now) / REMEMBERED_S)
+    crowd, counted_at = _crowd.value
+    return crowd * exp((counted_at - now) / REMEMBERED_S)

@@ -4,9 +4,10 @@ import asyncio
 from functools import partial
 
 from seckill_site.front_door.threads import threads
+from seckill_site.process_memory import Flights
 from vouchers.catalogue.public_sales import KnownSale, learn_sale, recall_sale
 
-_learning: dict[int, asyncio.Task[KnownSale]] = {}
+_learning = Flights[int, KnownSale]()
 
 
 async def known_sale(sale_id: int) -> KnownSale:
@@ -18,9 +19,5 @@ async def known_sale(sale_id: int) -> KnownSale:
     known = recall_sale(sale_id=sale_id)
     if known is not None:
         return known
-    task = _learning.get(sale_id)
-    if task is None:
-        work = partial(learn_sale, sale_id=sale_id)
-        task = _learning[sale_id] = asyncio.ensure_future(threads().query(work))
-        task.add_done_callback(lambda done: _learning.pop(sale_id, None) and done.exception())
-    return await asyncio.shield(task)
+    work = partial(learn_sale, sale_id=sale_id)
+    return await asyncio.shield(_learning.join(sale_id, lambda: threads().query(work)))

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from api.models import Scope
-from seckill_site.web import request_rates
 from tests.support import asgi, wsgi
 from tests.support.api import ask, make_member, make_token
 from tests.support.wsgi import Answer
@@ -97,7 +96,6 @@ def test_other_methods_are_refused(path: str, method: str) -> None:
 def test_account_has_a_limit_of_requests(settings: Any) -> None:
     settings.SECKILL_UNLIMITED_NETWORKS = []
     settings.SECKILL_REQUESTS_PER_ACCOUNT = 3
-    request_rates.counts.reset()
     owner = make_member()
     answers = []
     for text in [make_token(owner=owner)[1], make_token(owner=owner)[1]] * 2:
@@ -111,7 +109,6 @@ def test_account_has_a_limit_of_requests(settings: Any) -> None:
 def test_address_has_a_limit_of_guesses(settings: Any) -> None:
     settings.SECKILL_UNLIMITED_NETWORKS = []
     settings.SECKILL_REQUESTS_PER_ADDRESS = 3
-    request_rates.counts.reset()
 
     statuses = [ask("GET", "/api/v1/sales/", token=f"sk_{n}").status for n in range(4)]
 

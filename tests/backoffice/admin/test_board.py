@@ -23,6 +23,7 @@ from pytest_django import Settings
 from backoffice.admin import board as board_admin
 from orders.fulfilment.worker import fulfill_sale
 from orders.models import OrderStatus, VoucherOrder
+from seckill_site.process_memory import forget_everything
 from tests.support.inspection import broker_length, empty_broker, ledger_contents, rows
 from tests.support.orders import (
     make_buyer,
@@ -37,7 +38,6 @@ from tests.support.sales import change_stock, reserve
 from vouchers.catalogue.history import history_text
 from vouchers.inventory import rebuild
 from vouchers.inventory.batch_journal import set_aside
-from vouchers.inventory.order_limits import forget_first_orders
 from vouchers.inventory.reservations import OrdersLimited
 from vouchers.inventory.sale_state import snapshot
 from vouchers.inventory.waiting_list import join_waiting
@@ -695,7 +695,7 @@ def test_viewer_gets_board_link_but_no_copy_link(looker: Client) -> None:
 
 def limit_an_address(sale: SeckillVoucher) -> None:
     """Let an address order once more than the sale allows it."""
-    forget_first_orders()
+    forget_everything()
     reserve(sale_id=sale.pk, order_id=901, user_id=901, address="203.0.113.7")
     with pytest.raises(OrdersLimited):
         reserve(sale_id=sale.pk, order_id=902, user_id=902, address="203.0.113.7")

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.messages import get_messages
-from django.core.cache import cache
 from django.test import Client
 
 from tests.backoffice.admin.test_board import (
@@ -23,7 +22,7 @@ from tests.backoffice.admin.test_board import (
 )
 from tests.support.inspection import ledger_contents
 from tests.support.orders import make_buyer, make_buyers, make_sale
-from tests.support.rooms import OPENED_MS, change_room, forget_lines, place_at
+from tests.support.rooms import OPENED_MS, change_room, place_at
 from vouchers.catalogue.history import history_text
 from vouchers.inventory.sale_state import snapshot
 from vouchers.inventory.waiting_room import RoomTerms
@@ -36,12 +35,6 @@ ROOM_ACTIONS = ("open-room", "room-rate", "close-room")
 CHANGED = (
     "error: Nothing was changed: someone else changed the sale first. Check its current state."
 )
-
-
-@pytest.fixture(autouse=True)
-def new_process() -> None:
-    forget_lines()
-    cache.clear()
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 from django.contrib.auth.models import Group, Permission, User
-from django.core.cache import cache
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -23,11 +22,6 @@ pytestmark = pytest.mark.django_db
 
 HOME = "/admin/"
 DAY = 24 * 3600
-
-
-@pytest.fixture(autouse=True)
-def fresh_counts() -> None:
-    cache.clear()
 
 
 def staff(role: Role | None = None, *permissions: str) -> Client:

@@ -43,7 +43,6 @@ DAY = 24 * 3600
 
 @pytest.fixture(autouse=True)
 def in_english() -> Any:
-    cache.clear()
     with translation.override("en"):
         yield
 

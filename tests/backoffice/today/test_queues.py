@@ -26,11 +26,6 @@ LATER = LATE_AFTER + dt.timedelta(minutes=1)
 State = WebhookDelivery.State
 
 
-@pytest.fixture(autouse=True)
-def nothing_cached() -> None:
-    cache.clear()
-
-
 def late(after: dt.timedelta = LATER) -> set[str]:
     return set(late_queues(now=timezone.now() + after))
 

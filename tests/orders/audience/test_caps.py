@@ -112,16 +112,15 @@ def test_refusal_over_http_names_the_rule(buyer: User, order: VoucherOrder) -> N
 def test_capped_accounts_stay_known_while_the_database_is_away(
     buyer: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    accounts = caps._CappedAccounts()
     for _ in range(5):
         make_order(make_sale(loaded=False), buyer)
-    accounts.refresh()
-    assert buyer.pk in accounts
+    caps.refresh_capped_accounts()
+    assert buyer.pk in caps.capped_accounts.value
 
     def fail() -> frozenset[int]:
         raise DatabaseError("away")
 
     monkeypatch.setattr(caps, "_read_capped", fail)
-    accounts.refresh()
-    assert buyer.pk in accounts
-    assert not accounts.claim_refresh()
+    caps.refresh_capped_accounts()
+    assert buyer.pk in caps.capped_accounts.value
+    assert not caps.capped_accounts.claim()

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.core.cache import cache
 from django.db import OperationalError
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries, Settings
 
-from orders.audience import caps, eligibility, refusal_log
+from orders.audience import eligibility
 from orders.audience.caps import capped_accounts
 from orders.audience.checks import CHECKS
 from orders.audience.refusal_log import count_refused, flush_refusals
@@ -23,8 +22,8 @@ from orders.audience.verdicts import ELIGIBLE
 from orders.fulfilment.worker import fulfill_sale
 from orders.models import OrderStatus, RuleRefusal, VoucherOrder
 from orders.placing.tokens import read_token
-from seckill_site import sessions
 from seckill_site.clocks.database import database_now
+from seckill_site.process_memory import forget_everything
 from tests.orders.audience.rules import give_code, make_member, make_old
 from tests.support import asgi, wsgi
 from tests.support.orders import make_buyer, make_order, make_sale, reserved, token_for
@@ -38,14 +37,6 @@ from vouchers.models import SeckillVoucher, Work
 pytestmark = pytest.mark.django_db
 
 HTML = "text/html"
-
-
-@pytest.fixture(autouse=True)
-def new_process() -> None:
-    """Begin as a process that knows nothing."""
-    cache.clear()
-    public_sales._known.clear()
-    sessions._unknown.clear()
 
 
 @pytest.fixture
@@ -151,7 +142,7 @@ def test_refusal_names_the_rule_until_it_is_satisfied(
     assert 'data-state="not_eligible"' in page
     assert message.replace("first.", "below.") in page
     satisfy(sale, shopper.buyer)
-    eligibility.forget_all()  # a second later
+    eligibility._known.forget()  # a second later
     assert shopper.token(sale).status == 200
     mine = shopper.me(sale)
     assert "rule" not in mine
@@ -178,7 +169,7 @@ def test_confirmed_contact_is_asked_of_the_one_function(
     sale = make_sale(needs_contact=True)
     User.objects.filter(pk=shopper.buyer.pk).update(email="ann@example.com")
     assert shopper.token(sale).json["rule"] == "contact", "an address alone proves nothing"
-    eligibility.forget_all()
+    eligibility._known.forget()
     monkeypatch.setitem(CHECKS, "contact", lambda sale_id, user_id, _: user_id == shopper.buyer.pk)
     assert shopper.token(sale).status == 200
 
@@ -194,7 +185,7 @@ def test_all_rules_have_to_be_passed(shopper: Shopper) -> None:
     found = []
     for satisfy in (make_old, None):
         found.append(shopper.me(sale)["rule"])
-        eligibility.forget_all()
+        eligibility._known.forget()
         if satisfy:
             satisfy(shopper.buyer, hours=48)
     assert found == ["account_age", "code"]
@@ -220,7 +211,7 @@ def test_changed_rule_reaches_new_tokens(shopper: Shopper) -> None:
     sale = make_sale()
     assert shopper.token(sale).status == 200
     SeckillVoucher.objects.filter(pk=sale.pk).update(needs_code=True)
-    public_sales._known.clear()  # a second later
+    public_sales._known.forget()  # a second later
     assert shopper.token(sale).status == 403
 
 
@@ -299,7 +290,7 @@ def test_refusal_keeps_its_first_time(buyer: User) -> None:
     first = RuleRefusal.objects.get().refused_at
     assert first
     assert before <= first <= database_now()
-    refusal_log.forget_refusals()
+    forget_everything()
     Shopper(buyer, "django").token(sale)
     flush_refusals()
     assert RuleRefusal.objects.get().refused_at == first
@@ -309,9 +300,9 @@ def test_refusal_keeps_its_first_time(buyer: User) -> None:
 
 
 @pytest.fixture
-def due(monkeypatch: pytest.MonkeyPatch) -> None:
+def due() -> None:
     """Let this process read the accounts with too many unpaid orders with its next request."""
-    monkeypatch.setattr(capped_accounts, "_until", 0.0)
+    capped_accounts.forget()
 
 
 @pytest.mark.usefixtures("due")
@@ -351,10 +342,10 @@ def test_capped_accounts_are_read_by_one_request(
         eligibility.judge_buyer(sale_id=sale.pk, user_id=shopper.buyer.pk, audience=EVERYBODY)
 
 
+@pytest.mark.usefixtures("due")
 def test_one_of_a_crowd_reads_the_capped_accounts() -> None:
-    accounts = caps._CappedAccounts()
     with ThreadPoolExecutor(8) as crowd:
-        claims = list(crowd.map(lambda _: accounts.claim_refresh(), range(64)))
+        claims = list(crowd.map(lambda _: capped_accounts.claim(), range(64)))
     assert claims.count(True) == 1
 
 

@@ -18,7 +18,7 @@ from seckill_site.clocks.machine import from_epoch_ms
 from seckill_site.failpoints import FailpointReached, armed
 from tests.fixtures.site import RedisGone
 from tests.support.orders import make_buyer, make_buyers, make_sale
-from tests.support.rooms import change_room, forget_lines, place_at
+from tests.support.rooms import change_room, place_at
 from vouchers.catalogue.live_changes import close_room
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.room_visits import Visit
@@ -27,11 +27,6 @@ from vouchers.models import RoomKind, SeckillVoucher
 pytestmark = pytest.mark.django_db
 
 OPENED_MS = 1_000
-
-
-@pytest.fixture(autouse=True)
-def new_process() -> None:
-    forget_lines()
 
 
 def make_room(**fields: Any) -> SeckillVoucher:

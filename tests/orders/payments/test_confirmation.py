@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from django.utils import timezone
 from orders.lifecycle.cancellation import cancel_order
 from orders.lifecycle.transitions import SYSTEM
 from orders.models import Payment, PaymentStatus, VoucherOrder
-from orders.payments import confirmation
 from orders.payments.confirmation import (
     LOST_AFTER_S,
     PAUSE_S,
@@ -26,6 +24,7 @@ from orders.receipts.payment_state import CONFIRM_FOR, SETTLE_FOR
 from orders.receipts.service import find_receipt
 from orders.tasks import confirm_payments as confirm_task
 from seckill_site.clocks.machine import epoch_ms
+from seckill_site.process_memory import forget_everything
 from tests.support.inspection import broker_length, empty_broker
 from tests.support.orders import make_sale
 from tests.support.payments import (
@@ -45,10 +44,8 @@ SECOND = dt.timedelta(seconds=1)
 
 
 @pytest.fixture(autouse=True)
-def fake(settings: Any) -> Iterator[FakeProvider]:
-    confirmation._breaker.cache_clear()
-    yield use_fake(settings)
-    confirmation._breaker.cache_clear()
+def fake(settings: Any) -> FakeProvider:
+    return use_fake(settings)
 
 
 @pytest.fixture
@@ -166,7 +163,7 @@ def test_silent_provider_is_named_and_asked_more_rarely(
     assert confirm_payments(order_id=order.pk, now=now) == SILENT_PAUSE_S
     assert seen(order) == "silent"
     fake.away, fake.says[payment.reference] = False, ChargeState.PAID
-    confirmation._breaker.cache_clear()  # its pause is over
+    forget_everything()  # its pause is over
     assert confirm_payments(order_id=order.pk, now=now + 5 * SECOND) is None
     assert status_of(order) == "paid"
 

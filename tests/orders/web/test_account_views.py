@@ -8,7 +8,6 @@ import pytest
 from allauth.account.models import EmailAddress
 from allauth.usersessions.models import UserSession
 from django.contrib.auth.models import Group, User
-from django.core.cache import cache
 from django.test import Client
 
 from accounts.models import Invitation, Phone
@@ -35,7 +34,6 @@ EMAIL, NUMBER = "ada@example.com", "+8613800000001"
 
 @pytest.fixture
 def ada() -> User:
-    cache.clear()
     user = User.objects.create_user("ada", EMAIL, PASSWORD, first_name="Ada")
     EmailAddress.objects.create(user=user, email=EMAIL, verified=True, primary=True)
     Phone.objects.create(user=user, number=NUMBER)

@@ -9,18 +9,15 @@ from typing import Any
 import pytest
 from captcha.models import CaptchaStore
 from django.contrib.auth.models import User
-from django.core.cache import cache
 from django.test import Client
 
 from orders.placing.tokens import PurchaseToken, read_token
 from orders.web import challenge
-from seckill_site import sessions
 from tests.support import asgi, wsgi
 from tests.support.orders import make_sale, token_for
 from tests.support.sales import redis_now_ms
 from tests.support.work import do_work
 from tests.support.wsgi import Answer
-from vouchers.catalogue import public_sales
 from vouchers.models import SeckillVoucher, Work
 
 pytestmark = pytest.mark.django_db
@@ -28,14 +25,6 @@ pytestmark = pytest.mark.django_db
 HTML = "text/html"
 
 Ask = Callable[..., Answer]
-
-
-@pytest.fixture(autouse=True)
-def new_process() -> None:
-    """Begin as a process that knows nothing."""
-    cache.clear()
-    public_sales._known.clear()
-    sessions._unknown.clear()
 
 
 @pytest.fixture(params=["front door", "django"])

@@ -22,7 +22,6 @@ from tests.support.asgi import ask
 from tests.support.draws import draw_to_the_end, end, entered, in_redis, listed, make_draw
 from tests.support.inspection import assert_refused, live_ids
 from tests.support.orders import make_buyer, make_buyers, make_sale, token_for
-from vouchers.catalogue import public_sales
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import Draw, SaleStage, SeckillVoucher
@@ -30,11 +29,6 @@ from vouchers.models import Draw, SaleStage, SeckillVoucher
 pytestmark = pytest.mark.django_db
 
 HTML = {"Accept": "text/html"}
-
-
-@pytest.fixture(autouse=True)
-def nothing_known() -> None:
-    public_sales._known.clear()
 
 
 @pytest.fixture

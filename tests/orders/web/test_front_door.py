@@ -24,6 +24,7 @@ from orders.placing import publisher as publisher_module
 from orders.placing.publisher import publisher
 from orders.placing.tokens import PurchaseToken
 from orders.web.front_door import order
+from seckill_site import process_memory
 from seckill_site.front_door import ledger_node as ledger_node_module
 from seckill_site.front_door.application import FrontDoor
 from seckill_site.front_door.ledger_node import ledger_node
@@ -46,12 +47,9 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)
-def nothing_heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Begin as a new process, in which what was heard is good for as long as a test takes."""
-    monkeypatch.setattr(sold_out_cache, "SOLD_OUT_TTL_S", 60)
-    sold_out_cache.clear_sold_out_cache()
-    yield
-    sold_out_cache.clear_sold_out_cache()
+def long_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what was heard be good for as long as a test takes."""
+    monkeypatch.setattr(sold_out_cache._answers, "for_s", 60)
 
 
 @pytest.fixture
@@ -97,7 +95,7 @@ def test_returned_unit_is_sold_after_cache_expires(
     held = Holding(winner.order_id, winner.user_id, 1)
     release(sale_id=winner.sale_id, releases=[Release(held, "cancelled")])
     assert place(late, attempt=1).status == 409  # within the moment it may be said still
-    monkeypatch.setattr(sold_out_cache, "monotonic", lambda: 1e12)
+    monkeypatch.setattr(process_memory, "monotonic", lambda: 1e12)
     assert place(late, attempt=1).status == 202
     assert held_order_ids(sale_id=late.sale_id, user_id=late.user_id) == [late.order_id]
 
@@ -147,7 +145,7 @@ def test_bad_request_is_refused_before_sold_out(
 )
 def test_cached_refusal_has_the_ledgers_words(late: PurchaseToken, headers: dict[str, Any]) -> None:
     from_gate = place_with(late, **headers)
-    sold_out_cache.clear_sold_out_cache()
+    sold_out_cache._answers.forget()
     from_ledger = place_with(late, **headers)
     assert from_gate.json["message"] == from_ledger.json["message"]
     for name in ("content-type", "cache-control", "x-content-type-options", "referrer-policy"):

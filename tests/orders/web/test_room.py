@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,22 +13,20 @@ import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.contrib.staticfiles import finders
-from django.core.cache import cache
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
 from orders.placing import places
 from orders.placing.places import read_held_place
 from orders.placing.tokens import read_token
-from orders.web import me_front_door, room_answers
-from orders.web.me_front_door import _OrderIds
+from orders.web import room_answers
 from seckill_site import sessions
 from seckill_site.clocks.machine import now_ms
-from seckill_site.front_door.per_loop import PerLoop
+from seckill_site.process_memory import forget_everything
 from tests.support import asgi, wsgi
 from tests.support.inspection import redis_commands
 from tests.support.orders import make_buyer, make_buyers, make_sale, reserved, token_for
-from tests.support.rooms import OPENED_MS, change_room, forget_lines
+from tests.support.rooms import OPENED_MS, change_room
 from tests.support.sales import change_state, redis_now_ms
 from tests.support.wsgi import Answer
 from vouchers.catalogue import public_sales
@@ -48,23 +46,15 @@ Ask = Callable[..., Answer]
 
 
 @pytest.fixture(autouse=True)
-def new_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Begin as a process that knows nothing; what it learns is good for the test."""
-    cache.clear()
-    public_sales._known.clear()
-    sessions._unknown.clear()
-    monkeypatch.setattr(public_sales, "KNOWN_S", 600.0)
-    monkeypatch.setattr(sessions, "UNKNOWN_S", 600.0)
-    monkeypatch.setattr(me_front_door, "_order_ids", PerLoop(_OrderIds))
-    forget_lines()
-    door._samples.clear()
-    yield
-    door._samples.clear()
+def long_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what a process learns be good for the test."""
+    monkeypatch.setattr(public_sales._known, "for_s", 600.0)
+    monkeypatch.setattr(sessions._unknown, "for_s", 600.0)
 
 
 def from_door(method: str, path: str, *args: Any, **sent: Any) -> Answer:
     """Ask the front door, without what it remembers of the sale."""
-    door._samples.clear()
+    door._samples.forget()
     return asgi.ask(method, path, *args, **{**ENGLISH, **sent})
 
 
@@ -335,7 +325,7 @@ def test_polls_share_one_look_at_the_sale(monkeypatch: pytest.MonkeyPatch) -> No
     browsers = [Browser(it) for it in make_buyers(5)]
     for browser in browsers:
         browser.room(sale)
-    door._samples.clear()
+    door._samples.forget()
 
     with redis_commands() as commands:
         answers = [poll(browser, sale) for browser in browsers]
@@ -429,7 +419,7 @@ def test_restart_of_redis_and_process_keeps_the_order(ask: Ask, ledger: Any) -> 
     for browser in browsers:
         browser.room(sale)
     ledger.delete(LedgerKeys(sale.pk).room)
-    forget_lines()
+    forget_everything()
 
     positions = [browsers[number].room(sale)["position"] for number in (2, 0, 1)]
 

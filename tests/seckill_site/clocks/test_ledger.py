@@ -23,10 +23,9 @@ HOUR = dt.timedelta(hours=1)
 
 
 @pytest.fixture(autouse=True)
-def nothing_known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def nothing_known() -> Iterator[None]:
     """Let each test begin as a process that has asked nobody yet."""
-    monkeypatch.setattr(ledger_time, "_last", None)
-    monkeypatch.setattr(ledger_time, "_next_at_s", 0.0)
+    ledger_time._clock.forget()
     yield
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and thread.daemon:
@@ -72,8 +71,7 @@ def test_old_answer_is_replaced_in_the_background(monkeypatch: pytest.MonkeyPatc
         go_on.wait(10)
         refresh_ledger_time()
 
-    wrong = ledger_time._Reading(0, 0.0)
-    monkeypatch.setattr(ledger_time, "_last", wrong)
+    ledger_time._clock.learn(ledger_time._Reading(0, 0.0), for_s=0)
     monkeypatch.setattr(ledger_time, "refresh_ledger_time", slow_refresh)
     assert not is_right(ledger_now_ms()), "nobody waits for the new answer"
     go_on.set()

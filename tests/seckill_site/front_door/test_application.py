@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +131,7 @@ def live(
     *,
     once_started: Callable[[], Awaitable[object]] = nothing,
     once_ended: Callable[[], Awaitable[object]] = nothing,
+    at_stop: Sequence[Callable[[], object]] = (),
 ) -> None:
     """Start and end a process; run these once it has said that it started, and ended."""
     asked: list[str] = []
@@ -145,7 +146,7 @@ def live(
         if message["type"] == "lifespan.shutdown.complete":
             await once_ended()
 
-    process = FrontDoor(behind, responders=[])({"type": "lifespan"}, receive, send)
+    process = FrontDoor(behind, responders=[], at_stop=at_stop)({"type": "lifespan"}, receive, send)
     asyncio.run(asyncio.wait_for(process, GENEROUS_S))
     assert asked == ["start", "end"]
 
@@ -187,9 +188,7 @@ def test_process_measures_its_lag_until_it_ends(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.servers
 @pytest.mark.usefixtures("collector")
-def test_end_closes_the_ledger_before_it_finishes_the_rest(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_end_closes_the_ledger_before_it_finishes_the_rest(tmp_path: Path) -> None:
     path = tmp_path / "one.lua"
     path.write_text("return 1")
     call = ScriptCall(script=LuaScript(path), keys=["{test}"], args=[], read=int)
@@ -213,9 +212,7 @@ def test_end_closes_the_ledger_before_it_finishes_the_rest(
     async def ended() -> None:
         finished.append("ended")
 
-    monkeypatch.setattr(application, "_at_stop", [])
-    application.at_stop(finish)
-    live(once_started=use_ledger, once_ended=ended)
+    live(at_stop=[finish], once_started=use_ledger, once_ended=ended)
     *threads, last = finished
     assert last == "ended"
     assert len(threads) == len(nodes) == 2
@@ -236,6 +233,5 @@ def test_unfinished_work_does_not_keep_a_process(monkeypatch: pytest.MonkeyPatch
         let_go.set()
 
     monkeypatch.setattr(application, "DRAIN_S", 0.05)
-    monkeypatch.setattr(application, "_at_stop", [hang])
-    live(once_ended=ended)
+    live(at_stop=[hang], once_ended=ended)
     assert finished == ["ended", "late"]

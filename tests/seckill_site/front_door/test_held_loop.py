@@ -109,9 +109,9 @@ def a_page_to_store() -> Callable[[], object]:
         make_sale()
 
     def request() -> object:
-        shells()._pages.clear()
+        shells()._pages.forget()
         found = succeeded(ask("GET", "/", accept="text/html", HTTP_ACCEPT_ENCODING="gzip"))
-        assert len(shells()._pages) == 1
+        assert len(shells()._pages._kept) == 1
         return found
 
     return request

@@ -106,7 +106,7 @@ def test_page_is_shown_while_a_newer_one_is_made(
     async def ask() -> tuple[Any, Any]:
         old = await pages.answer(request())
         django.may_answer.set()
-        while len(django.asked) < 2 or pages._asking:
+        while len(django.asked) < 2 or pages._asking._running:
             await asyncio.sleep(0)
         return old, await pages.answer(request())
 
@@ -195,11 +195,11 @@ def test_page_that_sets_a_cookie_is_kept_for_nobody(pages: Shells, django: Djang
 def test_number_of_pages_is_bounded(
     pages: Shells, django: Django, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
-    monkeypatch.setattr(shells, "MOST_PAGES", 3)
+    monkeypatch.setattr(pages._pages, "most", 3)
     django.status = status
     for number in range(1, 10):
         answer(pages, f"/vouchers/{number}/")
-    assert len(pages._pages) == 3
+    assert len(pages._pages._kept) == 3
 
 
 def test_known_page_is_not_sent_again(pages: Shells, clock: list[float]) -> None:

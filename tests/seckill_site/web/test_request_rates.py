@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from ipaddress import ip_network
 from typing import Any
@@ -23,7 +22,6 @@ from seckill_site.web.request_rates import (
 )
 from tests.support import asgi, wsgi
 from tests.support.orders import make_buyer, make_buyers, make_sale, tokens_for
-from vouchers.inventory.order_limits import forget_first_orders
 
 pytestmark = pytest.mark.django_db
 
@@ -34,15 +32,10 @@ DOORS = pytest.mark.parametrize(
 
 
 @pytest.fixture(autouse=True)
-def few(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Limit everybody, to three requests each; a test shares the counts when it wants to."""
-    monkeypatch.setattr(request_rates, "SHARE_S", 3600.0)
+def few(settings: Settings) -> None:
+    """Limit everybody, to three requests each."""
     settings.SECKILL_UNLIMITED_NETWORKS = []
     settings.SECKILL_REQUESTS_PER_ADDRESS = 3
-    counts.reset()
-    forget_first_orders()
-    yield
-    counts.reset()
 
 
 def statuses(ask: Any, times: int, path: str = "/me/", **headers: str) -> list[int]:
@@ -180,7 +173,7 @@ def test_refusal_is_repeated_without_the_cache_and_the_gate(
 ) -> None:
     settings.SECKILL_REQUESTS_PER_ADDRESS = 0
     settings.SECKILL_SIGN_INS_PER_ADDRESS = 1
-    monkeypatch.setattr(request_rates, "REFUSED_S", 3600.0)
+    monkeypatch.setattr(request_rates._refused, "for_s", 3600.0)
 
     def attempt() -> int:
         return client.post("/accounts/login/", {}, REMOTE_ADDR=HOME).status_code
@@ -192,8 +185,7 @@ def test_refusal_is_repeated_without_the_cache_and_the_gate(
 
     monkeypatch.setattr(request_rates, "check_account_path", ask)
     assert attempt() == 429
-    monkeypatch.setattr(request_rates, "REFUSED_S", 0.0)
-    counts.reset()
+    request_rates._refused.forget()
     with pytest.raises(pytest.fail.Exception):
         attempt()  # the control: it would be asked
 

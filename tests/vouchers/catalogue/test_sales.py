@@ -303,7 +303,7 @@ def test_line_is_dated_by_the_present_time_of_redis(guarded, room, monkeypatch):
     """Its clock was set back since the last answer: with that, nobody is let in for a minute."""
     sale = make_loaded_sale(**{**OPEN_ROOM, "room": room})
     minute_ahead = ledger_time._Reading(redis_now_ms() + 60_000, time.monotonic())
-    monkeypatch.setattr(ledger_time, "_last", minute_ahead)
+    ledger_time._clock.learn(minute_ahead)
     if not guarded:
         monkeypatch.setattr(sales, "refresh_ledger_time", Mock())
 

@@ -22,6 +22,7 @@ from django.test import Client, override_settings
 from orders.placing.tokens import issue_tokens
 from seckill_site.failpoints import FailpointReached, armed
 from seckill_site.ledger_connection import ledger_connection
+from seckill_site.process_memory import Buffer
 from tests.fixtures.site import RedisGone
 from tests.support.patience import wait_for
 from tests.support.proxy import FaultProxy, redis_server
@@ -151,8 +152,16 @@ def test_counting_costs_no_round_trip_and_flush_one(
     assert len(ledger_trips) == 1, "nothing to add"
 
 
-def test_counts_are_flushed_by_timer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FLUSH_S", 0.001)
+@pytest.fixture
+def timer(monkeypatch: pytest.MonkeyPatch, flush_timer: Callable[..., None]) -> None:
+    """Let this process flush its counts by itself, soon."""
+    monkeypatch.setattr(Buffer, "_flush_in", flush_timer)
+    monkeypatch.setattr(module._counts, "every_s", 0.001)
+    monkeypatch.setattr(module._counts, "retry_s", 0.001)
+
+
+@pytest.mark.usefixtures("timer")
+def test_counts_are_flushed_by_timer() -> None:
     count_request(sale_id=1, answer="accepted")
     wait_for(lambda: read_redis_counts(1) == {"accepted": 1})
     count_request(sale_id=1, answer="accepted")
@@ -223,10 +232,8 @@ def test_counts_are_kept_while_redis_is_away(redis_gone: RedisGone) -> None:
     assert read_redis_counts(1) == {"unavailable": 3, "accepted": 1}
 
 
-def test_counts_are_retried_without_further_requests(
-    redis_gone: RedisGone, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "RETRY_S", 0.001)
+@pytest.mark.usefixtures("timer")
+def test_counts_are_retried_without_further_requests(redis_gone: RedisGone) -> None:
     with redis_gone():
         count_request(sale_id=1, answer="unavailable")
         flush_request_counts()
@@ -263,19 +270,21 @@ def test_batch_with_lost_reply_is_added_once(
 def test_too_many_counts_are_dropped(
     redis_gone: RedisGone, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "MAX_COUNTS", 5)
+    monkeypatch.setattr(module._counts, "most", 5)
     with redis_gone():
         flush_request_counts()
         for sale_id in range(1, 100):
             count_request(sale_id=sale_id, answer="unavailable")
             flush_request_counts()
-    assert len(module._counts._counts) + len(module._counts._unconfirmed) <= 7
+    assert len(module._counts._waiting) + len(module._counts._batch) <= 6
     assert "are dropped" in caplog.text
+    flush_request_counts()
     count_request(sale_id=100, answer="accepted")
     flush_request_counts()
     assert read_redis_counts(100) == {"accepted": 1}
 
 
+@pytest.mark.usefixtures("timer")
 def test_failed_timer_start_is_retried_by_next_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -285,7 +294,6 @@ def test_failed_timer_start_is_retried_by_next_request(
     with monkeypatch.context() as patch:
         patch.setattr(threading.Timer, "start", no_thread)
         count_request(sale_id=1, answer="accepted")
-    monkeypatch.setattr(module, "FLUSH_S", 0.001)
     count_request(sale_id=1, answer="accepted")
     wait_for(lambda: read_redis_counts(1) == {"accepted": 2})
 

@@ -7,15 +7,10 @@ from typing import Any
 import pytest
 
 from tests.fixtures.vouchers import ScriptWithout
-from tests.support.rooms import OPENED_MS, change_room, forget_lines, open_room, place_at
+from tests.support.rooms import OPENED_MS, change_room, open_room, place_at
 from vouchers.inventory import room_visits
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.room_visits import Visit, forget_visits, unstored_visits
-
-
-@pytest.fixture(autouse=True)
-def new_process() -> None:
-    forget_lines()
 
 
 def found(*, most: int = 100) -> list[Visit]:

@@ -10,8 +10,9 @@ from django.utils import timezone
 
 from orders.lifecycle.room_visits import store_visits
 from orders.models import RoomVisit
+from seckill_site.process_memory import forget_everything
 from tests.fixtures.vouchers import ScriptWithout
-from tests.support.rooms import forget_lines, place_at, signed
+from tests.support.rooms import place_at, signed
 from tests.support.sales import HOUR, lose_state, make_loaded_sale, make_user, redis_now_ms
 from vouchers.inventory import rebuild
 from vouchers.inventory.keys import LedgerKeys
@@ -42,7 +43,7 @@ def test_newcomers_stay_behind_a_line_lost_with_everything(guarded: bool, ledger
         RoomVisit.objects.all().delete()
     places = {name: place_at(sale.pk, user_id) for name, user_id in visitors.items()}
     ledger.flushall()
-    forget_lines()
+    forget_everything()
 
     load_sale(sale_id=sale.pk)
 
@@ -61,7 +62,7 @@ def test_visitors_without_signed_place_keep_theirs(
         monkeypatch.setattr(rebuild, "restore_places", Mock())
     sale, visitors = in_line("ada", "bob", "eve")
     ledger.flushall()
-    forget_lines()
+    forget_everything()
 
     load_sale(sale_id=sale.pk)
 
@@ -121,7 +122,7 @@ def test_newcomers_stay_behind_a_line_that_went_back(
         monkeypatch.setattr(rebuild, "_LOAD", script_without("load", guard, ""))
     sale, _ = in_line("ada", "bob", "eve")
     ledger.hset(LedgerKeys(sale.pk).room, "tail", 1)
-    forget_lines()
+    forget_everything()
 
     rebuild_sale(sale_id=sale.pk)
 
@@ -146,7 +147,7 @@ def test_line_that_went_back_is_drawn_as_before(
     room = LedgerKeys(sale.pk).room
     ledger.hdel(room, "early")
     ledger.hset(room, mapping=known)
-    forget_lines()
+    forget_everything()
 
     rebuild_sale(sale_id=sale.pk)
 
@@ -180,7 +181,7 @@ def test_rows_of_another_opening_restore_nothing(ledger: Any) -> None:
     sale, _ = in_line("ada", "bob")
     SeckillVoucher.objects.filter(pk=sale.pk).update(room_opened_ms=6)
     ledger.flushall()
-    forget_lines()
+    forget_everything()
 
     load_sale(sale_id=sale.pk)
 
@@ -193,7 +194,7 @@ def test_line_of_a_wrong_type_is_restored(ledger: Any) -> None:
     lose_state(sale.pk)
     ledger.delete(keys.room)
     ledger.rpush(keys.room, "a mistyped command")
-    forget_lines()
+    forget_everything()
 
     load_sale(sale_id=sale.pk)
 
@@ -220,7 +221,7 @@ def test_restored_line_keeps_the_draw_of_the_start(ledger: Any, rate_changed: bo
     since_ms = redis_now_ms() if rate_changed else 5
     SeckillVoucher.objects.filter(pk=sale.pk).update(room_since_ms=since_ms)
     ledger.flushall()
-    forget_lines()
+    forget_everything()
 
     load_sale(sale_id=sale.pk)
 
@@ -233,7 +234,7 @@ def test_line_restored_before_the_start_is_drawn_later(ledger: Any) -> None:
     fields = {"begins_at": timezone.now() + HOUR / 2, "room": RoomKind.START}
     sale, _ = in_line("ada", "bob", room_shuffled=True, **fields)
     ledger.flushall()
-    forget_lines()
+    forget_everything()
 
     load_sale(sale_id=sale.pk)
 

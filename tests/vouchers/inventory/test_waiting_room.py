@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
+from seckill_site.process_memory import forget_everything
 from tests.fixtures.vouchers import Dump, ScriptWithout
 from tests.support.rooms import (
     HALF,
     OPENED_MS,
     change_room,
-    forget_lines,
     open_room,
     place_at,
     signed,
     visit,
 )
 from tests.support.sales import change_state, make_sale, open_ledger, redis_now_ms, reserve
-from vouchers.inventory import holdings, waiting_room
+from vouchers.inventory import holdings
 from vouchers.inventory.holdings import Holding, add_buyers
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.inventory.sale_state import snapshot
@@ -44,12 +44,6 @@ quick = pytest.mark.quick
 SLOW = RoomTerms(OPENED_MS, rate=10, base=100, since_ms=50_000)
 DAY_MS = 24 * 3600 * 1000
 LARGEST_DRAW = 2**32 - 1
-
-
-@pytest.fixture(autouse=True)
-def new_process() -> None:
-    """Begin as a process that knows no line."""
-    forget_lines()
 
 
 # --- arithmetic -----------------------------------------------------------------------------------
@@ -209,16 +203,6 @@ def test_other_opening_begins_with_a_new_line() -> None:
     line = remember_line(read_line(replace(SLOW, opened_ms=9), 3, ""), sale_id=1)
 
     assert (line.tail, line.early) == (3, None)
-
-
-@quick
-def test_lines_in_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting_room, "MOST_SALES", 3)
-    for sale_id in range(10):
-        remember_line(read_line(SLOW, 1, ""), sale_id=sale_id)
-
-    assert len(waiting_room._lines) <= 3
-    assert recall_line(sale_id=9)
 
 
 @quick
@@ -546,7 +530,7 @@ def test_newcomers_stay_behind_a_line_that_redis_lost(guarded: bool, ledger: Any
         place_at(1, user_id)
     ledger.delete(keys.room)
     if not guarded:
-        forget_lines()
+        forget_everything()
 
     assert place_at(1, 9).number == (4 if guarded else 1)
 
@@ -556,7 +540,7 @@ def test_signed_places_restore_a_lost_line_in_order(guarded: bool, ledger: Any) 
     keys = open_room(1)
     places = {user_id: place_at(1, user_id) for user_id in (1, 2, 3)}
     ledger.delete(keys.room)
-    forget_lines()
+    forget_everything()
 
     def number_of(user_id: int) -> int:
         held = signed(places[user_id]) if guarded else None

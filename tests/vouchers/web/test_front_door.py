@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -15,7 +15,7 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from locks.lua_script import ScriptCall
-from seckill_site import asgi
+from seckill_site import asgi, process_memory
 from seckill_site.front_door import shells
 from tests.support import wsgi
 from tests.support.asgi import ask, loop, open_door
@@ -33,17 +33,13 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)
-def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
-    """Start as a new process, and stop the monotonic clock until a test sets it."""
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Stop the monotonic clock of what a process remembers until a test sets it."""
     open_door()
-    door._samples.clear()
-    door._asking.clear()
-    public_sales._known.clear()
     now = [1000.0]
-    monkeypatch.setattr(door, "monotonic", lambda: now[0])
-    monkeypatch.setattr(public_sales, "monotonic", lambda: now[0])
-    yield now
-    door._samples.clear()
+    for module in (door, public_sales, process_memory):
+        monkeypatch.setattr(module, "monotonic", lambda: now[0])
+    return now
 
 
 def live(sale_id: int, way: Callable[..., Answer] = ask) -> Answer:
@@ -95,10 +91,11 @@ def test_sale_starts_between_samples(clock: list[float]) -> None:
     now = timezone.now()
     sale = make_loaded_sale(begins_at=now + HOUR, ends_at=now + 2 * HOUR)
     assert live(sale.pk).json["state"] == "scheduled"
-    taken = door._samples[sale.pk]
+    taken = door._samples.last(sale.pk)
+    assert taken
     assert taken.snapshot
     shortly_before = replace(taken.snapshot, now_ms=taken.snapshot.terms.begins_at_ms - 30)
-    door._samples[sale.pk] = replace(taken, snapshot=shortly_before)
+    door._samples.keep(sale.pk, replace(taken, snapshot=shortly_before))
     clock[0] += 0.05
     assert live(sale.pk).json["state"] == "open"
 
@@ -183,27 +180,13 @@ def test_old_sample_is_shown_while_a_newer_one_is_fetched(
     assert again.json["server_time_ms"] == first["server_time_ms"] + 500
 
 
-def test_memory_is_bounded_over_many_sales(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "MAX_SALES", 3)
-    for _ in range(5):
-        live(make_loaded_sale().pk)
-    assert len(door._samples) <= 3
-
-
 # --- Pages ----------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def no_pages() -> None:
-    """Forget the pages that earlier tests have left in the process."""
-    asgi.application._shells._pages.clear()
 
 
 def page(path: str, **headers: Any) -> Answer:
     return ask("GET", path, accept="text/html", HTTP_ACCEPT_LANGUAGE="en", **headers)
 
 
-@pytest.mark.usefixtures("no_pages")
 @pytest.mark.parametrize("language", ["en", "zh-hans"])
 @pytest.mark.parametrize("path", ["/", "/vouchers/{}/"])
 def test_page_is_djangos_and_costs_nothing_twice(
@@ -225,7 +208,6 @@ def test_page_is_djangos_and_costs_nothing_twice(
     assert list(commands) == []
 
 
-@pytest.mark.usefixtures("no_pages")
 @pytest.mark.parametrize("buyer_first", [True, False])
 def test_page_shows_nobody_whoever_asks_first(client: Client, buyer_first: bool) -> None:
     buyer, sale = make_buyer(), make_loaded_sale()
@@ -245,16 +227,12 @@ def test_page_shows_nobody_whoever_asks_first(client: Client, buyer_first: bool)
 
 @pytest.mark.parametrize("language", ["en", "zh-hans"])
 def test_refusal_of_a_foreign_host_teaches_no_headers(language: str) -> None:
-    door: Any = asgi.application
-    door._site_headers.clear()
-    door._headers.clear()
     sent: dict[str, Any] = {"HTTP_ACCEPT_LANGUAGE": language}
     refused = ask("POST", "/", body=b"x", CONTENT_LENGTH="99999999", HTTP_HOST="evil.test", **sent)
     assert refused.status == 413
     assert ask("GET", "/healthz", **sent).headers == wsgi.ask("GET", "/healthz", **sent).headers
 
 
-@pytest.mark.usefixtures("no_pages")
 @pytest.mark.parametrize("guarded", [True, False], ids=["guard", "control"])
 def test_even_a_personal_page_would_be_kept_without_its_owner(
     guarded: bool, client: Client, monkeypatch: pytest.MonkeyPatch
@@ -290,7 +268,6 @@ def test_even_a_personal_page_would_be_kept_without_its_owner(
     assert is_shown is not guarded
 
 
-@pytest.mark.usefixtures("no_pages")
 def test_head_tells_of_the_page_and_has_no_body() -> None:
     path = f"/vouchers/{make_loaded_sale().pk}/"
     whole = page(path)
@@ -298,7 +275,6 @@ def test_head_tells_of_the_page_and_has_no_body() -> None:
     assert (head.status, head.headers, head.body) == (200, whole.headers, b"")
 
 
-@pytest.mark.usefixtures("no_pages")
 def test_missing_sale_has_a_page_too(django_assert_num_queries: DjangoAssertNumQueries) -> None:
     assert page("/vouchers/999999/").status == 404
     with django_assert_num_queries(0):

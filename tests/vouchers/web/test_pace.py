@@ -14,7 +14,6 @@ pytestmark = pytest.mark.quick
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [1_000.0]
     monkeypatch.setattr(pace, "monotonic", lambda: now[0])
-    monkeypatch.setattr(pace, "_crowd", 0.0)
     return now
 
 

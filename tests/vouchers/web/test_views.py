@@ -71,7 +71,7 @@ def test_live_is_public_and_cached_for_a_second(client):
 def test_live_costs_one_round_trip_and_no_sql(
     client, django_assert_num_queries, ledger_trips, monkeypatch
 ):
-    monkeypatch.setattr(public_sales, "KNOWN_S", 3600.0)
+    monkeypatch.setattr(public_sales._known, "for_s", 3600.0)
     sale = make_loaded_sale()
     live(client, sale.pk)
     ledger_trips.clear()
