@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -51,28 +52,13 @@ def test_listener_sees_every_failpoint_and_none_fails(
     assert heard == ["place.read", "place.reserved", "place.read"]
 
 
-@pytest.mark.parametrize(
-    ("action", "ended_by"), [("", signal.SIGKILL), ("=exit", signal.SIGKILL), ("=stop", None)]
-)
-def test_environment_arms_a_failpoint(action: str, ended_by: signal.Signals | None) -> None:
-    code = "from seckill_site.failpoints import failpoint; failpoint('p'); print('past')"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code],
-        env={**os.environ, "FAILPOINT": f"p{action}"},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    if ended_by is None:
-        assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
-        process.send_signal(signal.SIGCONT)
-    said, _ = process.communicate(timeout=20)
-    assert (process.returncode, said) == ((-ended_by, "") if ended_by else (0, "past\n"))
+ALONE = f"""
+import os, runpy, threading
+failpoint = runpy.run_path({failpoints.__file__!r})['failpoint']
+"""
+"""Without the package, which would import Celery."""
 
-
-STOPPED_IN_A_THREAD = """
-import os, threading
-from seckill_site.failpoints import failpoint
-
+IN_A_THREAD = """
 def reach():
     failpoint('p')
     os.write(1, b'past')
@@ -83,13 +69,29 @@ thread.join()
 """
 
 
+def started(action: str, code: str) -> subprocess.Popen[Any]:
+    return subprocess.Popen(
+        [sys.executable, "-c", ALONE + code],
+        env={**os.environ, "FAILPOINT": f"p{action}"},
+        stdout=subprocess.PIPE,
+    )
+
+
+@pytest.mark.parametrize(
+    ("action", "ended_by"), [("", signal.SIGKILL), ("=exit", signal.SIGKILL), ("=stop", None)]
+)
+def test_environment_arms_a_failpoint(action: str, ended_by: signal.Signals | None) -> None:
+    process = started(action, "failpoint('p'); print('past')")
+    if ended_by is None:
+        assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
+        process.send_signal(signal.SIGCONT)
+    said, _ = process.communicate(timeout=20)
+    assert (process.returncode, said) == ((-ended_by, b"") if ended_by else (0, b"past\n"))
+
+
 def test_stop_holds_the_very_thread() -> None:
     for _ in range(5):
-        process = subprocess.Popen(
-            [sys.executable, "-c", STOPPED_IN_A_THREAD],
-            env={**os.environ, "FAILPOINT": "p=stop"},
-            stdout=subprocess.PIPE,
-        )
+        process = started("=stop", IN_A_THREAD)
         assert process.stdout
         os.set_blocking(process.stdout.fileno(), False)
         assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
