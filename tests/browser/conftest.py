@@ -1,8 +1,9 @@
-"""A shop of real processes for each module, and people with browsers."""
+"""A shop of real processes, and people with browsers."""
 
 from __future__ import annotations
 
 import datetime as dt
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -10,6 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.db import connection
 from django.utils import timezone
 from django.utils.crypto import get_random_string
 from playwright.sync_api import (
@@ -26,13 +28,14 @@ from tests.browser.window import Window, fill_window, session_key
 from tests.concurrency.sales import DETAILS
 from tests.fixtures.processes import add_logs
 from tests.support.stack import Stack, Web
+from vouchers.catalogue.public_sales import KNOWN_S
 from vouchers.catalogue.sales import SaleTerms, create_voucher_on_sale
 from vouchers.models import SeckillVoucher
 
 PASSWORD = "a-journey-of-1000-li"
 
-# Starting a shop costs more than most tests in it. So each module here has one database, one Redis
-# and one set of processes, and nothing is emptied between its tests: each makes its own sale.
+# Starting a shop costs more than most tests in it. So all modules here have one web server, and each
+# has one database and one Redis. Nothing is emptied between its tests: each makes its own sale.
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +43,21 @@ def db(kept_databases: None) -> None:
     """The module's database, without a transaction around each test."""
 
 
+@pytest.fixture(scope="package")
+def only_web(
+    django_db_setup: None, static_files: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Web]:
+    """The web server of all modules that need no settings of their own."""
+    directory = tmp_path_factory.mktemp("web")
+    with Stack(directory, database=connection.settings_dict["NAME"]) as stack:
+        yield stack.web(workers=1, threads=6)
+
+
 @pytest.fixture(scope="module")
-def web(module_stack: Stack) -> Web:
+def web(only_web: Web, kept_databases: None) -> Web:
     """A web server. Without ``workers`` every accepted order stays in the queue."""
-    return module_stack.web(workers=1, threads=6)
+    time.sleep(KNOWN_S)  # as long as it answers from what it knows of the last module's sales
+    return only_web
 
 
 @pytest.fixture
@@ -53,18 +67,16 @@ def served(web: Web, server: str, request: pytest.FixtureRequest) -> Web:
 
 
 @pytest.fixture(autouse=True)
-def logs(module_stack: Stack, request: pytest.FixtureRequest) -> Iterator[None]:
+def logs(module_stack: Stack, web: Web, request: pytest.FixtureRequest) -> Iterator[None]:
     """Show the logs of the processes with a test that fails."""
     yield
-    add_logs(request.node, module_stack)
+    add_logs(request.node, [web, *module_stack.processes])
 
 
 @pytest.fixture(scope="module")
 def workers(module_stack: Stack) -> None:
-    """A worker and beat beside the web server."""
-    with module_stack.together():
-        module_stack.worker(concurrency=2)
-        module_stack.beat()
+    """A worker with beat in it, beside the web server."""
+    module_stack.worker("--beat", concurrency=2)
 
 
 @pytest.fixture

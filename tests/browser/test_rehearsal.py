@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import make_person
 from tests.concurrency.sales import make_sale
-from tests.support import stack as stack_module
-from tests.support.stack import Stack, Web, free_port
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("row_locks", "workers")]
 
 A_WHILE_MS = 60_000
-
-
-@pytest.fixture(scope="module")
-def web(module_stack: Stack) -> Iterator[Web]:
-    """A web server that knows its own address, which is where a rehearsal's crowd goes."""
-    port = free_port()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stack_module, "free_port", lambda: port)
-        yield module_stack.web(SECKILL_REHEARSAL_URL=f"http://127.0.0.1:{port}")
 
 
 @pytest.fixture
