@@ -57,9 +57,27 @@ def target(module_stack: Stack) -> Target:
     )
 
 
+few, many = (
+    effort(max_examples=it, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    for it in (4, 30)
+)
+
+
 @SCHEMA.parametrize()
-@effort(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+@few
 def test_made_up_request_is_answered_as_documented(case: Case, target: Target, db: None) -> None:
+    ask(case, target)
+
+
+@pytest.mark.slow
+@SCHEMA.parametrize()
+@many
+def test_many_requests_are_answered_as_documented(case: Case, target: Target, db: None) -> None:
+    ask(case, target)
+
+
+def ask(case: Case, target: Target) -> None:
+    """Send a request, and check its answer."""
     response = case.call(
         base_url=target.url, headers=target.headers, allow_redirects=False, timeout=30
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,21 +22,30 @@ from playwright.sync_api import (
     Error,
     Page,
     Request,
+    Route,
     ViewportSize,
+    expect,
 )
 
 from tests.browser.window import Window, fill_window, session_key
-from tests.concurrency.sales import DETAILS
+from tests.concurrency.sales import make_sale
 from tests.fixtures.processes import add_logs
 from tests.support.stack import Stack, Web
 from vouchers.catalogue.public_sales import KNOWN_S
-from vouchers.catalogue.sales import SaleTerms, create_voucher_on_sale
+from vouchers.catalogue.sales import edit_sale, terms_of
 from vouchers.models import SeckillVoucher
 
 PASSWORD = "a-journey-of-1000-li"
+PHONE = {"viewport": {"width": 360, "height": 740}, "is_mobile": True, "has_touch": True}
 
-# Starting a shop costs more than most tests in it. So all modules here have one web server, and each
-# has one database and one Redis. Nothing is emptied between its tests: each makes its own sale.
+IN_A_HURRY = """
+  const { setTimeout } = window;
+  window.setTimeout = (call, ms, ...rest) => setTimeout(call, ms / 10, ...rest);
+"""
+"""A script for a page: its pauses between requests are a tenth as long."""
+
+# Starting a shop costs more than most tests in it. So all modules here have one web server, and
+# nothing is emptied between the tests of a module: each makes its own sale.
 
 
 @pytest.fixture(scope="module")
@@ -119,18 +129,47 @@ def person(people: Callable[..., Page], served: Web) -> Iterator[Callable[..., P
     assert faults.found == []
 
 
-def put_on_sale(*, begins_in_s: int = -1, **terms: Any) -> SeckillVoucher:
+@pytest.fixture
+def opened(people: Callable[..., Page]) -> Callable[..., Page]:
+    """Call it to open a sale's page as a buyer or visitor, in a browser context of their own."""
+
+    def page_of(
+        sale: SeckillVoucher, buyer: User | None = None, *, script: str = "", **options: Any
+    ) -> Page:
+        page = people(buyer, **options)
+        if script:
+            run_first(page, script)
+        page.goto(f"/vouchers/{sale.pk}/")
+        expect(page.locator("[data-who]:visible")).not_to_have_count(0)  # me/ has answered
+        return page
+
+    return page_of
+
+
+def run_first(page: Page, script: str) -> None:
+    """Run a script before those of each page that is opened here."""
+    page.context.add_init_script(f"{{ {script} }}")
+
+
+def change(sale: SeckillVoucher, **terms: Any) -> None:
+    edit_sale(sale_id=sale.pk, terms=replace(terms_of(sale), **terms))
+
+
+def begin_in(sale: SeckillVoucher, seconds: int) -> dt.datetime:
+    """Move the start to the second after so many, and return it."""
+    begins_at = timezone.now().replace(microsecond=0) + dt.timedelta(seconds=seconds + 1)
+    change(sale, begins_at=begins_at)
+    return begins_at
+
+
+def cut(route: Route) -> None:
+    """Abort a request before it reaches the server."""
+    route.abort()
+
+
+def put_on_sale(**terms: Any) -> SeckillVoucher:
     """Put five units of a voucher on sale for two hours."""
-    now = timezone.now().replace(microsecond=0)
-    return create_voucher_on_sale(
-        details=DETAILS,
-        terms=SaleTerms(
-            stock=5,
-            begins_at=now + dt.timedelta(seconds=begins_in_s),
-            ends_at=now + dt.timedelta(hours=2),
-            **terms,
-        ),
-    )
+    return make_sale(**{"stock": 5, "ends_in_s": 7_200, **terms})
 
 
 def make_person(name: str, *, admin: bool = False, password: str | None = None) -> User:

@@ -262,7 +262,7 @@ def in_tiers(names: Iterable[str], *, default: Container[str]) -> list[Any]:
 
 
 ONE_OF_EACH_KIND = {
-    *("list", "open", "sold-out", "waiting"),
+    *("list", "open", "sold-out", "waiting", "receipt-paid", "code", "my-orders"),
     *("admin", "admin-new-sale", "admin-all-orders", "admin-staff-member", "board"),
 }
 """The pages of the default tier; the slow tier checks every page."""

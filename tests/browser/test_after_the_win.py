@@ -14,14 +14,13 @@ from orders.lifecycle.cancellation import cancel_order
 from orders.lifecycle.redemption import written_code
 from orders.lifecycle.transitions import SYSTEM
 from orders.models import OrderStatus, VoucherOrder, WaitingEntry
-from tests.browser.conftest import make_person
+from tests.browser.conftest import PHONE, make_person
 from tests.concurrency.sales import assert_the_sum_is_right, make_sale, wait_until_quiet
 from tests.support.patience import wait_for
 from vouchers.models import SeckillVoucher
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("row_locks", "workers")]
 
-PHONE = {"viewport": {"width": 360, "height": 740}, "is_mobile": True, "has_touch": True}
 A_WHILE_MS = 30_000
 """The time a page may take to show what beat or the sandbox has done."""
 

@@ -11,12 +11,10 @@ from PIL import Image
 from playwright.sync_api import Page, expect
 
 from orders.models import OrderStatus, VoucherOrder
-from tests.browser.conftest import make_person
+from tests.browser.conftest import make_person, put_on_sale
 from tests.browser.test_accessibility import DESK, PHONE, check_layout, emulate, findings
-from tests.concurrency.sales import DETAILS
 from tests.support.orders import make_buyer, make_order
 from tests.support.stack import Stack, Web
-from vouchers.catalogue.sales import SaleTerms, create_voucher_on_sale
 from vouchers.models import Merchant, SeckillVoucher, Voucher
 
 pytestmark = pytest.mark.browser
@@ -47,14 +45,9 @@ def web(
 
 @pytest.fixture
 def sale(web: Web, db: None) -> SeckillVoucher:
-    now = timezone.now().replace(microsecond=0)
     name = "Old Street Tea"
     merchant, _made = Merchant.objects.get_or_create(name=name, address="18 Old Street")
-    sale = create_voucher_on_sale(
-        details=DETAILS,
-        terms=SaleTerms(stock=5, begins_at=now, ends_at=now + dt.timedelta(hours=2)),
-    )
-    last_day = dt.date(now.year + 1, 12, 31)
+    sale, last_day = put_on_sale(begins_in_s=0), dt.date(timezone.now().year + 1, 12, 31)
     Voucher.objects.filter(pk=sale.voucher_id).update(
         merchant=merchant, title="热茶", title_en="Hot tea", rules="One pot.", valid_until=last_day
     )

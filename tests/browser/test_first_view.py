@@ -1,4 +1,7 @@
-"""The first view of every page of buyers: light, steady and quick, however it is looked at."""
+"""The first view of every page of buyers: light, steady and quick, however it is looked at.
+
+Axe looks here only at the pages that ``test_accessibility.py`` leaves out.
+"""
 
 from __future__ import annotations
 
@@ -173,7 +176,7 @@ def test_first_view_is_light_steady_and_quick(
         wrong = {
             "shift": shifts[-1] > LARGEST_SHIFT and shifts[-1],
             "bytes": weights[-1] > MOST_BYTES and view.weights,
-            "axe": axe(view.page, scheme),
+            "axe": name not in BUYERS_PAGES and axe(view.page, scheme),
         }
         found |= {
             f"{language} {size['width']} {scheme}: {it}": wrong[it] for it in wrong if wrong[it]

@@ -8,6 +8,7 @@ import pytest
 from django.utils import timezone
 from playwright.sync_api import Page, expect
 
+from tests.browser.conftest import PHONE
 from tests.support.patience import wait_for
 from tests.support.photos import give_picture
 from tests.support.sales import HOUR, make_sale, make_voucher
@@ -15,7 +16,6 @@ from vouchers.models import SaleStage, SeckillVoucher
 
 pytestmark = pytest.mark.browser
 
-PHONE = {"viewport": {"width": 360, "height": 740}, "is_mobile": True, "has_touch": True}
 LONG_TITLE = (
     "周末双人豪华海鲜自助晚餐代金券 Dinner-for-two-with-a-word-that-is-much-too-long 节假日通用"
 )

@@ -12,7 +12,7 @@ from django.utils import timezone
 from playwright.sync_api import Page, Route, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
-from tests.browser.conftest import PASSWORD, make_person, sign_in_by_form
+from tests.browser.conftest import PASSWORD, PHONE, make_person, sign_in_by_form
 from tests.concurrency.sales import (
     assert_the_sum_is_right,
     live_orders,
@@ -24,8 +24,6 @@ from tests.support.stack import Web
 from vouchers.models import SeckillVoucher
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("row_locks", "workers")]
-
-PHONE = {"viewport": {"width": 360, "height": 740}, "is_mobile": True, "has_touch": True}
 
 
 def make_sale_in_the_admin(page: Page, *, title: str, stock: int, begins_at: dt.datetime) -> None:

@@ -8,20 +8,16 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.utils import timezone, translation
 from playwright.sync_api import Page, Route, expect
 
-from tests.browser.conftest import sign_in
+from tests.browser.conftest import IN_A_HURRY, begin_in, change, cut, run_first, sign_in
 from tests.concurrency.sales import make_sale
 from tests.support.orders import make_buyer, make_buyers, reserved
 from tests.support.patience import GENEROUS_S
 from tests.support.stack import Stack, Web
-from vouchers.catalogue.sales import edit_sale, terms_of
 from vouchers.inventory.sold_out_cache import SOLD_OUT_TTL_S
 from vouchers.models import SaleStage, SeckillVoucher
 from vouchers.templatetags.seckill import stock_words
@@ -38,30 +34,8 @@ FROZEN_PAUSES = """
 """
 """The pause after the first try never ends by itself, as in a browser that sleeps."""
 
-IN_A_HURRY = """
-  const { setTimeout } = window;
-  window.setTimeout = (call, ms, ...rest) => setTimeout(call, ms / 10, ...rest);
-"""
-
 COME_BACK = "document.dispatchEvent(new Event('visibilitychange'))"
 FROM_HISTORY = "dispatchEvent(new PageTransitionEvent('pageshow', { persisted: true }))"
-
-
-@pytest.fixture
-def opened(people: Callable[..., Page]) -> Callable[..., Page]:
-    """Call it to open a sale's page as a buyer or visitor."""
-
-    def page_of(
-        sale: SeckillVoucher, buyer: User | None = None, *, script: str = "", **options: Any
-    ) -> Page:
-        page = people(buyer, **options)
-        if script:
-            page.context.add_init_script(f"{{ {script} }}")
-        page.goto(f"/vouchers/{sale.pk}/")
-        expect(page.locator("[data-who]:visible")).not_to_have_count(0)  # me/ has answered
-        return page
-
-    return page_of
 
 
 def expect_state(page: Page, state: str) -> None:
@@ -72,17 +46,8 @@ def expect_receipt(page: Page) -> None:
     page.wait_for_url("**/orders/*/", timeout=PATIENT_MS)
 
 
-def cut(route: Route) -> None:
-    """Abort a request before it reaches the server."""
-    route.abort()
-
-
 def busy(route: Route) -> None:
     route.fulfill(status=503, json={"code": "unavailable", "message": "Busy"})
-
-
-def change(sale: SeckillVoucher, **terms: Any) -> None:
-    edit_sale(sale_id=sale.pk, terms=replace(terms_of(sale), **terms))
 
 
 def animation_of(page: Page, selector: str) -> str:
@@ -93,31 +58,37 @@ def animation_of(page: Page, selector: str) -> str:
 # --- The last seconds and the bar ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("motion", "animation"), [("no-preference", "beat"), ("reduce", "none")])
-def test_last_ten_seconds_look_different(
-    opened: Callable[..., Page], motion: str, animation: str
-) -> None:
-    buyer = make_buyer()
-    calm = opened(make_sale(stock=5, begins_in_s=300), buyer, reduced_motion=motion)
+ANIMATIONS = {"no-preference": "beat", "reduce": "none"}
+
+
+def test_last_ten_seconds_look_different(opened: Callable[..., Page]) -> None:
+    sale, buyer = make_sale(stock=5, begins_in_s=300), make_buyer()
+    pages = {it: opened(sale, buyer, script=IN_A_HURRY, reduced_motion=it) for it in ANIMATIONS}
     ground = "(it) => getComputedStyle(it).backgroundColor"
-    before = calm.locator("#countdown").evaluate(ground)
-    page = opened(make_sale(stock=5, begins_in_s=12), buyer, reduced_motion=motion)
-    expect(page.locator("#main")).to_have_attribute("data-final", "begin", timeout=PATIENT_MS)
-    assert page.locator("#countdown").evaluate(ground) != before
-    assert animation_of(page, "#countdown-left") == animation
-    expect_state(page, "open")
-    expect(page.locator("#main")).to_have_attribute("data-final", "")
-    expect(page.locator("#status")).to_have_text("It's live! Tap once.")
+    before = {it: pages[it].locator("#countdown").evaluate(ground) for it in pages}
+    begin_in(sale, 9)
+    for motion, page in pages.items():
+        expect(page.locator("#main")).to_have_attribute("data-final", "begin", timeout=PATIENT_MS)
+        assert page.locator("#countdown").evaluate(ground) != before[motion]
+        assert animation_of(page, "#countdown-left") == ANIMATIONS[motion]
+    begin_in(sale, 1)
+    for page in pages.values():
+        expect_state(page, "open")
+        expect(page.locator("#main")).to_have_attribute("data-final", "")
+        expect(page.locator("#status")).to_have_text("It's live! Tap once.")
 
 
 def test_card_in_its_last_ten_seconds_looks_different(people: Callable[..., Page]) -> None:
     SeckillVoucher.objects.update(stage=SaleStage.DRAFT)
-    make_sale(stock=5, begins_in_s=12)
-    page = people()
+    sale, page = make_sale(stock=5, begins_in_s=300), people()
+    run_first(page, IN_A_HURRY)
     page.goto("/")
     card = page.locator(".ticket--card")
+    expect(card).to_have_attribute("data-final", "")
+    begin_in(sale, 9)
     expect(card).to_have_attribute("data-final", "begin", timeout=PATIENT_MS)
     assert animation_of(page, ".ticket__left") == "beat"
+    begin_in(sale, 1)
     expect(card).to_have_attribute("data-sale-state", "open", timeout=PATIENT_MS)
     expect(card).to_have_attribute("data-final", "")
 
@@ -237,7 +208,7 @@ def test_stale_page_says_so_until_the_shop_answers(
 ) -> None:
     sale = make_sale(stock=5)
     page = people(make_buyer(), locale=locale)
-    page.context.add_init_script(f"{{ {IN_A_HURRY} }}")
+    run_first(page, IN_A_HURRY)
     page.goto(path.format(sale.pk))
     told = page.locator("#connection")
     expect(page.locator("#sign-out")).to_be_visible()

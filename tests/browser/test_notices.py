@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 from collections.abc import Callable
 from typing import Any
@@ -17,14 +16,12 @@ from playwright.sync_api import Page, expect
 from orders.lifecycle.cancellation import cancel_order
 from orders.lifecycle.transitions import Actor
 from orders.models import Notice
-from tests.browser.conftest import Faults, make_person
+from tests.browser.conftest import Faults, make_person, put_on_sale
 from tests.concurrency.sales import DETAILS
 from tests.support.notices import move_start
 from tests.support.patience import eventually
 from tests.support.payments import make_unpaid_order
 from tests.support.stack import Stack, Web
-from vouchers.catalogue.sales import SaleTerms, create_voucher_on_sale
-from vouchers.models import SeckillVoucher
 
 pytestmark = [
     pytest.mark.browser,
@@ -32,19 +29,13 @@ pytestmark = [
 ]
 
 STOP = re.compile(r"https?://[^/\s]+(/notices/stop/\S+/)$", re.MULTILINE)
-HOUR = dt.timedelta(hours=1)
+HOUR_S = 3_600
 
 
 def make_reader(name: str) -> User:
     user = make_person(name)
     EmailAddress.objects.create(user=user, email=f"{name}@example.com", verified=True)
     return user
-
-
-def put_on_sale(*, begins_in: dt.timedelta, stock: int = 1) -> SeckillVoucher:
-    now = timezone.now()
-    terms = SaleTerms(stock=stock, begins_at=now + begins_in, ends_at=now + 3 * HOUR)
-    return create_voucher_on_sale(details=DETAILS, terms=terms)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +57,7 @@ def test_reminder_is_asked_for_and_switched_off(
     words: tuple[str, str, str],
 ) -> None:
     ask, told, off = words
-    sale, reader = put_on_sale(begins_in=HOUR), make_reader(name)
+    sale, reader = put_on_sale(begins_in_s=HOUR_S), make_reader(name)
     page, faults = people(reader, **options), Faults(web.url)
     faults.watch(page)
 
@@ -87,7 +78,7 @@ def test_reminder_is_asked_for_and_switched_off(
 
 
 def test_visitor_signs_in_first_and_confirms_an_address(people: Callable[..., Page]) -> None:
-    sale = put_on_sale(begins_in=HOUR)
+    sale = put_on_sale(begins_in_s=HOUR_S)
     visitor = people()
     visitor.goto(f"/vouchers/{sale.pk}/")
     visitor.get_by_role("link", name="Remind me").click()
@@ -103,7 +94,7 @@ def test_visitor_signs_in_first_and_confirms_an_address(people: Callable[..., Pa
 def test_free_unit_is_told_by_mail_with_a_stop_link(
     people: Callable[..., Page], module_stack: Stack, scripts: bool
 ) -> None:
-    sale = put_on_sale(begins_in=-HOUR)
+    sale = put_on_sale(stock=1, begins_in_s=-HOUR_S)
     order = make_unpaid_order(sale)
     reader = make_reader(f"cy-{scripts}".lower())
     page = people(reader, java_script_enabled=scripts)
@@ -121,7 +112,7 @@ def test_free_unit_is_told_by_mail_with_a_stop_link(
     found = STOP.search(mail)
     assert found
 
-    other = put_on_sale(begins_in=HOUR)
+    other = put_on_sale(begins_in_s=HOUR_S)
     Notice.objects.create(
         seckill_voucher=other, user=reader, kind=Notice.Kind.START, asked_at=timezone.now()
     )
@@ -134,7 +125,7 @@ def test_free_unit_is_told_by_mail_with_a_stop_link(
 
 
 def test_beat_sends_the_reminder(people: Callable[..., Page]) -> None:
-    sale, reader = put_on_sale(begins_in=HOUR), make_reader("di")
+    sale, reader = put_on_sale(begins_in_s=HOUR_S), make_reader("di")
     page = people(reader)
     page.goto(f"/vouchers/{sale.pk}/notice/")
     page.get_by_role("button", name="Remind me").click()

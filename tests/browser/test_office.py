@@ -1,13 +1,15 @@
-"""The back office in a browser: Today, lists never cut, moments, filters, the cashier's way.
+"""The back office in a browser: Today, lists never cut, filters, the cashier's way, reports.
 
 One shop for the module. No test looks at what another one changes.
 """
 
 from __future__ import annotations
 
+import csv
 import datetime as dt
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,14 +21,13 @@ from playwright.sync_api import Page, Route, ViewportSize, expect
 
 from orders.roles import Role, make_roles
 from tests.browser.conftest import PASSWORD, make_person, put_on_sale
+from tests.browser.test_accessibility import DESK, PHONE, Visit, emulate, findings
 from tests.browser.window import Window
 from tests.support.orders import make_buyers
 from tests.support.payments import make_unpaid_order
 
 pytestmark = pytest.mark.browser
 
-PHONE, DESK = ViewportSize(width=390, height=844), ViewportSize(width=1280, height=900)
-Visit = Callable[..., Page]
 Person = Callable[..., Page]
 
 LISTS = sorted(
@@ -220,3 +221,65 @@ def test_form_takes_minutes_to_pay(window: Window, visit: Visit) -> None:
     sale.refresh_from_db()
     assert dt.timedelta(seconds=sale.pay_within_s) == dt.timedelta(minutes=20)
     assert sale.begins_at > timezone.now()
+
+
+# --- Reports, customers, a waiting list by name ---------------------------------------------------
+
+on_desk_and_phone = pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+
+
+def assert_fits(page: Page) -> None:
+    """Assert that nothing is cut, and that axe finds nothing, in light and dark."""
+    assert page.evaluate(
+        "[document.documentElement, ...document.querySelectorAll('.office__scroll')]"
+        ".every((it) => it.scrollWidth <= it.clientWidth)"
+    ), page.url
+    assert findings(page, inject=True) == set()
+    emulate(page, color_scheme="dark")
+    assert findings(page, only="color-contrast") == set()
+    emulate(page, color_scheme="light")
+
+
+@on_desk_and_phone
+def test_report_leads_from_a_day_to_its_vouchers(
+    person: Person, window: Window, size: ViewportSize, tmp_path: Path
+) -> None:
+    page = person(window.people["operator"], viewport=size)
+    page.goto("/admin/reports/")
+    assert_fits(page)
+    page.locator("tbody th a").last.click()
+    assert "by=voucher" in page.url
+    assert_fits(page)
+    expect(page.locator("tbody tr").first).to_be_visible()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="CSV").click()
+    target = tmp_path / "report.csv"
+    download.value.save_as(target)
+    rows = list(csv.reader(target.read_text(encoding="utf-8-sig").splitlines()))
+    assert (rows[0][0], rows[-1][0]) == ("Voucher", "Total")
+    assert len(rows) == page.locator("tbody tr").count() + 2
+
+
+@on_desk_and_phone
+def test_customer_is_found_by_an_order_and_shows_it(
+    person: Person, window: Window, size: ViewportSize
+) -> None:
+    page = person(window.people["operator"], viewport=size)
+    page.goto("/admin/customers/")
+    assert_fits(page)
+    order = str(window.orders["paid"])
+    page.get_by_label("Name, email address, phone number or order id").fill(order)
+    page.get_by_role("button", name="Search").click()
+    page.get_by_role("link", name="ann").click()
+    assert_fits(page)
+    expect(page.get_by_role("link", name=order)).to_be_visible()
+    expect(page.get_by_role("heading", name="Refused attempts")).to_be_visible()
+
+
+@on_desk_and_phone
+def test_waiting_list_names_who_waits(person: Person, window: Window, size: ViewportSize) -> None:
+    page = person(window.people["operator"], viewport=size)
+    page.goto(f"/admin/vouchers/seckillvoucher/{window.sales['sold_out'].pk}/report/")
+    page.get_by_role("link", name="Waiting list by name").click()
+    expect(page.get_by_role("link", name="cora")).to_be_visible()
+    assert_fits(page)

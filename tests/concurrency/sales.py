@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from django.utils import timezone
 
@@ -24,17 +25,15 @@ DETAILS = VoucherDetails(title="Race", rules="", price_cents=100, face_value_cen
 
 
 def make_sale(
-    *, stock: int, limit: int = 1, begins_in_s: float = -1, ends_in_s: float = 600
+    *, stock: int, begins_in_s: float = -1, ends_in_s: float = 600, **terms: Any
 ) -> SeckillVoucher:
     """Create a loaded sale, open by default."""
     now = timezone.now().replace(microsecond=0)  # a sale starts at a full second
-    terms = SaleTerms(
-        stock=stock,
-        limit=limit,
-        begins_at=now + dt.timedelta(seconds=begins_in_s),
-        ends_at=now + dt.timedelta(seconds=ends_in_s),
+    begins_at, ends_at = (now + dt.timedelta(seconds=it) for it in (begins_in_s, ends_in_s))
+    return create_voucher_on_sale(
+        details=DETAILS,
+        terms=SaleTerms(stock=stock, begins_at=begins_at, ends_at=ends_at, **terms),
     )
-    return create_voucher_on_sale(details=DETAILS, terms=terms)
 
 
 def crowd_of(sale: SeckillVoucher, *, count: int) -> list[str]:

@@ -44,7 +44,7 @@ CLICKS = 200
 
 def test_burst_sells_exactly_the_stock(shared_shop: Shop) -> None:
     sale = make_sale(stock=100)
-    requests = order_requests(sale, crowd_of(sale, count=3_000))
+    requests = order_requests(sale, crowd_of(sale, count=1_000))
 
     answers = fire(requests, url=shared_shop.url, connections=256)
 

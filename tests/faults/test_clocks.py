@@ -43,7 +43,7 @@ def started(stack: Stack, **environs: dict[str, Any]) -> tuple[Web, Process, Pro
     with stack.together():
         web = stack.web(**environs.get("web", {}))
         worker = stack.worker(**environs.get("worker", {}))
-        beat = stack.beat(**environs.get("beat", {}))
+        beat = stack.beat(every={"expire": 0.5}, **environs.get("beat", {}))
     return web, worker, beat
 
 

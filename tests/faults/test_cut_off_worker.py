@@ -69,6 +69,7 @@ def test_d3_with_both_workers_cut_off_orders_wait(stack: Stack) -> None:
         history.fire(sale, tokens, url=web.url)
         worker.wait_for_log("CutOff")
         assert not live_orders(sale)
-        stack.worker()
-        stack.beat()
+        with stack.together():
+            stack.worker()
+            stack.beat()
         wait_for(lambda: len(live_orders(sale)) == 5, what="orders of the other worker")

@@ -108,8 +108,9 @@ def test_d1_connection_killed_at_commit_is_reopened(
     stack: Stack, server: str, report: Report
 ) -> None:
     history = History("D1", "connection killed at COMMIT")
-    web = stack.web(server=server)
-    worker = stack.worker(concurrency=1, FAILPOINT="batch.before_commit=stop")
+    with stack.together():
+        web = stack.web(server=server)
+        worker = stack.worker(concurrency=1, FAILPOINT="batch.before_commit=stop")
     sale = make_sale(stock=10)
     history.fire(sale, crowd_of(sale, count=5), url=web.url)
     wait_for(lambda: is_stopped(worker), what="a worker before its COMMIT")

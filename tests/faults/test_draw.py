@@ -91,7 +91,7 @@ def draw_shop(transactional_db: None, stack: Stack, settings_of_workers: dict[st
     with stack.together():
         web = stack.web(workers=1, threads=4, **QUICK)
         worker = stack.worker(concurrency=len(POINTS) + 2, **settings_of_workers)
-        beat = stack.beat(**QUICK)
+        beat = stack.beat(every={"advance_draws": 0.3}, **QUICK)
     return Shop(stack, web, worker, beat)
 
 

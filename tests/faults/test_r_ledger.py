@@ -69,8 +69,9 @@ def assert_closed(answers: list[Answer]) -> None:
 def own_shop(stack: Stack, own_ledger: OwnRedis, server: str) -> Shop:
     """A shop whose ledger is a Redis of the test's own."""
     where: dict[str, Any] = {"REDIS_URL": own_ledger.url()}
-    web = stack.web(workers=2, server=server, **where)
-    return Shop(stack, web, stack.worker(**where), stack.beat(**where))
+    with stack.together():
+        web = stack.web(workers=2, server=server, **where)
+        return Shop(stack, web, stack.worker(**where), stack.beat(**where))
 
 
 @pytest.mark.faults
@@ -166,7 +167,8 @@ def test_r1_order_lost_with_redis_is_refused_and_repeatable(
 
 def test_r1_sale_returns_503_while_ledger_is_rebuilt(stack: Stack, own_ledger: OwnRedis) -> None:
     where: dict[str, Any] = {"REDIS_URL": own_ledger.url()}
-    builder, other = stack.web(FAILPOINT="load.prepared=stop", **where), stack.web(**where)
+    with stack.together():
+        builder, other = stack.web(FAILPOINT="load.prepared=stop", **where), stack.web(**where)
     sale = make_sale(stock=10)
     make_order(sale, make_buyer())  # of whom the build has to write
     first, *tokens = crowd_of(sale, count=6)

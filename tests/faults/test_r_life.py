@@ -35,6 +35,9 @@ QUICK: dict[str, Any] = {
     "SECKILL_KICK_MS": "1000",
     "SECKILL_LEASE_MS": "1000",
 }
+OFTEN = {"expire": 0.5, "reconcile": 2.0, "restore_lines": 2.0}
+"""Seconds between what beat sends, by default 2 and 15."""
+
 STOCK, CROWD = 20, 40
 POINTS = ["end.before_commit", "end.committed", "end.released"]
 
@@ -67,10 +70,7 @@ def now_ms() -> int:
 
 
 def finish(history: History, sale: SeckillVoucher, report: Report) -> None:
-    """Hold the history against the invariants; orders may have ended, and their receipts say so.
-
-    What died between database and Redis waits for the next reconciling, up to 15 s.
-    """
+    """Hold the history against the invariants; orders may have ended, and their receipts say so."""
     history.recovered()
     report(history.check(sale, may_refuse=True, recovery_seconds=60))
 
@@ -94,7 +94,7 @@ def test_r3_worker_killed_during_expiry_returns_units_once(
     with stack.together():
         web = stack.web(**QUICK)
         worker = stack.worker(concurrency=4, **with_inside(inside), **QUICK)
-        stack.beat(**QUICK)
+        stack.beat(every=OFTEN, **QUICK)
     for point in POINTS:
         with subtests.test(point):
             history = History("R3", f"worker child killed at {point}")
@@ -123,7 +123,7 @@ def test_r3_returned_units_reach_the_waiting_list_once(
     with stack.together():
         web = stack.web(**QUICK)
         worker = stack.worker(concurrency=4, **with_inside(inside), **QUICK)
-        stack.beat(**QUICK)
+        stack.beat(every=OFTEN, **QUICK)
     history = History("R3", "units go to those who wait")
     sale, losers = sold_out_sale(stack, web.url, history)
     waiting = [
@@ -155,7 +155,7 @@ def test_r3_waiting_list_survives_loss_of_redis(stack: Stack, report: Report) ->
     with stack.together():
         web = stack.web(**QUICK)
         stack.worker(concurrency=2, **QUICK)
-        stack.beat(**QUICK)
+        stack.beat(every=OFTEN, **QUICK)
     history = History("R3", "waiting list after FLUSHALL")
     sale, losers = sold_out_sale(stack, web.url, history)
     waiting = [

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -48,24 +49,39 @@ def environ_with(scratch: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT / "script" / "lib"), "TMPDIR": str(scratch)}
 
 
+@pytest.fixture
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory for what a benchmark writes; it is not where it works."""
+    return tmp_path_factory.mktemp("results")
+
+
+def output_of(command: Sequence[str | Path], scratch: Path) -> str:
+    """Run a benchmark to its end, which has to leave nothing; return what it prints."""
+    said = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=environ_with(scratch),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert said.returncode == 0, said.stderr
+    assert not list(scratch.iterdir())
+    return said.stdout
+
+
+ALL = "capacity fairness locks sale servers"
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "out", "error"),
     [
         (["--help"], 0, "Usage: script/bench NAME", ""),
         (["locks", "--help"], 0, "Usage: script/bench NAME", ""),
-        ([], 1, "", "bench: name a benchmark: capacity fairness locks sale servers"),
-        (
-            ["no_such"],
-            1,
-            "",
-            "bench: unknown benchmark no_such; there are: capacity fairness locks sale servers",
-        ),
-        (
-            ["../locks"],
-            1,
-            "",
-            "bench: unknown benchmark ../locks; there are: capacity fairness locks sale servers",
-        ),
+        ([], 1, "", f"bench: name a benchmark: {ALL}"),
+        (["no_such"], 1, "", f"bench: unknown benchmark no_such; there are: {ALL}"),
+        (["../locks"], 1, "", f"bench: unknown benchmark ../locks; there are: {ALL}"),
     ],
 )
 def test_bench_names_its_benchmarks(arguments: list[str], code: int, out: str, error: str) -> None:
@@ -84,42 +100,19 @@ def test_bench_names_its_benchmarks(arguments: list[str], code: int, out: str, e
 
 def test_locks_bench_has_every_row_and_no_overlap(tmp_path: Path) -> None:
     """The libraries of requirements-bench.txt may be missing, our lock and redis-py's are there."""
-    said = subprocess.run(
-        LOCKS,
-        cwd=ROOT,
-        env=environ_with(tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert said.returncode == 0, said.stderr
-    report = json.loads(said.stdout)
+    report = json.loads(output_of(LOCKS, tmp_path))
     rows = [figure["row"] for figure in report["figures"]]
     assert {row: rows.count(row) for row in rows} == ROWS
     assert all(isinstance(it["values"]["ours"], float | str) for it in report["figures"])
     assert all(it["values"]["redis-py"] != "not installed" for it in report["figures"])
     assert report["two_holders_met"] is False
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.faults  # a minute of full load
-def test_sale_bench_has_every_row_and_sells_exactly(tmp_path: Path) -> None:
-    scratch, results = tmp_path / "scratch", tmp_path / "results"
-    scratch.mkdir()
-    results.mkdir()
+def test_sale_bench_has_every_row_and_sells_exactly(tmp_path: Path, results: Path) -> None:
     files = {name: results / f"sale.{name}" for name in ("json", "markdown", "picture")}
     options = [text for name, path in files.items() for text in (f"--{name}", str(path))]
-    said = subprocess.run(
-        [*SALE, *options],
-        cwd=ROOT,
-        env=environ_with(scratch),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert said.returncode == 0, said.stderr
+    output_of([*SALE, *options], tmp_path)
     report = json.loads(files["json"].read_text())
     rows = [line["row"] for line in report["lines"]]
     assert {row: rows.count(row) for row in rows} == SALE_ROWS
@@ -128,73 +121,39 @@ def test_sale_bench_has_every_row_and_sells_exactly(tmp_path: Path) -> None:
     assert verdicts == {("ours", exact), ("classic", exact)}
     assert all(line["name"] in files["markdown"].read_text() for line in report["lines"])
     assert files["picture"].read_text().startswith("<svg ")
-    assert not list(scratch.iterdir())
 
 
 @pytest.mark.faults  # servers, tables and a web server for a moment's work
-def test_sale_bench_profiles_each_kind_of_request(tmp_path: Path) -> None:
-    profile = tmp_path / "profile.txt"
-    said = subprocess.run(
-        [*SALE, "--profile", str(profile)],
-        cwd=ROOT,
-        env=environ_with(tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert said.returncode == 0, said.stderr
+def test_sale_bench_profiles_each_kind_of_request(tmp_path: Path, results: Path) -> None:
+    profile = results / "profile.txt"
+    output_of([*SALE, "--profile", str(profile)], tmp_path)
     text = profile.read_text()
     titles = re.findall(r"^== (.*): \d+ µs of this process", text, re.MULTILINE)
     assert len(titles) == len(set(titles)) == 14
     assert titles[0] == "an empty view"
     assert "seckill_site/front_door/application.py" in text
-    assert [path.name for path in tmp_path.iterdir()] == ["profile.txt"]
 
 
 @pytest.mark.faults  # the whole shop, and a rehearsal's cleanup
-def test_capacity_bench_measures_every_figure_and_rehearses(tmp_path: Path) -> None:
-    scratch, results = tmp_path / "scratch", tmp_path / "results"
-    scratch.mkdir()
-    results.mkdir()
+def test_capacity_bench_measures_every_figure_and_rehearses(tmp_path: Path, results: Path) -> None:
     figures, values = results / "capacity.json", results / "values.json"
-    said = subprocess.run(
-        [*CAPACITY, "--rehearse", "--figures", str(figures), "--json", str(values)],
-        cwd=ROOT,
-        env=environ_with(scratch),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
+    said = output_of(
+        [*CAPACITY, "--rehearse", "--figures", str(figures), "--json", str(values)], tmp_path
     )
-    assert said.returncode == 0, said.stderr
     assert set(read_figures(figures).costs) == set(Work)
     rehearsals = json.loads(values.read_text())["rehearsals"]
     verdicts = [verdict for it in rehearsals for verdict in it["verdicts"]]
     assert [verdict["is_right"] for verdict in verdicts] == [True] * 2
-    assert "seconds to the last order" in said.stdout
-    assert not list(scratch.iterdir())
+    assert "seconds to the last order" in said
 
 
 @pytest.mark.faults  # three web servers and a worker under load
-def test_fairness_bench_has_a_row_for_each_guard_and_flood(tmp_path: Path) -> None:
-    scratch, results = tmp_path / "scratch", tmp_path / "results"
-    scratch.mkdir()
-    results.mkdir()
+def test_fairness_bench_has_a_row_for_each_guard_and_flood(tmp_path: Path, results: Path) -> None:
     document, picture, values = (results / it for it in ("all.md", "all.svg", "all.json"))
     marks = [f"<!-- {it}: begin --><!-- {it}: end -->" for it in ("fairness", "floods")]
     document.write_text("\n".join(marks))
     files = ["--json", str(values), "--markdown", str(document), "--picture", str(picture)]
-    said = subprocess.run(
-        [*FAIRNESS, *files],
-        cwd=ROOT,
-        env=environ_with(scratch),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert said.returncode == 0, said.stderr
+    output_of([*FAIRNESS, *files], tmp_path)
     found = json.loads(values.read_text())
     units = {it["guard"]: it["units"] for it in found["contests"] if it["addresses"] == 1}
     assert len(units) == 7
@@ -202,26 +161,13 @@ def test_fairness_bench_has_a_row_for_each_guard_and_flood(tmp_path: Path) -> No
     assert len(found["floods"]) == 4
     assert document.read_text().count("\n| ") == 2 * 2 + len(units) + 4
     assert picture.read_text().startswith("<svg")
-    assert not list(scratch.iterdir())
 
 
 @pytest.mark.faults  # four web servers under load
-def test_servers_bench_has_a_row_for_each_server(tmp_path: Path) -> None:
+def test_servers_bench_has_a_row_for_each_server(tmp_path: Path, results: Path) -> None:
     """The servers of requirements-bench.txt may be missing, granian is there."""
-    scratch, results = tmp_path / "scratch", tmp_path / "results"
-    scratch.mkdir()
-    results.mkdir()
     table, values = results / "servers.md", results / "servers.json"
-    said = subprocess.run(
-        [*SERVERS, "--json", str(values), "--markdown", str(table)],
-        cwd=ROOT,
-        env=environ_with(scratch),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert said.returncode == 0, said.stderr
+    output_of([*SERVERS, "--json", str(values), "--markdown", str(table)], tmp_path)
     servers = {it["name"]: it["rounds"] for it in json.loads(values.read_text())["servers"]}
     assert {"granian 1×1", "front door 2×4"} <= set(servers)
     figures = [figure for rounds in servers.values() for it in rounds for figure in it.values()]
@@ -232,7 +178,6 @@ def test_servers_bench_has_a_row_for_each_server(tmp_path: Path) -> None:
         "granian 1×1", "**front door 2×4**", "gunicorn 2×4", "waitress 1×8",
     ]  # fmt: skip
     assert sum("not installed" in row for row in rows) == 4 - len(servers)
-    assert not list(scratch.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ children, and so that whatever it leaves behind is found. Its log is a file in t
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import signal
 import socket
@@ -250,8 +251,14 @@ class Stack:
         self._wait(lambda: process.wait_for_log(" ready."))
         return process
 
-    def beat(self, **environ: str) -> Process:
-        """Start Celery's beat and wait until it is up."""
+    def beat(self, *, every: dict[str, float] | None = None, **environ: str) -> Process:
+        """Start Celery's beat and wait until it is up.
+
+        ``every`` has other intervals, in seconds, for tasks that a test waits for.
+        """
+        if every:
+            environ["DJANGO_SETTINGS_MODULE"] = "tests.support.beat_settings"
+            environ["TEST_BEAT_S"] = json.dumps(every)
         command = ["beat", "--loglevel", "INFO"]
         process = Process(*self._start("beat", [*self._celery(), *command], environ))
         self.processes.append(process)

@@ -23,6 +23,7 @@ from backoffice.rehearsal.http_client import Address
 from orders.models import OrderStatus, VoucherOrder
 from tests.concurrency.sales import crowd_of, make_sale, order_requests
 from tests.faults.history import ACCEPTED, History
+from tests.fixtures.processes import add_logs
 from tests.support.crowd import NO_ANSWER, fire, post
 from tests.support.orders import PRICE_CENTS, id_minted
 from tests.support.patience import GENEROUS_S, wait_for
@@ -31,6 +32,7 @@ from vouchers.models import Voucher
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 
+SERVERS = ("granian", "uvicorn", "wsgi")
 BUYERS, UNITS = 40, 25
 
 PAUSE_S = 1.0
@@ -40,11 +42,29 @@ LONGEST_QUEUE = 16
 """The most requests that can wait in the queues of two ending workers here."""
 
 
-@pytest.mark.parametrize("server", ["granian", "uvicorn", "wsgi"])
-def test_every_server_sells_exactly_the_stock(stack: Stack, server: str) -> None:
-    with stack.together():
-        web, _ = stack.web(server=server), stack.worker()
-    sale = make_sale(stock=UNITS)
+@pytest.fixture(scope="module")
+def db(kept_databases: None) -> None:
+    """The module's database, without a transaction around each test."""
+
+
+@pytest.fixture(scope="module")
+def servers(module_stack: Stack) -> dict[str, Web]:
+    """Each server, with one thread for Django, and a worker."""
+    with module_stack.together():
+        module_stack.worker()
+        return {it: module_stack.web(server=it, threads=1) for it in SERVERS}
+
+
+@pytest.fixture(autouse=True)
+def logs(module_stack: Stack, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Show the logs of the processes with a test that fails."""
+    yield
+    add_logs(request.node, module_stack.processes)
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_every_server_sells_exactly_the_stock(servers: dict[str, Web], server: str) -> None:
+    web, sale = servers[server], make_sale(stock=UNITS)
     history = History("", server)
     history.fire(sale, crowd_of(sale, count=BUYERS), url=web.url)
     assert history.told() == {ACCEPTED: UNITS, "sold_out": BUYERS - UNITS}
@@ -53,12 +73,11 @@ def test_every_server_sells_exactly_the_stock(stack: Stack, server: str) -> None
     assert outcome.orders == outcome.accepted == UNITS
 
 
-def test_restart_under_load_gives_no_unexpected_answer(stack: Stack) -> None:
-    with stack.together():
-        web, _ = stack.web(workers=2), stack.worker()
-    sale = make_sale(stock=2_000)
+@pytest.mark.usefixtures("servers")
+def test_restart_under_load_gives_no_unexpected_answer(module_stack: Stack) -> None:
+    web, sale = module_stack.web(workers=2), make_sale(stock=400)
     history, over = History("", "rolling restart"), threading.Event()
-    tokens = crowd_of(sale, count=2_000)
+    tokens = crowd_of(sale, count=400)
 
     def buy() -> None:
         for first in count(step=4):  # whoever comes again asks with the same token
@@ -90,8 +109,9 @@ def test_restart_under_load_gives_no_unexpected_answer(stack: Stack) -> None:
 
 
 @pytest.mark.parametrize("server", ["granian", "wsgi"])
-def test_https_site_binds_browsers_to_its_host_over_https(stack: Stack, server: str) -> None:
-    web = stack.web(server=server, SECKILL_HTTPS_ONLY="true", SECKILL_TRUSTED_PROXIES="127.0.0.1")
+def test_https_site_binds_browsers_to_its_host_over_https(module_stack: Stack, server: str) -> None:
+    environ = {"SECKILL_HTTPS_ONLY": "true", "SECKILL_TRUSTED_PROXIES": "127.0.0.1"}
+    web = module_stack.web(server=server, **environ)
     secure = {"X-Forwarded-Proto": "https", "Accept": "text/html"}
     requests = [
         Address.of(web.url).request("GET", path, headers=secure)
@@ -131,9 +151,8 @@ def unanswered(clients: list[socket.socket]) -> int:
     return waiting
 
 
-def test_slow_bodies_hold_up_nobody(stack: Stack) -> None:
-    web = stack.web()
-    sale = make_sale(stock=UNITS)
+def test_slow_bodies_hold_up_nobody(servers: dict[str, Web]) -> None:
+    web, sale = servers["granian"], make_sale(stock=UNITS)
     requests = order_requests(sale, crowd_of(sale, count=BUYERS), attempt=2)
     fire(requests, url=web.url)  # so that everything is warm
     deadline = time.monotonic() + GENEROUS_S
@@ -219,11 +238,11 @@ def database_connections() -> int:
         return int(cursor.fetchone()[0])
 
 
-def test_lost_and_stalled_streams_keep_no_page_waiting(stack: Stack) -> None:
+def test_lost_and_stalled_streams_keep_no_page_waiting(module_stack: Stack) -> None:
     export = large_export_request()
     login = Address.of("http://localhost").request("GET", reverse("login"))
     before = database_connections()
-    web = stack.web(threads=THREADS, SECKILL_DJANGO_WAITING="50")
+    web = module_stack.web(threads=THREADS, SECKILL_DJANGO_WAITING="50")
     with stream(web, export) as lost:
         hang_up(lost)
     with stream(web, export):  # one that stalls, in the thread that the lost one had
