@@ -42,9 +42,7 @@ def test_burst_without_worker_and_messages_becomes_orders(stack: Stack) -> None:
     assert not VoucherOrder.objects.exists()
     assert snapshot(sale_id=sale.pk).pending == 100
     lose_all_messages()
-    with stack.together():
-        stack.worker(concurrency=2)
-        stack.beat()
+    stack.worker("--beat", concurrency=2)
     wait_until_quiet(sale)
     assert_sold_exactly(sale, answers)
 

@@ -42,8 +42,8 @@ SECONDS = 100
 def module_shop(module_stack: Stack) -> Shop:
     """One worker process, which must run rehearsals beside orders."""
     with module_stack.together():
-        web, worker = module_stack.web(), module_stack.worker(concurrency=1)
-        return Shop(module_stack, web, worker, module_stack.beat())
+        web, worker = module_stack.web(), module_stack.worker("--beat", concurrency=1)
+    return Shop(module_stack, web, worker)
 
 
 def command(stack: Stack, *arguments: str, **environ: str) -> subprocess.Popen[str]:

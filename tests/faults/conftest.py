@@ -58,9 +58,9 @@ def stack(stack: Stack) -> Iterator[Stack]:
 
 @pytest.fixture
 def shop(stack: Stack, row_locks: None) -> Shop:
-    """One web server, one worker and beat, on the test's own database."""
+    """One web server and one worker with beat, on the test's own database."""
     with stack.together():
-        return Shop(stack, stack.web(), stack.worker(), stack.beat())
+        return Shop(stack, stack.web(), stack.worker("--beat"))
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ def shop(stack: Stack, own_cache: OwnRedis) -> Shop:
     """A shop whose cache is a Redis of the test's own."""
     where: dict[str, Any] = {"CACHE_URL": own_cache.url()}
     web = stack.web(workers=2, **where)
-    return Shop(stack, web, stack.worker(**where), stack.beat(**where))
+    return Shop(stack, web, stack.worker("--beat", **where))
 
 
 @pytest.fixture

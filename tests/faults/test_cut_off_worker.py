@@ -40,8 +40,7 @@ def test_d3_other_worker_writes_all_orders(
         with stack.together():
             web = stack.web()
             stack.worker(DATABASE_URL=url)
-            stack.worker()
-            stack.beat()
+            stack.worker("--beat")
         first, rest = tokens[:20], tokens[20:]
         history.fire(sale, first, url=web.url)
         history.settle(sale)
@@ -69,7 +68,5 @@ def test_d3_with_both_workers_cut_off_orders_wait(stack: Stack) -> None:
         history.fire(sale, tokens, url=web.url)
         worker.wait_for_log("CutOff")
         assert not live_orders(sale)
-        with stack.together():
-            stack.worker()
-            stack.beat()
+        stack.worker("--beat")
         wait_for(lambda: len(live_orders(sale)) == 5, what="orders of the other worker")

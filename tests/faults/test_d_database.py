@@ -219,7 +219,8 @@ def test_d1_orders_wait_while_database_is_read_only(
     own_stack: Stack, mariadb: OwnMariaDB, report: Report
 ) -> None:
     history = History("D1", "read-only")
-    web, worker, _ = own_stack.web(), own_stack.worker(concurrency=1), own_stack.beat()
+    with own_stack.together():
+        web, worker = own_stack.web(), own_stack.worker("--beat", concurrency=1)
     sale = make_sale(stock=10)
     tokens = crowd_of(sale, count=5)
     with mariadb.with_global("read_only", 1):
@@ -234,7 +235,8 @@ def test_d1_orders_wait_while_connections_are_exhausted(
     own_stack: Stack, mariadb: OwnMariaDB, report: Report
 ) -> None:
     history = History("D1", "too many connections")
-    web, worker, _ = own_stack.web(), own_stack.worker(concurrency=1), own_stack.beat()
+    with own_stack.together():
+        web, worker = own_stack.web(), own_stack.worker("--beat", concurrency=1)
     sale = make_sale(stock=10)
     tokens = crowd_of(sale, count=5)
     with mariadb.with_global("max_connections", 10), full_house():
@@ -320,9 +322,8 @@ def test_d1_database_restarted_under_load_loses_no_order(
     own_stack: Stack, mariadb: OwnMariaDB, report: Report
 ) -> None:
     history = History("D1", "MariaDB killed and restarted")
-    web = own_stack.web(workers=2)
-    own_stack.worker(SECKILL_BATCH_UNITS="20")
-    own_stack.beat()
+    with own_stack.together():
+        web, _ = own_stack.web(workers=2), own_stack.worker("--beat", SECKILL_BATCH_UNITS="20")
     sale = make_sale(stock=1_000)
     tokens = crowd_of(sale, count=1_000)
     history.fire(sale, tokens[:500], url=web.url)

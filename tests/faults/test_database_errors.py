@@ -37,8 +37,7 @@ def web(stack: Stack, inside: Path) -> Web:
     (inside / "database").write_text("{}")
     with stack.together():
         server = stack.web()
-        stack.beat()
-        stack.worker(concurrency=4, **with_inside(inside))
+        stack.worker("--beat", concurrency=4, **with_inside(inside))
     return server
 
 

@@ -39,6 +39,7 @@ pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 
 Report = Callable[[Outcome], None]
 
+OFTEN = {"advance_draws": 0.3}
 ENTRIES, UNITS = 60, 20
 
 
@@ -91,8 +92,8 @@ def draw_shop(transactional_db: None, stack: Stack, settings_of_workers: dict[st
     with stack.together():
         web = stack.web(workers=1, threads=4, **QUICK)
         worker = stack.worker(concurrency=len(POINTS) + 2, **settings_of_workers)
-        beat = stack.beat(every={"advance_draws": 0.3}, **QUICK)
-    return Shop(stack, web, worker, beat)
+        stack.beat(every=OFTEN, **QUICK)
+    return Shop(stack, web, worker)
 
 
 @pytest.mark.timeout(400)
@@ -144,7 +145,8 @@ def own_shop(transactional_db: None, stack: Stack, own_ledger: OwnRedis) -> Shop
     """A shop whose ledger is a Redis of the test's own."""
     where: dict[str, Any] = {**QUICK, "REDIS_URL": own_ledger.url()}
     with stack.together():
-        return Shop(stack, stack.web(**where), stack.worker(**where), stack.beat(**where))
+        stack.beat(every=OFTEN, **where)
+        return Shop(stack, stack.web(**where), stack.worker(**where))
 
 
 @pytest.mark.timeout(240)

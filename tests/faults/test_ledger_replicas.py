@@ -137,19 +137,13 @@ def shop_of(stack: Stack, pair: Pair, *, replicas: int) -> Web:
     )
 
 
-def start_back_half(stack: Stack, pair: Pair) -> None:
-    with stack.together():
-        stack.worker(concurrency=1, REDIS_URL=pair.primary.url())
-        stack.beat(REDIS_URL=pair.primary.url())
-
-
 @pytest.mark.faults
 def test_r1_cut_off_replica_stops_acceptance_and_keeps_units(
     pair: Pair, stack: Stack, report: Report
 ) -> None:
     history = History("R1", "replica cut off during a sale")
     web = shop_of(stack, pair, replicas=1)
-    start_back_half(stack, pair)
+    stack.worker("--beat", concurrency=1, REDIS_URL=pair.primary.url())
     sale = make_sale(stock=50)
     tokens = crowd_of(sale, count=40)
     accepted = history.fire(sale, tokens[:20], url=web.url)
@@ -189,7 +183,7 @@ def test_r1_failover_to_replica_behind_loses_nothing_accepted(
                 wait_for(lambda: len(history.events) > before + 20, what="buyers without a replica")
                 pair.fail_over()
                 new.enter_context(replica_of(pair.primary, tmp_path_factory))
-        start_back_half(stack, pair)
+        stack.worker("--beat", concurrency=1, REDIS_URL=pair.primary.url())
         wait_for(lambda: is_built_anew(sale), what="a ledger of this run of Redis")
         history.ask_until_told(sale, url=web.url)
         history.settle(sale)

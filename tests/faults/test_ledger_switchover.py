@@ -117,8 +117,7 @@ def start_shop(stack: Stack, switch: Switch, **inside: Any) -> Web:
     url = switch.address.url()
     with stack.together():
         web = stack.web(threads=8, REDIS_URL=url)
-        stack.worker(REDIS_URL=url, **inside)
-        stack.beat(REDIS_URL=url)
+        stack.worker("--beat", REDIS_URL=url, **inside)
     return web
 
 

@@ -71,7 +71,7 @@ def own_shop(stack: Stack, own_ledger: OwnRedis, server: str) -> Shop:
     where: dict[str, Any] = {"REDIS_URL": own_ledger.url()}
     with stack.together():
         web = stack.web(workers=2, server=server, **where)
-        return Shop(stack, web, stack.worker(**where), stack.beat(**where))
+        return Shop(stack, web, stack.worker("--beat", **where))
 
 
 @pytest.mark.faults
@@ -276,8 +276,7 @@ def test_r1_order_forgotten_by_older_ledger_is_refused_as_lost(
     tokens = crowd_of(sale, count=5)
     with history.fault(), went_back(own_ledger, tmp_path / "old"):
         history.fire(sale, tokens, url=web.url)
-    stack.worker(concurrency=1, **where)
-    stack.beat(**where)
+    stack.worker("--beat", concurrency=1, **where)
     wait_for(lambda: is_built_anew(sale, since=1), what="a ledger of this run of Redis")
     for text in tokens:
         said = get_receipt(sale, text, url=web.url)
@@ -373,9 +372,8 @@ def test_r2_reconcile_under_load_gives_no_false_alarm(
     stack: Stack, report: Report, caplog: pytest.LogCaptureFixture
 ) -> None:
     history = History("R2", "reconciled under load")
-    web = stack.web(workers=2)
-    stack.worker(SECKILL_BATCH_UNITS="5")
-    stack.beat()
+    with stack.together():
+        web, _ = stack.web(workers=2), stack.worker("--beat", SECKILL_BATCH_UNITS="5")
     sale = make_sale(stock=300)
     tokens = crowd_of(sale, count=400)
     crowd = Crowd(sale, tokens, web.url)

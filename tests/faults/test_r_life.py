@@ -93,8 +93,7 @@ def test_r3_worker_killed_during_expiry_returns_units_once(
 ) -> None:
     with stack.together():
         web = stack.web(**QUICK)
-        worker = stack.worker(concurrency=4, **with_inside(inside), **QUICK)
-        stack.beat(every=OFTEN, **QUICK)
+        worker = stack.worker("--beat", concurrency=4, every=OFTEN, **with_inside(inside), **QUICK)
     for point in POINTS:
         with subtests.test(point):
             history = History("R3", f"worker child killed at {point}")
@@ -122,8 +121,7 @@ def test_r3_returned_units_reach_the_waiting_list_once(
 ) -> None:
     with stack.together():
         web = stack.web(**QUICK)
-        worker = stack.worker(concurrency=4, **with_inside(inside), **QUICK)
-        stack.beat(every=OFTEN, **QUICK)
+        worker = stack.worker("--beat", concurrency=4, every=OFTEN, **with_inside(inside), **QUICK)
     history = History("R3", "units go to those who wait")
     sale, losers = sold_out_sale(stack, web.url, history)
     waiting = [
@@ -154,8 +152,7 @@ def test_r3_returned_units_reach_the_waiting_list_once(
 def test_r3_waiting_list_survives_loss_of_redis(stack: Stack, report: Report) -> None:
     with stack.together():
         web = stack.web(**QUICK)
-        stack.worker(concurrency=2, **QUICK)
-        stack.beat(every=OFTEN, **QUICK)
+        stack.worker("--beat", concurrency=2, every=OFTEN, **QUICK)
     history = History("R3", "waiting list after FLUSHALL")
     sale, losers = sold_out_sale(stack, web.url, history)
     waiting = [

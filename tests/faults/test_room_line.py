@@ -311,8 +311,7 @@ def test_r7_places_stay_in_order(
     }
     with stack.together():
         web = stack.web(**environ)
-        stack.worker(concurrency=1, **environ)
-        stack.beat(**environ)
+        stack.worker("--beat", concurrency=1, **environ)
     line = Line(History("R7", f"line of a waiting room: {case.what}"))
     stored = line.join(STORED, url=web.url)
     line.enter(url=web.url)

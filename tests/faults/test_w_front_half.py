@@ -97,8 +97,7 @@ def standing(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) ->
                 )
                 for server in ("granian", "wsgi")
             )
-            stack.worker(concurrency=1, REDIS_URL=redis.url(), **QUICK)
-            stack.beat(REDIS_URL=redis.url(), **QUICK)
+            stack.worker("--beat", concurrency=1, REDIS_URL=redis.url(), **QUICK)
         yield Front(stack, redis, ledger_line, broker_line, near, far, plain)
         for process in stack.processes:
             process.kill()

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -242,23 +242,31 @@ class Stack:
         self._wait(lambda: web.wait_until(web.is_alive, what="answer"))
         return web
 
-    def worker(self, *options: str, concurrency: int = 2, **environ: str) -> Process:
-        """Start a Celery worker, with further options, and wait until it consumes."""
+    def worker(
+        self,
+        *options: str,
+        concurrency: int = 2,
+        every: Mapping[str, float] | None = None,
+        **environ: str,
+    ) -> Process:
+        """Start a Celery worker, with further options, and wait until it consumes.
+
+        With ``--beat`` it has beat in it, which ``every`` is for, as in :meth:`beat`.
+        """
         command = ["worker", "--concurrency", str(concurrency), "--loglevel", "INFO", *options]
         command += ["--without-gossip", "--without-mingle", "--without-heartbeat"]
+        environ |= _with_intervals(every)
         process = Process(*self._start("worker", [*self._celery(), *command], environ))
         self.processes.append(process)
         self._wait(lambda: process.wait_for_log(" ready."))
         return process
 
-    def beat(self, *, every: dict[str, float] | None = None, **environ: str) -> Process:
+    def beat(self, *, every: Mapping[str, float] | None = None, **environ: str) -> Process:
         """Start Celery's beat and wait until it is up.
 
         ``every`` has other intervals, in seconds, for tasks that a test waits for.
         """
-        if every:
-            environ["DJANGO_SETTINGS_MODULE"] = "tests.support.beat_settings"
-            environ["TEST_BEAT_S"] = json.dumps(every)
+        environ |= _with_intervals(every)
         command = ["beat", "--loglevel", "INFO"]
         process = Process(*self._start("beat", [*self._celery(), *command], environ))
         self.processes.append(process)
@@ -304,6 +312,14 @@ class Stack:
             raise LeftoverError("left behind after the stop: " + "; ".join(leftovers))
 
 
+def _with_intervals(every: Mapping[str, float] | None) -> dict[str, str]:
+    """Return the environment of a beat with other intervals than by default."""
+    if not every:
+        return {}
+    settings = "tests.support.beat_settings"
+    return {"DJANGO_SETTINGS_MODULE": settings, "TEST_BEAT_S": json.dumps(every)}
+
+
 @dataclass
 class Shop:
     """A running shop; ``stack`` starts more."""
@@ -311,7 +327,6 @@ class Shop:
     stack: Stack
     web: Web
     worker: Process
-    beat: Process
 
     @property
     def url(self) -> str:

@@ -39,14 +39,12 @@ def is_delivered() -> bool:
 def test_killed_worker_sends_the_same_message_again(stack: Stack, it: Receiver) -> None:
     make_endpoint(it.url)
     pay(make_unpaid_order(make_sale()))
-    with stack.together():
-        dying = stack.worker(FAILPOINT="webhook.sent", **LOOPBACK)
-        stack.beat(every=OFTEN)
+    dying = stack.worker("--beat", every=OFTEN, FAILPOINT="webhook.sent", **LOOPBACK)
     wait_for(lambda: it.got, what="first message", seconds=60)
     assert not is_delivered()
 
     dying.kill()
-    stack.worker(**LOOPBACK)  # it takes from every queue
+    stack.worker("--beat", every=OFTEN, **LOOPBACK)  # it takes from every queue
 
     wait_for(is_delivered, what="delivery", seconds=60)
     assert len(it.got) >= 2
@@ -64,10 +62,9 @@ def test_hanging_endpoint_delays_no_order(stack: Stack, it: Receiver) -> None:
     sale = make_sale(stock=40)
     pay(make_unpaid_order(sale))
     with stack.together():
-        stack.worker("--queues", "celery", concurrency=1, **LOOPBACK)
+        stack.worker("--beat", "--queues", "celery", concurrency=1, every=OFTEN, **LOOPBACK)
         outside = ["--exclude-queues", "celery", "--hostname", "outside@%h"]
         stack.worker(*outside, concurrency=1, FAILPOINT="webhook.sent", **LOOPBACK)
-        stack.beat(every=OFTEN)
     wait_for(lambda: it.got, what="first message", seconds=60)
 
     (token,) = reserved(sale, [make_buyer()])
