@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from django.utils import timezone
@@ -22,7 +21,7 @@ from seckill_site.ledger_connection import ledger_connection
 from tests.concurrency.sales import make_sale
 from tests.support.patience import wait_for
 from tests.support.rehearsals import everything_there
-from tests.support.stack import ROOT, Shop, Stack
+from tests.support.stack import ROOT, Shop, Stack, state_of
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.models import SeckillVoucher
 
@@ -65,10 +64,7 @@ def rehearse(shop: Shop, sale: SeckillVoucher, **environ: str) -> subprocess.Pop
 @contextmanager
 def stopped(process: subprocess.Popen[str]) -> Iterator[None]:
     """Wait until a process has stopped at its failpoint; let it go on after the block."""
-    stat = Path(f"/proc/{process.pid}/stat")
-    wait_for(
-        lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", what="stop", seconds=SECONDS
-    )
+    wait_for(lambda: state_of(process.pid) == "T", what="stop", seconds=SECONDS)
     try:
         yield
     finally:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from django.db import connection
 from pytest_django import Settings
 from redis import Redis, RedisError
 
@@ -54,6 +55,16 @@ def stack(stack: Stack) -> Iterator[Stack]:
     yield stack
     for process in stack.processes:
         process.kill()
+
+
+@contextmanager
+def standing_stack(directories: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Yield processes that the tests of a module share; all are killed after it."""
+    directory = directories.mktemp("standing")
+    with Stack(directory, database=connection.settings_dict["NAME"]) as stack:
+        yield stack
+        for process in stack.processes:
+            process.kill()
 
 
 @pytest.fixture

@@ -18,11 +18,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from backoffice.rehearsal.http_client import Address
 from orders.fulfilment.reconcile import reconcile
 from orders.models import OrderStatus, VoucherOrder
 from orders.placing.tokens import PurchaseToken, read_token
@@ -67,6 +68,10 @@ class Outcome:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+Report = Callable[[Outcome], None]
+"""What the fixture ``report`` gives a test."""
 
 
 @dataclass(frozen=True)
@@ -159,22 +164,11 @@ class History:
         """Let everyone who knows nothing yet ask until they are told, as a buyer's page does."""
 
         def everyone_is_told() -> bool:
-            tokens = self.not_told(sale)
-            if tokens:
-                self.fire(sale, tokens, url=url)
-            return not self.not_told(sale)
-
-        wait_for(everyone_is_told, what="an answer for everyone", seconds=RECOVERY_SECONDS)
-
-    def ask_until_told(self, sale: SeckillVoucher, *, url: str) -> None:
-        """Let everyone who knows nothing yet ask again and again, until all are told."""
-
-        def all_told() -> bool:
             if tokens := self.not_told(sale):
                 self.fire(sale, tokens, url=url)
             return not self.not_told(sale)
 
-        wait_for(all_told, what="an answer for everybody")
+        wait_for(everyone_is_told, what="an answer for everyone")
 
     def not_told(self, sale: SeckillVoucher) -> list[str]:
         """Return the tokens that got none but unknown answers."""
@@ -331,6 +325,13 @@ def _told_end(token: PurchaseToken) -> bool:
     """Say whether the receipt of an accepted id without an order names an end and a reason."""
     receipt = receipt_of(token)
     return receipt is not None and (receipt.status in ENDED or bool(receipt.reason))
+
+
+def get_receipt(sale: SeckillVoucher, text: str, *, url: str) -> Answer:
+    """Ask for a receipt over HTTP, with the purchase token as the proof of who asks."""
+    path = f"/vouchers/{sale.pk}/orders/{text.partition('-')[0]}/"
+    headers = {"Accept": "application/json", "Purchase-Token": text}
+    return fire([Address.of("http://localhost").request("GET", path, headers=headers)], url=url)[0]
 
 
 def receipt_of(token: PurchaseToken) -> Receipt | None:

@@ -12,23 +12,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from django.db import connection
 from kombu import Connection
 from redis.exceptions import ResponseError
 
 from tests.concurrency.sales import crowd_of, make_sale
-from tests.faults.conftest import OwnRedis
-from tests.faults.history import History, Outcome
+from tests.faults.conftest import OwnRedis, standing_stack
+from tests.faults.history import History, Report
 from tests.support.patience import wait_for
-from tests.support.stack import Process, Stack, Web
+from tests.support.stack import Process, Web
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 
 BUYERS = 20
-FAULT_S = 3.0
+FAULT_S = 1.5
 RECOVERY_SECONDS = 15.0
-
-Report = Callable[[Outcome], None]
 
 
 @dataclass
@@ -48,15 +45,13 @@ def processes(
     """A web server, a worker and beat that all tests here share: none may end."""
     with (
         OwnRedis(tmp_path_factory.mktemp("broker")) as broker,
-        Stack(tmp_path_factory.mktemp("back"), database=connection.settings_dict["NAME"]) as stack,
+        standing_stack(tmp_path_factory) as stack,
     ):
         environ: dict[str, Any] = {"CELERY_BROKER_URL": broker.url()}
         with stack.together():
             web, beat = stack.web(**environ), stack.beat(**environ)
             worker = stack.worker(**environ)
         yield Standing(broker, web, worker, beat)
-        for process in stack.processes:
-            process.kill()
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from django.test import Client
 
 from tests.concurrency.sales import make_sale
 from tests.faults.conftest import OwnRedis
-from tests.faults.history import Outcome
+from tests.faults.history import Outcome, Report
 from tests.support.crowd import Answer, fire, post
 from tests.support.orders import make_buyers
 from tests.support.patience import MOMENT_S, wait_for
@@ -22,7 +22,6 @@ from tests.support.stack import Shop, Stack
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.faults, pytest.mark.usefixtures("row_locks")]
 
-Report = Callable[[Outcome], None]
 CSRF = "a" * 32
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -20,7 +19,7 @@ from orders.fulfilment.worker import fulfill_sale
 from orders.models import OrderStatus, VoucherOrder
 from tests.concurrency.sales import crowd_of, make_sale
 from tests.faults.conftest import ClockedRedis, with_clock, with_inside
-from tests.faults.history import History, Outcome
+from tests.faults.history import History, Report
 from tests.support.orders import make_buyers, reserved
 from tests.support.patience import MOMENT_S, wait_for
 from tests.support.stack import Process, Stack, Web
@@ -29,8 +28,6 @@ from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
-
-Report = Callable[[Outcome], None]
 
 BUYERS = 60
 HOUR_S = 3_600.0

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.concurrency.sales import crowd_of, live_orders, make_sale
-from tests.faults.history import History, Outcome
+from tests.faults.history import History, Report
 from tests.faults.test_d_database import database_proxy
 from tests.support.patience import wait_for
 from tests.support.proxy import FaultProxy
@@ -28,7 +28,7 @@ def refuse(proxy: FaultProxy) -> None:
 @pytest.mark.parametrize("cut_off", [refuse, FaultProxy.stall], ids=["refuses", "is silent"])
 def test_d3_other_worker_writes_all_orders(
     stack: Stack,
-    report: Callable[[Outcome], None],
+    report: Report,
     cut_off: Callable[[FaultProxy], None],
     request: pytest.FixtureRequest,
 ) -> None:

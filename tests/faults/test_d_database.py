@@ -5,7 +5,7 @@ What changes global variables, or kills the server, happens to a MariaDB of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -23,35 +23,23 @@ from backoffice.rehearsal.http_client import Address
 from orders.models import VoucherOrder
 from orders.placing.tokens import read_token
 from tests.concurrency.sales import crowd_of, make_sale
-from tests.faults.history import History, Outcome
+from tests.faults.history import History, Report, get_receipt
 from tests.faults.private import OwnMariaDB, database_at, make_tables
 from tests.fixtures.processes import on_both_ways
-from tests.support.crowd import Answer, fire
+from tests.support.crowd import fire
 from tests.support.orders import another_session, hold_row
 from tests.support.patience import wait_for
 from tests.support.proxy import FaultProxy
-from tests.support.stack import Process, Stack
+from tests.support.stack import Stack
 from vouchers.models import SeckillVoucher
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 
-Report = Callable[[Outcome], None]
 COMMIT = b"\x07\x00\x00\x00\x03COMMIT"
 """What a client of MariaDB sends to commit: length, number, query. SET AUTOCOMMIT is another."""
 
 
 # --- What the tests look at and do ----------------------------------------------------------------
-
-
-def is_stopped(process: Process) -> bool:
-    """Say whether a child of this process has been stopped."""
-    return any(_state(pid) == "T" for pid in process.children())
-
-
-def _state(pid: int) -> str:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    return ""
 
 
 def sessions_of_others(*, doing: str = "") -> list[int]:
@@ -113,7 +101,7 @@ def test_d1_connection_killed_at_commit_is_reopened(
         worker = stack.worker(concurrency=1, FAILPOINT="batch.before_commit=stop")
     sale = make_sale(stock=10)
     history.fire(sale, crowd_of(sale, count=5), url=web.url)
-    wait_for(lambda: is_stopped(worker), what="a worker before its COMMIT")
+    worker.wait_for_stopped_child()
     with history.fault():
         kill_sessions(sessions_of_others())
         worker.resume()
@@ -301,20 +289,12 @@ def test_d1_connections_closed_while_idle_are_reopened(
             connection.close()  # ours, too, was opened under the old rule or has been closed
             history.fire(sale, tokens, url=web.url)
             for token in tokens:
-                history.note(receipt_over_http(sale, token, url=web.url))
+                history.note(get_receipt(sale, token, url=web.url))
             history.settle(sale)
             wait_for(lambda: not sessions_of_others(), what="the end of idle connections")
     history.fault_is_over()
     assert all(answer.status == 200 for answer in history.others)
     finish(history, sale, ordered=5, report=report)
-
-
-def receipt_over_http(sale: SeckillVoucher, text: str, *, url: str) -> Answer:
-    """Ask for a receipt with the purchase token as the proof of who asks."""
-    order_id = read_token(text, sale_id=sale.pk, now_ms=0).order_id
-    lines = [f"GET /vouchers/{sale.pk}/orders/{order_id}/ HTTP/1.1", "Host: localhost"]
-    lines += ["Accept: application/json", f"Purchase-Token: {text}", "", ""]
-    return fire(["\r\n".join(lines).encode()], url=url)[0]
 
 
 @pytest.mark.faults
@@ -332,7 +312,7 @@ def test_d1_database_restarted_under_load_loses_no_order(
     with history.fault():
         mariadb.kill()
         history.fire(sale, tokens[500:], url=web.url)  # no SQL is needed to accept
-        history.note(receipt_over_http(sale, tokens[-1], url=web.url))
+        history.note(get_receipt(sale, tokens[-1], url=web.url))
         mariadb.start()
     waiting = history.others[0]  # nor to say that an order waits
     assert (waiting.status, waiting.body["status"]) == (200, "queued")

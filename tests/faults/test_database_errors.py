@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -17,7 +17,7 @@ import pytest
 from tests.concurrency.sales import crowd_of, make_sale
 from tests.faults.conftest import with_inside
 from tests.faults.errors import DATABASE_ERRORS, STATEMENTS
-from tests.faults.history import History, Outcome
+from tests.faults.history import History, Outcome, Report
 from tests.support.patience import wait_for
 from tests.support.stack import Stack, Web
 from vouchers.inventory.sale_state import snapshot
@@ -27,8 +27,6 @@ pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 CLASSES = {"full": 1114, "killed": 1317, "account": 1045, "cluster": 1047, "columns": 1364}
 BUYERS = 3
 RECOVERY_SECONDS = 15.0
-
-Report = Callable[[Outcome], None]
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from seckill_site import failpoints
 from seckill_site.ledger_connection import ledger_connection
 from tests.concurrency.sales import crowd_of
 from tests.faults.conftest import OwnRedis, with_inside
-from tests.faults.history import History, Outcome
+from tests.faults.history import History, Report
 from tests.faults.test_k_back_half import QUICK
 from tests.support.draws import draw_to_the_end, end, entered, listed, make_draw
 from tests.support.inspection import live_ids
@@ -36,8 +35,6 @@ from vouchers.inventory.reservations import SaleEnded
 from vouchers.models import Draw, SeckillVoucher
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
-
-Report = Callable[[Outcome], None]
 
 OFTEN = {"advance_draws": 0.3}
 ENTRIES, UNITS = 60, 20

@@ -11,8 +11,8 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -32,8 +32,8 @@ from orders.placing.tokens import read_token
 from orders.tasks import fulfill_sale
 from seckill_site.celery import app
 from tests.concurrency.sales import crowd_of, make_sale
-from tests.faults.conftest import OwnRedis, with_inside
-from tests.faults.history import RECOVERY_SECONDS, History, Outcome, receipt_of
+from tests.faults.conftest import OwnRedis, standing_stack, with_inside
+from tests.faults.history import RECOVERY_SECONDS, History, Outcome, Report, receipt_of
 from tests.fixtures.processes import on_both_ways
 from tests.support.patience import wait_for
 from tests.support.proxy import FaultProxy
@@ -42,8 +42,6 @@ from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
 
 pytestmark = pytest.mark.concurrency
-
-Report = Callable[[Outcome], None]
 
 BUYERS = 30
 BATCH = 10
@@ -104,15 +102,13 @@ def standing(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) ->
     with (
         OwnRedis(tmp_path_factory.mktemp("broker")) as broker,
         FaultProxy(("127.0.0.1", broker.port), remember=False) as line,
-        Stack(tmp_path_factory.mktemp("back"), database=connection.settings_dict["NAME"]) as stack,
+        standing_stack(tmp_path_factory) as stack,
     ):
         back = {**QUICK, "CELERY_BROKER_URL": line.url(0)}
         with stack.together():
             web = stack.web(workers=1, threads=4, **back)
             stack.beat(**back)
         yield Back(broker, line, web)
-        for process in stack.processes:
-            process.kill()
 
 
 @pytest.fixture
@@ -220,7 +216,7 @@ def test_k2_killed_shop_writes_all_orders_after_its_restart(
     with stack.together():
         beat = stack.beat()
         worker = stack.worker(concurrency=2, FAILPOINT="batch.before_commit=stop")
-    wait_for_stopped_child(worker)
+    worker.wait_for_stopped_child()
     for process in (web, worker, beat):
         process.kill()
 
@@ -290,7 +286,7 @@ def wake_after_another(
     failpoint = {"FAILPOINT": f"{point}=stop", "DATABASE_URL": database_url}
     old = stack.worker(concurrency=1, **back.settings(**failpoint))
     history.fire(sale, crowd_of(sale, count=BUYERS), url=back.web.url)
-    stopped = wait_for_stopped_child(old)
+    stopped = old.wait_for_stopped_child()
     tags = back.unacked()
     app.control.cancel_consumer("celery", reply=True, timeout=10, limit=1)
 
@@ -321,24 +317,6 @@ def impatient(database_url: str) -> str:
 
 def has_more_orders(*, than: int) -> bool:
     return VoucherOrder.objects.count() > than
-
-
-def wait_for_stopped_child(worker: Process) -> int:
-    """Wait until a child has stopped itself, and return its process id."""
-    stopped: list[int] = []
-
-    def one_is() -> bool:
-        stopped[:] = [pid for pid in worker.children() if state_of(pid) == "T"]
-        return bool(stopped)
-
-    worker.wait_until(one_is, what="stopped child")
-    return stopped[0]
-
-
-def state_of(pid: int) -> str:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    return ""
 
 
 # --- K4: the same task more than once -------------------------------------------------------------
@@ -522,7 +500,7 @@ def test_k6_worker_recovers_from_failed_acknowledgement(
     settings = back.settings(FAILPOINT="fulfill.confirmed=stop")
     worker = stack.worker(concurrency=1, **settings)
     history.fire(sale, tokens[:BATCH], url=back.web.url)
-    stopped = wait_for_stopped_child(worker)
+    stopped = worker.wait_for_stopped_child()
 
     with history.fault():
         back.line.stall()

@@ -40,7 +40,7 @@ from orders.payments.refunds import refund_order
 from orders.placing import publishing
 from orders.placing.tokens import PurchaseToken
 from seckill_site.ledger_connection import ledger_connection
-from tests.faults.history import History, Outcome
+from tests.faults.history import History, Outcome, Report
 from tests.support.crowd import Answer
 from tests.support.draws import end, listed, make_draw
 from tests.support.orders import make_buyers, make_sale, tokens_for
@@ -58,7 +58,6 @@ from vouchers.models import Draw, SeckillVoucher
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("row_locks")]
 
-Report = Callable[[Outcome], None]
 T = TypeVar("T")
 
 RECOVERY_SECONDS = 15.0

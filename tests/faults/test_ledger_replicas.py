@@ -14,7 +14,7 @@ from seckill_site import health
 from seckill_site.checks.services import check_ledger_replicas
 from tests.concurrency.sales import crowd_of, make_sale
 from tests.faults.conftest import PATIENT_MS, Pair, is_in_step, replica_of
-from tests.faults.history import History, Outcome
+from tests.faults.history import History, Report
 from tests.fixtures.vouchers import ScriptWithout
 from tests.support.patience import wait_for
 from tests.support.proxy import HOST, FaultProxy
@@ -26,8 +26,6 @@ from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
-
-Report = Callable[[Outcome], None]
 
 BUYERS = 150
 
@@ -154,7 +152,7 @@ def test_r1_cut_off_replica_stops_acceptance_and_keeps_units(
         pair.line.heal()
     assert {answer.status for answer in accepted} == {202}
     assert {(it.status, it.headers["retry-after"]) for it in refused} == {(503, "1")}
-    history.ask_until_told(sale, url=web.url)
+    history.ask_again(sale, url=web.url)
     history.settle(sale)
     outcome = history.check(sale)
     assert (outcome.orders, outcome.accepted) == (40, 40)
@@ -185,7 +183,7 @@ def test_r1_failover_to_replica_behind_loses_nothing_accepted(
                 new.enter_context(replica_of(pair.primary, tmp_path_factory))
         stack.worker("--beat", concurrency=1, REDIS_URL=pair.primary.url())
         wait_for(lambda: is_built_anew(sale), what="a ledger of this run of Redis")
-        history.ask_until_told(sale, url=web.url)
+        history.ask_again(sale, url=web.url)
         history.settle(sale)
         outcome = history.check(sale, may_refuse=not replicas)
     assert outcome.accepted == BUYERS

@@ -13,7 +13,7 @@ from redis.exceptions import ReadOnlyError, RedisError
 from seckill_site.ledger_connection import ledger_connection
 from tests.concurrency.sales import crowd_of, make_sale
 from tests.faults.conftest import OwnRedis, Switch, with_inside
-from tests.faults.history import History, Outcome
+from tests.faults.history import History, Report
 from tests.support.patience import wait_for
 from tests.support.stack import Stack, Web
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
@@ -22,8 +22,6 @@ from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
-
-Report = Callable[[Outcome], None]
 
 BUYERS = 120
 RECOVERY_SECONDS = 15.0
@@ -139,7 +137,7 @@ def test_r1_switchover_with_open_connections_stops_nobody(
     history = History("R1", "switchover that leaves connections open")
     web, sale = start_shop(stack, switch), make_sale(stock=BUYERS)
     buy_through_switchover(history, switch, web, sale)
-    history.ask_until_told(sale, url=web.url)
+    history.ask_again(sale, url=web.url)
     wait_for(lambda: is_built_by(switch.new, sale), what="a ledger of the new primary's run")
     history.settle(sale)
     outcome = history.check(sale, recovery_seconds=RECOVERY_SECONDS)
@@ -156,7 +154,7 @@ def test_r1_trusting_workers_write_no_order_after_switchover(
     history = History("R1", "control")
     web, sale = start_shop(stack, switch, **with_inside(inside)), make_sale(stock=BUYERS)
     buy_through_switchover(history, switch, web, sale)
-    history.ask_until_told(sale, url=web.url)
+    history.ask_again(sale, url=web.url)
     with pytest.raises(AssertionError, match="empty pending set"):
         history.settle(sale, seconds=RECOVERY_SECONDS)
     assert snapshot(sale_id=sale.pk).pending > 0

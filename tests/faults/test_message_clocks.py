@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +21,7 @@ from seckill_site.celery import app
 from seckill_site.clocks.database import database_now
 from tests.concurrency.sales import crowd_of, make_sale
 from tests.faults.conftest import with_clock
-from tests.faults.history import History, Outcome
+from tests.faults.history import History, Report
 from tests.support.inspection import broker_client, empty_broker
 from tests.support.patience import wait_for
 from tests.support.stack import Stack
@@ -32,8 +32,6 @@ BUYERS = 30
 RECOVERY_SECONDS = 15.0
 HOUR_S, STEP_S = 3_600, 10
 QUEUES = [it.name for it in settings.CELERY_TASK_QUEUES]
-
-Report = Callable[[Outcome], None]
 
 
 @pytest.fixture(autouse=True)

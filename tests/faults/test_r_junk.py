@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 from typing import Any
@@ -13,16 +13,13 @@ from orders.fulfilment.reconcile import reconcile
 from orders.placing.tokens import read_token
 from seckill_site.ledger_connection import ledger_connection
 from tests.concurrency.sales import crowd_of, make_sale
-from tests.faults.history import History, Outcome
-from tests.faults.test_r_ledger import get_receipt
+from tests.faults.history import History, Report, get_receipt
 from tests.support.patience import wait_for
 from tests.support.stack import Shop
 from vouchers.inventory.keys import CONTENTS, LedgerKeys
 from vouchers.models import SeckillVoucher
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
-
-Report = Callable[[Outcome], None]
 
 SIDE_KEYS = ("sale", "kick", "trying", "swept", "backoff", "failures", "sale_lock", "fence")
 BUYERS = 20
@@ -75,7 +72,7 @@ def test_r5_keys_of_a_wrong_type_are_repaired(shop: Shop, report: Report) -> Non
             break_keys(sale, *names)
             history.fault_is_over()
             history.fire(sale, crowd_of(sale, count=BUYERS), url=shop.url)
-            history.ask_until_told(sale, url=shop.url)
+            history.ask_again(sale, url=shop.url)
             history.settle(sale)
     outcome = history.check(sale)
     assert (outcome.orders, lost) == (BUYERS * len(CASES), [])
@@ -96,7 +93,7 @@ def test_r5_entries_that_cannot_be_parsed_are_put_aside(shop: Shop, report: Repo
         client.hset(keys.buyers, f"{read_token(one, sale_id=sale.pk, now_ms=0).user_id}:1", "junk")
         client.hset(keys.tries, mapping={"junk": "junk", "-1": "1 1"})
     history.fire(sale, [one, *tokens[BUYERS:]], url=shop.url)
-    history.ask_until_told(sale, url=shop.url)
+    history.ask_again(sale, url=shop.url)
     reconcile(sale_id=sale.pk, repair=True)  # beat would do so within 15 s
     history.settle(sale)
     wait_for(lambda: not reconcile(sale_id=sale.pk).difference, what="no difference")

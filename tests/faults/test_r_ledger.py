@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,9 @@ from seckill_site.celery import app
 from seckill_site.ledger_connection import ledger_connection
 from tests.concurrency.sales import Crowd, accepted_ids, crowd_of, live_orders, make_sale
 from tests.faults.conftest import OwnRedis
-from tests.faults.history import History, Outcome, receipt_of
+from tests.faults.history import History, Report, get_receipt, receipt_of
 from tests.fixtures.processes import on_both_ways
-from tests.support.crowd import Answer, fire
+from tests.support.crowd import Answer
 from tests.support.orders import make_buyer, make_order
 from tests.support.patience import wait_for
 from tests.support.sales import change_state, reserve
@@ -43,16 +43,7 @@ from vouchers.models import SeckillVoucher
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 
-Report = Callable[[Outcome], None]
 LOSSES = ("sale", "buyers", "pending", "ended")
-
-
-def get_receipt(sale: SeckillVoucher, text: str, *, url: str) -> Answer:
-    """Ask for a receipt with the purchase token as the proof of who asks."""
-    order_id = read_token(text, sale_id=sale.pk, now_ms=0).order_id
-    lines = [f"GET /vouchers/{sale.pk}/orders/{order_id}/ HTTP/1.1", "Host: localhost"]
-    lines += ["Accept: application/json", f"Purchase-Token: {text}", "", ""]
-    return fire(["\r\n".join(lines).encode()], url=url)[0]
 
 
 def assert_closed(answers: list[Answer]) -> None:
@@ -128,7 +119,7 @@ def test_r1_ledger_emptied_under_load_oversells_nothing(
         crowd.join()
     for text, answer in zip(tokens, crowd.answers, strict=True):
         history.record(sale, text, answer)
-    history.ask_until_told(sale, url=own_shop.url)
+    history.ask_again(sale, url=own_shop.url)
     history.settle(sale)
     outcome = history.check(sale, may_refuse=True)
     assert outcome.orders == 150
@@ -200,7 +191,7 @@ def test_r1_ledger_with_damaged_key_is_rebuilt_completely(
     for name, sale in sales.items():
         history = histories[name]
         history.fire(sale, crowd_of(sale, count=20), url=shop.url)
-        history.ask_until_told(sale, url=shop.url)
+        history.ask_again(sale, url=shop.url)
         history.settle(sale)
         wait_for(lambda sale=sale: not reconcile(sale_id=sale.pk).difference, what=name)  # type: ignore[misc]
         outcome = history.check(sale)
@@ -258,7 +249,7 @@ def test_r1_watch_rebuilds_a_ledger_with_older_data(
     wait_for(lambda: is_built_anew(sale, since=epoch), what="a ledger of this run of Redis")
     refused = history.fire(sale, tokens[60:], url=own_shop.url)
     assert {answer.body["code"] for answer in refused} <= {"sold_out", "unavailable"}
-    history.ask_until_told(sale, url=own_shop.url)
+    history.ask_again(sale, url=own_shop.url)
     history.settle(sale)
     outcome = history.check(sale)
     assert outcome.orders == 60

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,15 +18,13 @@ from orders.models import OrderEvent, OrderStatus, VoucherOrder, WaitingEntry
 from seckill_site.ledger_connection import ledger_connection
 from tests.concurrency.sales import accepted_ids, crowd_of, make_sale
 from tests.faults.conftest import with_inside
-from tests.faults.history import History, Outcome, check_conservation
+from tests.faults.history import History, Report, check_conservation
 from tests.support.patience import wait_for
 from tests.support.stack import Stack
 from vouchers.inventory.sale_state import snapshot, snapshots
 from vouchers.models import SeckillVoucher
 
 pytestmark = pytest.mark.concurrency
-
-Report = Callable[[Outcome], None]
 
 QUICK: dict[str, Any] = {
     "SECKILL_SWEEP_AGE_MS": "500",

@@ -21,7 +21,7 @@ from orders.models import RoomVisit
 from orders.placing.places import read_held_place
 from seckill_site.ledger_connection import ledger_connection
 from tests.faults.conftest import PATIENT_MS, ClockedRedis, OwnRedis, Pair, Switch
-from tests.faults.history import History, Outcome
+from tests.faults.history import History, Report
 from tests.faults.test_r_ledger import is_built_anew, went_back
 from tests.support.crowd import NO_ANSWER, Answer, fire
 from tests.support.orders import make_buyers
@@ -35,8 +35,6 @@ from vouchers.inventory.sale_state import snapshot
 from vouchers.inventory.waiting_room import RoomTerms
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
-
-Report = Callable[[Outcome], None]
 
 STORED, LATER, NEW = 24, 12, 6
 """The visitors whom Redis cannot forget, whom it may forget, and of each server after the fault."""
@@ -367,5 +365,5 @@ def everybody_buys(line: Line, web: Web) -> None:
 
     wait_for(all_are_in, what="everybody let in")  # after a failure reconcile copies the rate
     line.history.fire(line.sale, tokens, url=web.url)
-    line.history.ask_until_told(line.sale, url=web.url)
+    line.history.ask_again(line.sale, url=web.url)
     line.history.settle(line.sale)

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.db import connection
 from django.test import Client
 from redis.connection import parse_url
 
@@ -24,8 +23,9 @@ from orders.placing.tokens import read_token
 from seckill_site.front_door.ledger_node import LONGEST_S
 from seckill_site.ledger_connection import ledger_connection
 from tests.concurrency.sales import crowd_of, make_sale
-from tests.faults.conftest import OwnRedis
-from tests.faults.history import ACCEPTED, History, Outcome
+from tests.faults.conftest import OwnRedis, standing_stack
+from tests.faults.history import ACCEPTED, History, Outcome, Report, get_receipt
+from tests.fixtures.processes import add_logs
 from tests.support.crowd import Answer, fire
 from tests.support.patience import wait_for
 from tests.support.proxy import FaultProxy, redis_server
@@ -36,8 +36,6 @@ from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
 
 pytestmark = pytest.mark.concurrency
-
-Report = Callable[[Outcome], None]
 
 THREADS = 4
 BUYERS = 20
@@ -75,12 +73,11 @@ class Front:
 @pytest.fixture(scope="module")
 def standing(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
     """The processes of all tests here, with a ledger of their own that may be killed."""
-    directory = tmp_path_factory.mktemp("front")
     with (
         OwnRedis(tmp_path_factory.mktemp("redis")) as redis,
         FaultProxy(("127.0.0.1", redis.port)) as ledger_line,
         FaultProxy(redis_server(settings.CELERY_BROKER_URL)) as broker_line,
-        Stack(directory, database=connection.settings_dict["NAME"]) as stack,
+        standing_stack(tmp_path_factory) as stack,
     ):
         with stack.together():
             near = stack.web(threads=THREADS, REDIS_URL=redis.url(), **QUICK)
@@ -99,8 +96,6 @@ def standing(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) ->
             )
             stack.worker("--beat", concurrency=1, REDIS_URL=redis.url(), **QUICK)
         yield Front(stack, redis, ledger_line, broker_line, near, far, plain)
-        for process in stack.processes:
-            process.kill()
 
 
 @pytest.fixture
@@ -118,8 +113,7 @@ def front(
     yield standing
     standing.ledger_line.heal()
     standing.broker_line.heal()
-    for process in standing.stack.processes:
-        request.node.add_report_section("teardown", f"log of {process.name}", process.tail())
+    add_logs(request.node, standing.stack.processes)
 
 
 def a_warm_sale(front: Front, history: History) -> SeckillVoucher:
@@ -393,10 +387,7 @@ def one(history: History, sale: SeckillVoucher, token: str, web: Web) -> Answer:
 
 def receipt(history: History, sale: SeckillVoucher, token: str, web: Web) -> Answer:
     """Ask for the receipt of a token's order, as its owner."""
-    order_id = token.partition("-")[0]
-    lines = [f"GET /vouchers/{sale.pk}/orders/{order_id}/ HTTP/1.1", "Host: localhost"]
-    lines += ["Accept: application/json", f"Purchase-Token: {token}"]
-    (answer,) = fire(["\r\n".join([*lines, "", ""]).encode()], url=web.url)
+    answer = get_receipt(sale, token, url=web.url)
     history.note(answer)
     return answer
 

@@ -90,6 +90,17 @@ class Process:
             lambda: text in self.text(), what=f"log line with {text!r}", seconds=seconds
         )
 
+    def wait_for_stopped_child(self) -> int:
+        """Wait until a child has stopped itself, and return its process id."""
+        stopped: list[int] = []
+
+        def one_is() -> bool:
+            stopped[:] = [pid for pid in self.children() if state_of(pid) == "T"]
+            return bool(stopped)
+
+        self.wait_until(one_is, what="stopped child")
+        return stopped[0]
+
     def kill(self) -> None:
         """End it and its children at once, as a power cut would (SIGKILL)."""
         self._signal_all(signal.SIGKILL)
@@ -338,6 +349,14 @@ def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
+
+
+def state_of(pid: int) -> str:
+    """Return the letter of a process's state; nothing for one that has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
 
 
 def _session(leader: int) -> Iterator[int]:
