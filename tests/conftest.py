@@ -244,7 +244,7 @@ def no_loop_of_playwright(request: pytest.FixtureRequest) -> Iterator[None]:
     Asyncio has no public way to say so, and Playwright none to pause.
     """
     loop = asyncio._get_running_loop()
-    if loop is None or "browser" in request.fixturenames:
+    if loop is None or "playwright" in request.fixturenames:
         yield
         return
     asyncio._set_running_loop(None)
