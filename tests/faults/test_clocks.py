@@ -22,7 +22,7 @@ from tests.faults.conftest import ClockedRedis, with_clock, with_inside
 from tests.faults.history import History, Report
 from tests.support.orders import make_buyers, reserved
 from tests.support.patience import MOMENT_S, wait_for
-from tests.support.stack import Process, Stack, Web
+from tests.support.stack import Process, Stack, Web, beat_every
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
@@ -40,7 +40,7 @@ def started(stack: Stack, **environs: dict[str, Any]) -> tuple[Web, Process, Pro
     with stack.together():
         web = stack.web(**environs.get("web", {}))
         worker = stack.worker(**environs.get("worker", {}))
-        beat = stack.beat(every={"expire": 0.5}, **environs.get("beat", {}))
+        beat = stack.beat(**beat_every(expire=0.5), **environs.get("beat", {}))
     return web, worker, beat
 
 

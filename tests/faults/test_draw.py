@@ -29,14 +29,14 @@ from tests.support.draws import draw_to_the_end, end, entered, listed, make_draw
 from tests.support.inspection import live_ids
 from tests.support.orders import at_once, ids, make_buyer, make_buyers
 from tests.support.patience import wait_for
-from tests.support.stack import Process, Shop, Stack
+from tests.support.stack import Process, Shop, Stack, beat_every
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.reservations import SaleEnded
 from vouchers.models import Draw, SeckillVoucher
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 
-OFTEN = {"advance_draws": 0.3}
+OFTEN = beat_every(advance_draws=0.3)
 ENTRIES, UNITS = 60, 20
 
 
@@ -89,7 +89,7 @@ def draw_shop(transactional_db: None, stack: Stack, settings_of_workers: dict[st
     with stack.together():
         web = stack.web(workers=1, threads=4, **QUICK)
         worker = stack.worker(concurrency=len(POINTS) + 2, **settings_of_workers)
-        stack.beat(every=OFTEN, **QUICK)
+        stack.beat(**OFTEN, **QUICK)
     return Shop(stack, web, worker)
 
 
@@ -142,7 +142,7 @@ def own_shop(transactional_db: None, stack: Stack, own_ledger: OwnRedis) -> Shop
     """A shop whose ledger is a Redis of the test's own."""
     where: dict[str, Any] = {**QUICK, "REDIS_URL": own_ledger.url()}
     with stack.together():
-        stack.beat(every=OFTEN, **where)
+        stack.beat(**OFTEN, **where)
         return Shop(stack, stack.web(**where), stack.worker(**where))
 
 

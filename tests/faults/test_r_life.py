@@ -20,7 +20,7 @@ from tests.concurrency.sales import accepted_ids, crowd_of, make_sale
 from tests.faults.conftest import with_inside
 from tests.faults.history import History, Report, check_conservation
 from tests.support.patience import wait_for
-from tests.support.stack import Stack
+from tests.support.stack import Stack, beat_every
 from vouchers.inventory.sale_state import snapshot, snapshots
 from vouchers.models import SeckillVoucher
 
@@ -32,7 +32,7 @@ QUICK: dict[str, Any] = {
     "SECKILL_KICK_MS": "1000",
     "SECKILL_LEASE_MS": "1000",
 }
-OFTEN = {"expire": 0.5, "reconcile": 2.0, "restore_lines": 2.0}
+OFTEN = beat_every(expire=0.5, reconcile=2, restore_lines=2)
 """Seconds between what beat sends, by default 2 and 15."""
 
 STOCK, CROWD = 20, 40
@@ -90,7 +90,7 @@ def test_r3_worker_killed_during_expiry_returns_units_once(
 ) -> None:
     with stack.together():
         web = stack.web(**QUICK)
-        worker = stack.worker("--beat", concurrency=4, every=OFTEN, **with_inside(inside), **QUICK)
+        worker = stack.worker("--beat", concurrency=4, **OFTEN, **with_inside(inside), **QUICK)
     for point in POINTS:
         with subtests.test(point):
             history = History("R3", f"worker child killed at {point}")
@@ -118,7 +118,7 @@ def test_r3_returned_units_reach_the_waiting_list_once(
 ) -> None:
     with stack.together():
         web = stack.web(**QUICK)
-        worker = stack.worker("--beat", concurrency=4, every=OFTEN, **with_inside(inside), **QUICK)
+        worker = stack.worker("--beat", concurrency=4, **OFTEN, **with_inside(inside), **QUICK)
     history = History("R3", "units go to those who wait")
     sale, losers = sold_out_sale(stack, web.url, history)
     waiting = [
@@ -149,7 +149,7 @@ def test_r3_returned_units_reach_the_waiting_list_once(
 def test_r3_waiting_list_survives_loss_of_redis(stack: Stack, report: Report) -> None:
     with stack.together():
         web = stack.web(**QUICK)
-        stack.worker("--beat", concurrency=2, every=OFTEN, **QUICK)
+        stack.worker("--beat", concurrency=2, **OFTEN, **QUICK)
     history = History("R3", "waiting list after FLUSHALL")
     sale, losers = sold_out_sale(stack, web.url, history)
     waiting = [

@@ -14,11 +14,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from tests.support.patience import wait_for
@@ -253,31 +253,20 @@ class Stack:
         self._wait(lambda: web.wait_until(web.is_alive, what="answer"))
         return web
 
-    def worker(
-        self,
-        *options: str,
-        concurrency: int = 2,
-        every: Mapping[str, float] | None = None,
-        **environ: str,
-    ) -> Process:
+    def worker(self, *options: str, concurrency: int = 2, **environ: str) -> Process:
         """Start a Celery worker, with further options, and wait until it consumes.
 
-        With ``--beat`` it has beat in it, which ``every`` is for, as in :meth:`beat`.
+        With ``--beat`` it has beat in it.
         """
         command = ["worker", "--concurrency", str(concurrency), "--loglevel", "INFO", *options]
         command += ["--without-gossip", "--without-mingle", "--without-heartbeat"]
-        environ |= _with_intervals(every)
         process = Process(*self._start("worker", [*self._celery(), *command], environ))
         self.processes.append(process)
         self._wait(lambda: process.wait_for_log(" ready."))
         return process
 
-    def beat(self, *, every: Mapping[str, float] | None = None, **environ: str) -> Process:
-        """Start Celery's beat and wait until it is up.
-
-        ``every`` has other intervals, in seconds, for tasks that a test waits for.
-        """
-        environ |= _with_intervals(every)
+    def beat(self, **environ: str) -> Process:
+        """Start Celery's beat and wait until it is up."""
         command = ["beat", "--loglevel", "INFO"]
         process = Process(*self._start("beat", [*self._celery(), *command], environ))
         self.processes.append(process)
@@ -323,12 +312,10 @@ class Stack:
             raise LeftoverError("left behind after the stop: " + "; ".join(leftovers))
 
 
-def _with_intervals(every: Mapping[str, float] | None) -> dict[str, str]:
-    """Return the environment of a beat with other intervals than by default."""
-    if not every:
-        return {}
+def beat_every(**seconds: float) -> dict[str, Any]:
+    """Return the environment of a beat that sends these tasks so often, for a test that waits."""
     settings = "tests.support.beat_settings"
-    return {"DJANGO_SETTINGS_MODULE": settings, "TEST_BEAT_S": json.dumps(every)}
+    return {"DJANGO_SETTINGS_MODULE": settings, "TEST_BEAT_S": json.dumps(seconds)}
 
 
 @dataclass

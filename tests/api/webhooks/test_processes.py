@@ -14,13 +14,12 @@ from tests.support.api import Receiver, make_endpoint, receiver
 from tests.support.orders import make_buyer, make_sale, reserved
 from tests.support.patience import wait_for
 from tests.support.payments import make_unpaid_order, pay
-from tests.support.stack import Stack
+from tests.support.stack import Stack, beat_every
 
 pytestmark = pytest.mark.concurrency
 
-OFTEN = {"send_webhooks": 0.3}
-
-LOOPBACK: dict[str, Any] = {
+ENVIRON: dict[str, Any] = {
+    **beat_every(send_webhooks=0.3),
     "SECKILL_WEBHOOK_HTTP": "true",
     "SECKILL_WEBHOOK_NETWORKS": "127.0.0.0/8,::1/128",
 }
@@ -39,12 +38,12 @@ def is_delivered() -> bool:
 def test_killed_worker_sends_the_same_message_again(stack: Stack, it: Receiver) -> None:
     make_endpoint(it.url)
     pay(make_unpaid_order(make_sale()))
-    dying = stack.worker("--beat", every=OFTEN, FAILPOINT="webhook.sent", **LOOPBACK)
+    dying = stack.worker("--beat", FAILPOINT="webhook.sent", **ENVIRON)
     wait_for(lambda: it.got, what="first message", seconds=60)
     assert not is_delivered()
 
     dying.kill()
-    stack.worker("--beat", every=OFTEN, **LOOPBACK)  # it takes from every queue
+    stack.worker("--beat", **ENVIRON)  # it takes from every queue
 
     wait_for(is_delivered, what="delivery", seconds=60)
     assert len(it.got) >= 2
@@ -62,9 +61,9 @@ def test_hanging_endpoint_delays_no_order(stack: Stack, it: Receiver) -> None:
     sale = make_sale(stock=40)
     pay(make_unpaid_order(sale))
     with stack.together():
-        stack.worker("--beat", "--queues", "celery", concurrency=1, every=OFTEN, **LOOPBACK)
+        stack.worker("--beat", "--queues", "celery", concurrency=1, **ENVIRON)
         outside = ["--exclude-queues", "celery", "--hostname", "outside@%h"]
-        stack.worker(*outside, concurrency=1, FAILPOINT="webhook.sent", **LOOPBACK)
+        stack.worker(*outside, concurrency=1, FAILPOINT="webhook.sent", **ENVIRON)
     wait_for(lambda: it.got, what="first message", seconds=60)
 
     (token,) = reserved(sale, [make_buyer()])
