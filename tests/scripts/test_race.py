@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,12 +23,24 @@ from tests.support.stack import processes_of
 
 ROOT = Path(__file__).resolve().parents[2]
 RACE = [sys.executable, "script/lib/race.py"]
-SIZES = ["--buyers", "40", "--stock", "10", "--threads", "4"]
 
 
 def environ_with(scratch: Path) -> dict[str, str]:
     """Return an environment in which everything is made in ``scratch``."""
     return {**os.environ, "TMPDIR": str(scratch)}
+
+
+def race(scratch: Path, *arguments: str, timeout_s: float = 110, status: int = 0) -> Any:
+    """Run a race to its end, which has to leave nothing; return what it prints as JSON."""
+    said = subprocess.run(
+        [*RACE, *arguments, "--json"],
+        cwd=ROOT, env=environ_with(scratch), capture_output=True, text=True, timeout=timeout_s,
+        check=False,
+    )  # fmt: skip
+    assert said.returncode == status, said.stderr
+    assert not list(scratch.iterdir())
+    assert eventually(lambda: not processes_of(scratch))
+    return json.loads(said.stdout)
 
 
 def test_race_help_names_every_step_and_experiment() -> None:
@@ -41,20 +54,14 @@ def test_race_help_names_every_step_and_experiment() -> None:
 
 @pytest.mark.faults  # half a minute for servers and tables
 def test_race_leaves_no_process_or_file(tmp_path: Path) -> None:
-    said = subprocess.run(
-        # Not the few units of SIZES: all of them may be promised before Redis has ended, and what
-        # Redis loses then is too late for anybody else to buy.
-        [*RACE, "v5-stream", "ours", "--redis-restart", "--json", "--threads", "4",
-         "--buyers", "400", "--stock", "200"],
-        cwd=ROOT, env=environ_with(tmp_path), capture_output=True, text=True, timeout=110,
-        check=False,
-    )  # fmt: skip
-    assert said.returncode == 0, said.stderr
-    stream, ours = Result.from_dict(json.loads(said.stdout)).verdicts
+    # Of a few units all may be promised before Redis has ended, and what it loses then is too late
+    # for anybody else to buy.
+    sizes = ["--threads", "4", "--buyers", "400", "--stock", "200"]
+    stream, ours = Result.from_dict(
+        race(tmp_path, "v5-stream", "ours", "--redis-restart", *sizes)
+    ).verdicts
     assert stream.lost > 0
     assert ours.is_right
-    assert not list(tmp_path.iterdir())
-    assert not processes_of(tmp_path)
 
 
 @pytest.mark.faults  # servers, tables and all processes of a shop
@@ -62,39 +69,25 @@ def test_race_leaves_no_process_or_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("count", [2, 1])
 def test_one_instance_killed_sells_exactly_the_stock(tmp_path: Path, count: int) -> None:
     """With one instance alone nobody is left, and the race has to say so: that is the control."""
-    said = subprocess.run(
-        [*RACE, "--instances", str(count), "--buyers", "100", "--stock", "30", "--json"],
-        cwd=ROOT, env=environ_with(tmp_path), capture_output=True, text=True, timeout=500,
-        check=False,
-    )  # fmt: skip
-    assert said.stdout, said.stderr
-    result = Result.from_dict(json.loads(said.stdout))
+    arguments = ["--instances", str(count), "--buyers", "100", "--stock", "30"]
+    told = race(tmp_path, *arguments, timeout_s=500, status=0 if count == 2 else 1)
+    result = Result.from_dict(told)
     (ours,) = result.verdicts
     assert (result.fault, ours.struck, len(ours.answered)) == (Fault.INSTANCES, True, count)
     if count == 2:
-        assert said.returncode == 0, said.stderr
         assert ours.is_right
         assert (ours.sold, ours.doubled, ours.unanswered) == (30, 0, 0)
         assert min(ours.answered) > 0
         assert sum(ours.answered) >= result.crowd.presses
         assert ours.sent_on > 0
     else:
-        assert said.returncode == 1
         assert ours.undersold > 0
         assert ours.sent_on == 0
-    assert not list(tmp_path.iterdir())
-    assert eventually(lambda: not processes_of(tmp_path))
 
 
 @pytest.mark.faults  # only this MariaDB tells the application of locks
 def test_search_without_an_index_locks_every_row_and_gap(tmp_path: Path) -> None:
-    said = subprocess.run(
-        [*RACE, "innodb-locks", "--json"],
-        cwd=ROOT, env=environ_with(tmp_path), capture_output=True, text=True, timeout=110,
-        check=False,
-    )  # fmt: skip
-    assert said.returncode == 0, said.stderr
-    (table,) = json.loads(said.stdout)
+    (table,) = race(tmp_path, "innodb-locks")
     found = {(name, level): locked for name, level, *locked in table["rows"]}
     committed, repeatable = LEVELS
     assert found == {

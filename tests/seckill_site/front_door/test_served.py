@@ -110,8 +110,9 @@ def test_restart_under_load_gives_no_unexpected_answer(module_stack: Stack) -> N
 
 @pytest.mark.parametrize("server", ["granian", "wsgi"])
 def test_https_site_binds_browsers_to_its_host_over_https(module_stack: Stack, server: str) -> None:
-    environ = {"SECKILL_HTTPS_ONLY": "true", "SECKILL_TRUSTED_PROXIES": "127.0.0.1"}
-    web = module_stack.web(server=server, **environ)
+    web = module_stack.web(
+        server=server, SECKILL_HTTPS_ONLY="true", SECKILL_TRUSTED_PROXIES="127.0.0.1"
+    )
     secure = {"X-Forwarded-Proto": "https", "Accept": "text/html"}
     requests = [
         Address.of(web.url).request("GET", path, headers=secure)
