@@ -406,7 +406,7 @@ def test_payment_in_flight_is_not_repeated(tmp_path: Path) -> None:
 def test_restart_of_one_server_is_seen_by_no_buyer(stack: Stack, tmp_path: Path) -> None:
     """nginx asks the other server again where one ends without an answer: tokens allow that."""
     with stack.together():
-        first, second, _ = stack.web(workers=2), stack.web(workers=2), stack.worker()
+        first, second, _ = stack.web(workers=2), stack.web(), stack.worker()
     sale, history = make_sale(stock=400), History("", "rolling restart behind nginx")
     tokens, over = crowd_of(sale, count=400), threading.Event()
     with (

@@ -65,28 +65,6 @@ def own_shop(stack: Stack, own_ledger: OwnRedis, server: str) -> Shop:
         return Shop(stack, web, stack.worker("--beat", **where))
 
 
-@pytest.mark.faults
-def test_r1_restarted_ledger_continues_where_it_was(
-    own_shop: Shop, own_ledger: OwnRedis, report: Report
-) -> None:
-    history = History("R1", "ledger killed and restarted")
-    sale = make_sale(stock=200)
-    tokens = crowd_of(sale, count=150)
-    history.fire(sale, tokens[:75], url=own_shop.url)
-    with history.fault():
-        own_ledger.kill()
-        assert_closed(history.fire(sale, tokens[75:95], url=own_shop.url))
-        own_ledger.start()
-    wait_for(lambda: is_built_anew(sale, since=1), what="a ledger of this run of Redis")
-    history.fire(sale, tokens, url=own_shop.url)
-    history.settle(sale)
-    history.ask_again(sale, url=own_shop.url)
-    history.settle(sale)
-    outcome = history.check(sale)
-    assert outcome.orders == 150
-    report(outcome)
-
-
 def loaded(sale: SeckillVoucher) -> bool:
     try:
         snapshot(sale_id=sale.pk)
