@@ -14,9 +14,12 @@ from orders.lifecycle.cancellation import cancel_order
 from orders.lifecycle.redemption import written_code
 from orders.lifecycle.transitions import SYSTEM
 from orders.models import OrderStatus, VoucherOrder, WaitingEntry
-from tests.browser.conftest import PHONE, make_person
+from tests.browser.conftest import PASSWORD, PHONE, make_person, sign_in_by_form
 from tests.concurrency.sales import assert_the_sum_is_right, make_sale, wait_until_quiet
+from tests.fixtures.processes import on_both_ways
+from tests.support.orders import make_order
 from tests.support.patience import wait_for
+from tests.support.stack import Web
 from vouchers.models import SeckillVoucher
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("row_locks", "workers")]
@@ -191,3 +194,30 @@ def test_paying_and_waiting_work_without_javascript(people: Callable[..., Page])
     ben.goto(f"/vouchers/{sale.pk}/form/")
     ben.get_by_role("link", name="It's yours! Pay by").click()
     expect(ben.locator("#pay")).to_be_visible()
+
+
+@on_both_ways
+def test_buyer_signs_in_and_pays_at_the_own_address(
+    people: Callable[..., Page], served: Web
+) -> None:
+    buyer = make_person("payer", password=PASSWORD)
+    order = make_order(make_sale(stock=1), buyer)
+    page = people()
+    sign_in_by_form(page, "payer")
+    page.goto(f"/vouchers/{order.seckill_voucher_id}/orders/{order.pk}/")
+    page.click("#pay")
+    page.wait_for_url(f"{served.url}/sandbox/**")
+    page.click("button[value=pay]")
+    page.wait_for_url(f"{served.url}/vouchers/**")
+    expect(page.locator("#code")).to_be_visible()
+
+
+def test_token_is_kept_for_its_receipt_alone(people: Callable[..., Page]) -> None:
+    """Loaded again, the page of an order that the ledger has lost can still be told so."""
+    sale, page = make_sale(stock=1), people(make_person("keeper"))
+    page.goto(f"/vouchers/{sale.pk}/")
+    page.get_by_role("button", name="Buy now").click()
+    page.wait_for_url("**/orders/*/")
+    (cookie,) = [it for it in page.context.cookies(page.url) if it["name"] == "purchase-token"]
+    assert page.url.endswith(cookie["path"])
+    assert cookie["value"].startswith(page.url.split("/")[-2])

@@ -236,3 +236,17 @@ def test_next_scan_replaces_an_open_or_a_wrong_code(
     expect(page.locator("[data-verdict=no_such_code]")).to_be_visible()
     voucher.refresh_from_db()
     assert voucher.status == OrderStatus.PAID
+
+
+def test_scanned_code_is_in_no_request_address(
+    people: Callable[..., Page], voucher: VoucherOrder
+) -> None:
+    page = people(make_person("clerk", admin=True))
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url.partition("#")[0]))
+    page.goto(f"/staff/redeem/#code={code_of(voucher)}")
+    expect(page.locator("[data-verdict=valid]")).to_be_visible()
+    page.click("text=Redeem now")
+    expect(page.locator("[data-verdict=redeemed]")).to_be_visible()
+    assert asked
+    assert not [url for url in asked if "WXYZ" in url]

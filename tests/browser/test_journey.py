@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 from django.utils import timezone
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
 from tests.browser.conftest import PASSWORD, PHONE, make_person, sign_in_by_form
@@ -20,7 +20,6 @@ from tests.concurrency.sales import (
     wait_until_quiet,
 )
 from tests.fixtures.processes import on_both_ways
-from tests.support.stack import Web
 from vouchers.models import SeckillVoucher
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("row_locks", "workers")]
@@ -131,42 +130,4 @@ def test_everything_works_without_javascript(people: Callable[..., Page]) -> Non
     expect(ann).to_have_url(re.compile(r"/orders/\d+/$"))
     expect(ann.locator("#receipt")).to_have_attribute("data-status", "unpaid")
     expect(ben.locator("main")).to_contain_text("Sold out")
-    assert_the_sum_is_right(sale, ordered=1)
-
-
-def test_order_is_found_by_its_token_after_lost_answers(
-    people: Callable[..., Page],
-) -> None:
-    sale = make_sale(stock=5)
-    page = people(make_person("ann"))
-    page.goto(f"/vouchers/{sale.pk}/")
-
-    def lose_the_answer(route: Route) -> None:
-        route.fetch()
-        route.abort()
-
-    page.route("**/orders/", lose_the_answer)
-    page.click("#buy")
-
-    page.wait_for_url("**/orders/*/", timeout=30_000)
-    expect(page.locator("#receipt")).to_have_attribute("data-status", "unpaid")
-    wait_until_quiet(sale)
-    assert_the_sum_is_right(sale, ordered=1)
-
-
-def test_second_tab_and_reload_show_the_order(people: Callable[..., Page], web: Web) -> None:
-    sale = make_sale(stock=5)
-    page = people(make_person("ann"))
-    page.goto(f"/vouchers/{sale.pk}/")
-    second = page.context.new_page()
-    second.goto(f"/vouchers/{sale.pk}/")
-    page.click("#buy")
-    page.wait_for_url("**/orders/*/")
-    receipt = page.url
-
-    # It has heard of it from the first one.
-    expect(second.locator("#order-link")).to_have_attribute("href", receipt.removeprefix(web.url))
-    second.reload()
-    expect(second.locator("#order-link")).to_be_visible()
-    wait_until_quiet(sale)
     assert_the_sum_is_right(sale, ordered=1)

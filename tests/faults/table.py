@@ -25,7 +25,7 @@ FAULTS = {
     "K6": "the broker is emptied, unreachable for up to 120 s or full of junk",
     "K7": "up to 50,000 orders wait with workers off and sweeps on",
     "K8": "the broker answers with each of nine errors and keys of a wrong type",
-    "K9": "a worker's clock is off by up to an hour; no workers for an hour",
+    "K9": "no worker runs for an hour",
     "D1": "MariaDB is killed, read-only or full of connections; connections break; 1205, 1213",
     "D2": "a batch meets each of 41 error numbers, once or for up to 30 s",
     "D3": "one of two workers cannot reach the database",

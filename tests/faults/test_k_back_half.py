@@ -568,10 +568,6 @@ def test_k6_flood_of_junk_holds_no_order_up(back: Back, stack: Stack, report: Re
     assert b"dropped junk" in worker.log.read_bytes()
 
 
-def pending_of(sale: SeckillVoucher) -> int:
-    return snapshot(sale_id=sale.pk).pending
-
-
 # --- K7: a backlog --------------------------------------------------------------------------------
 
 

@@ -86,8 +86,7 @@ def shop(stack: Stack, inside: Path) -> Stack:
     """A web server, a worker whose children can be told to die, and beat."""
     with stack.together():
         stack.web()
-        stack.worker(concurrency=3, **with_inside(inside))
-        stack.beat()
+        stack.worker("--beat", concurrency=3, **with_inside(inside))
     return stack
 
 
