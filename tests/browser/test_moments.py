@@ -196,13 +196,12 @@ def test_busy_shop_is_told_apart(opened: Callable[..., Page]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("locale", "offline", "unreachable"),
+    ("path", "locale", "offline", "unreachable"),
     [
-        ("en-GB", "You are offline.", "The shop cannot be reached right now."),
-        ("zh-CN", "网络已断开", "暂时无法连接"),
+        ("/", "en-GB", "You are offline.", "The shop cannot be reached right now."),
+        ("/vouchers/{}/", "zh-CN", "网络已断开", "暂时无法连接"),
     ],
 )
-@pytest.mark.parametrize("path", ["/", "/vouchers/{}/"])
 def test_stale_page_says_so_until_the_shop_answers(
     people: Callable[..., Page], path: str, locale: str, offline: str, unreachable: str
 ) -> None:

@@ -55,9 +55,8 @@ def web(module_stack: Stack, environ: dict[str, Any]) -> Web:
 def workers(module_stack: Stack, environ: dict[str, Any]) -> None:
     """Workers as script/server runs them: one for orders, one for payments."""
     with module_stack.together():
-        module_stack.worker("--queues", "celery", **environ)
+        module_stack.worker("--beat", "--queues", "celery", **environ)
         module_stack.worker("--queues", "payments", "--hostname", "payments@%h", **environ)
-        module_stack.beat(**environ)
 
 
 @pytest.mark.parametrize("javascript", [True, False], ids=["script", "no-script"])
@@ -82,16 +81,11 @@ def test_buyer_chooses_and_scans_the_code(
     expect_the_code(page, order)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("screen", [PHONE, DESK], ids=["phone", "desk"])
+@pytest.mark.parametrize(("screen", "scheme"), [(PHONE, "dark"), (DESK, "light")])
 def test_choice_and_code_are_accessible(
-    person: Callable[..., Page],
-    screen: dict[str, Any],
-    scheme: str,
-    request: pytest.FixtureRequest,
+    person: Callable[..., Page], screen: dict[str, Any], scheme: str
 ) -> None:
-    name = request.node.callspec.id
-    page = person(make_person(f"ann-{name}"), color_scheme=scheme, bypass_csp=True, **screen)
+    page = person(make_person(f"ann-{scheme}"), color_scheme=scheme, bypass_csp=True, **screen)
     buy(page, make_sale(stock=1))
     assert findings(page, inject=True) == set()
     for label in page.locator(".pay-with label").all():
