@@ -86,7 +86,10 @@ def read_elsewhere() -> set[str]:
 
 
 def _environ_names(path: Path) -> Iterator[str]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
+    if "environ" not in text:  # to parse all modules takes a second
+        return
+    tree = ast.parse(text)
     constants = {
         node.targets[0].id: node.value.value
         for node in tree.body
@@ -115,11 +118,7 @@ def test_every_setting_is_documented_with_its_default() -> None:
     assert {name: documented().get(name) for name in code} == code
 
 
-def test_every_variable_read_by_the_apps_is_documented() -> None:
-    assert read_elsewhere() <= documented().keys()
-
-
-def test_every_documented_variable_is_read() -> None:
+def test_documented_variables_are_those_that_are_read() -> None:
     assert documented().keys() == settings_read().keys() | read_elsewhere()
 
 
