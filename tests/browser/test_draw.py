@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import pytest
 from playwright.sync_api import Page, Request, Route, expect
@@ -101,14 +101,14 @@ FORGERIES: list[tuple[Callable[[list[str]], list[str]], str]] = [
 
 def test_forged_record_is_found_out_in_the_browser(person: Callable[..., Page]) -> None:
     sale, page = drawn(), person()
+
+    def answer(forge: Callable[[list[str]], list[str]], route: Route) -> None:
+        lines = route.fetch().text().splitlines()
+        route.fulfill(body="\n".join(forge(lines)) + "\n", content_type="text/plain")
+
     for forge, words in FORGERIES:
-
-        def answer(route: Route, forge: Any = forge) -> None:
-            lines = route.fetch().text().splitlines()
-            route.fulfill(body="\n".join(forge(lines)) + "\n", content_type="text/plain")
-
         page.unroute_all()
-        page.route("**/record.txt", answer)
+        page.route("**/record.txt", partial(answer, forge))
         page.goto(f"/vouchers/{sale.pk}/draw/")
         page.click("#check")
         expect(page.locator("#result")).to_contain_text(words)
