@@ -62,7 +62,7 @@ def test_buyer_without_javascript_enters_a_code_and_buys(person: Person, web: We
 
 def test_rule_is_read_before_the_start_and_checked_by_a_press(person: Person, web: Web) -> None:
     members = Group.objects.create(name="members")
-    sale = put_on_sale(begins_in_s=3600, group=members)
+    sale = put_on_sale(begins_in_s=3600, group_id=members.pk)
     page = person(cat := make_person("cat"), locale="en")
     page.goto(f"{web.url}/vouchers/{sale.pk}/")
     button = page.get_by_role("button", name="Only for a group")
