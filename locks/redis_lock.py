@@ -119,12 +119,14 @@ class RedisLock(Block):
 
     def locked(self) -> bool:
         """Ask Redis whether anybody holds the lock at this moment."""
-        return scripts.look(self._client, self.name) is not LookResult.FREE
+        return scripts.look_call(self.name).run(self._client) is not LookResult.FREE
 
     def owned(self) -> bool:
         """Ask Redis whether this thread holds the lock at this moment."""
         owner = self._hold.owner
-        return owner is not None and scripts.look(self._client, self.name, owner) is LookResult.OURS
+        if owner is None:
+            return False
+        return scripts.look_call(self.name, owner).run(self._client) is LookResult.OURS
 
     @property
     def lost(self) -> bool:
@@ -159,7 +161,7 @@ class RedisLock(Block):
         return self.name
 
     def _ask(self, request: Request) -> Answer:
-        return scripts.acquire(self._client, self.name, request)
+        return scripts.acquire_call(self.name, request).run(self._client)
 
     def _release_call(self) -> ReleaseCall:
         return partial(_release, self._client, self.name)
@@ -216,7 +218,7 @@ class RedisLock(Block):
 def _release(client: Redis, name: str, owner: str, keys: Sequence[str]) -> ReleaseResult:
     here = True  # unless Redis says otherwise
     try:
-        result, here = scripts.release(client, name, owner)
+        result, here = scripts.release_call(name, owner).run(client)
         return result
     finally:
         if here:
@@ -237,12 +239,12 @@ class FairLock(RedisLock):
         return fair_topic(self.name, owner)
 
     def _ask(self, request: Request) -> Answer:
-        return scripts.acquire_fair(self._client, self.name, request)
+        return scripts.acquire_fair_call(self.name, request).run(self._client)
 
     def _release_call(self) -> ReleaseCall:
         client, name = self._client, self.name
-        return lambda owner, keys: scripts.release_fair(client, name, owner)
+        return lambda owner, keys: scripts.release_fair_call(name, owner).run(client)
 
     def _give_up(self, owner: str) -> None:
         with suppress(RedisError):  # then the place expires
-            scripts.leave_queue(self._client, self.name, owner)
+            scripts.leave_queue_call(self.name, owner).run(self._client)

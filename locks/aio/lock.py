@@ -4,8 +4,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
-from types import TracebackType
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Self
 
 from redis import RedisError, ResponseError
@@ -14,7 +13,7 @@ from redis.asyncio import Redis
 from locks import scripts
 from locks.aio.loops import acquire_in_turn, here
 from locks.aio.sending import answer_of, finished, renew
-from locks.hold import LockNotOwned, logger
+from locks.hold import LockNotOwned, releasing_after
 from locks.lua_script import ScriptCall
 from locks.protocol import (
     NO_NOTE,
@@ -178,24 +177,17 @@ class AsyncRedisLock:
         :raises LockNotOwned: the body succeeded, but the lock was lost
         """
         await self.acquire(wait_ms=wait_ms, lease_ms=lease_ms)
-        try:
+        async with AsyncExitStack() as stack:
+            stack.push_async_exit(self)
             yield self
-        except BaseException as error:
-            await self._release_after(error)
-            raise
-        await self._release_after(None)
 
     async def __aenter__(self) -> Self:
         await self.acquire()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._release_after(error)
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        with releasing_after(error, self.name):
+            await self.release()
 
     # Hooks that the fair lock overrides.
 
@@ -276,17 +268,6 @@ class AsyncRedisLock:
             if lease is not None:
                 lease.mark_lost()
             raise LockNotOwned(self.name)
-
-    async def _release_after(self, error: BaseException | None) -> None:
-        """Release at the end of a block; a release error never hides an error of the body."""
-        try:
-            await self.release()
-        except LockNotOwned:
-            if error is None:
-                raise
-            logger.warning("%s: was lost before %r ended its use", self.name, error)
-        except RedisError as unknown:
-            logger.warning("%s: left to its lease, not released: %r", self.name, unknown)
 
 
 class AsyncFairLock(AsyncRedisLock):
