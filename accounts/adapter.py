@@ -96,8 +96,8 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
 
     def reauthenticate(self, user: User, password: str) -> bool:
         """Return whether this is the account's password; failures count as those of a sign-in."""
-        found = self.authenticate(core.request, username=user.username, password=password)
-        return found is not None and found.pk == user.pk
+        owner = self.authenticate(core.request, username=user.username, password=password)
+        return owner is not None and owner.pk == user.pk
 
     # --- Mails ------------------------------------------------------------------------------------
 

@@ -41,8 +41,8 @@ class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
 
 
 def _factors_of(user: User) -> set[int]:
-    found = Authenticator.objects.filter(user=user)
-    return set(found.exclude(type=Authenticator.Type.RECOVERY_CODES).values_list("pk", flat=True))
+    factors = Authenticator.objects.filter(user=user)
+    return set(factors.exclude(type=Authenticator.Type.RECOVERY_CODES).values_list("pk", flat=True))
 
 
 def lacks_second_factor(user: User) -> bool:

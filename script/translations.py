@@ -82,12 +82,12 @@ def main() -> int:
 
 def sentences_of(directory: Path) -> dict[Sentence, str]:
     """Return every sentence of the sources, with the first file that contains it."""
-    found: dict[Sentence, str] = {}
+    sentences: dict[Sentence, str] = {}
     for source in SOURCES:
         for path in sorted((directory / source).rglob("*")):
             for sentence in sentences_in(path):
-                found.setdefault(sentence, str(path.relative_to(directory)))
-    return found
+                sentences.setdefault(sentence, str(path.relative_to(directory)))
+    return sentences
 
 
 def sentences_in(path: Path) -> Iterator[Sentence]:
