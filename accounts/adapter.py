@@ -40,8 +40,6 @@ UNKNOWN_ADDRESS = "0.0.0.0"
 
 
 class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
-    """The account adapter of the shop."""
-
     def clean_username(self, username: str, shallow: bool = False) -> str:
         """Return the name as it is stored.
 
@@ -128,7 +126,6 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
     # --- Phones -----------------------------------------------------------------------------------
 
     def phone_form_field(self, **kwargs: Any) -> PhoneNumberField:
-        """Return the field of a form."""
         return PhoneNumberField(**kwargs)
 
     def set_phone(self, user: User, phone: str, verified: bool) -> None:

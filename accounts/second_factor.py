@@ -22,8 +22,6 @@ FREE_PATHS = ("/admin/login/", "/admin/logout/", "/admin/jsi18n/")
 
 
 class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
-    """The adapter of second factors."""
-
     def get_totp_issuer(self) -> str:
         """Return the name under which an app lists the account."""
         return site_face().name

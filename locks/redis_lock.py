@@ -73,13 +73,10 @@ class RedisLock(Block):
         """
         check_client(client)
         check_name(name)
-        self._fence = Fence(fence_key, fence_floor)
-        check_options(lease_ms=lease_ms, fence=self._fence, replicas_ms=replicas_ms)
+        fence = Fence(fence_key, fence_floor)
+        self._options = check_options(Request("", lease_ms, fence, replicas, replicas_ms))
         self.name = name
         self._client = client
-        self._lease_ms = lease_ms
-        self._replicas = replicas
-        self._replicas_ms = replicas_ms
         self._spin = spin
         self._hold = Hold(client, (self._key,), on_lost)
 
@@ -95,7 +92,7 @@ class RedisLock(Block):
             first acquire did not request
         :raises redis.RedisError: unknown whether it was taken; acquire again or release
         """
-        held, missing = self._hold.split(fence=self._fence)
+        held, missing = self._hold.split(fence=self._options.fence)
         if not missing:
             self._hold.enter(held)
         elif not self._take(lease_ms, wait_ms=wait_ms):
@@ -174,7 +171,8 @@ class RedisLock(Block):
         """Clean up after an unsuccessful wait."""
 
     def _take(self, lease_ms: int | None, *, wait_ms: int) -> bool:
-        asked = self._hold.start((self._key,), release=self._release_call(), fence=self._fence)
+        fence = self._options.fence
+        asked = self._hold.start((self._key,), release=self._release_call(), fence=fence)
         topic = self._topic(asked.owner)
 
         def ask(note: WaitNote) -> Busy | None:
@@ -196,20 +194,18 @@ class RedisLock(Block):
         self, asked: Acquisition, topic: str, lease_ms: int | None, note: WaitNote
     ) -> Busy | None:
         sent_at = time.monotonic()
-        length_ms = check_lease(self._lease_ms if lease_ms is None else lease_ms)
-        request = Request(
-            asked.owner, length_ms, self._fence, self._replicas, self._replicas_ms, note
-        )
+        length_ms = check_lease(self._options.lease_ms if lease_ms is None else lease_ms)
+        request = self._options._replace(owner=asked.owner, lease_ms=length_ms, note=note)
         answer = self._ask(request)
         if answer.result is not AcquireResult.GRANTED:
             return Busy(topic, answer.left_ms)
         lease = self._hold.grant(
             [], (self._key,), lease_ms=length_ms, sent_at=sent_at, token=answer.token
         )
-        if answer.replicas < self._replicas:
+        if answer.replicas < request.replicas:
             with suppress(RedisError):  # then the lock is left to its lease
                 self._hold.release()
-            raise NotReplicated(f"{self.name}: {answer.replicas} of {self._replicas} replicas")
+            raise NotReplicated(f"{self.name}: {answer.replicas} of {request.replicas} replicas")
         if lease_ms is None:
             watchdog.watch(lease)
         return None

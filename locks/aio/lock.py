@@ -69,13 +69,10 @@ class AsyncRedisLock:
         """
         check_client(client)
         check_name(name)
-        self._fence = Fence(fence_key, fence_floor)
-        check_options(lease_ms=lease_ms, fence=self._fence, replicas_ms=replicas_ms)
+        fence = Fence(fence_key, fence_floor)
+        self._options = check_options(Request("", lease_ms, fence, replicas, replicas_ms))
         self.name = name
         self._client = client
-        self._lease_ms = lease_ms
-        self._replicas = replicas
-        self._replicas_ms = replicas_ms
         self._on_lost = on_lost
         self._owner: str | None = None
         """The owner of an acquisition that was requested and not yet released or refused."""
@@ -94,7 +91,7 @@ class AsyncRedisLock:
         :raises ValueError: a lease below 1 ms
         :raises redis.RedisError: unknown whether it was taken; acquire again or release
         """
-        length_ms = check_lease(self._lease_ms if lease_ms is None else lease_ms)
+        length_ms = check_lease(self._options.lease_ms if lease_ms is None else lease_ms)
         repeated = self._start()
         try:
             wait = Wait(self._topic, wait_ms, at_once=repeated, first_note=self._first_note)
@@ -230,14 +227,8 @@ class AsyncRedisLock:
     async def _attempt(self, lease_ms: int, note: WaitNote) -> Busy | None:
         assert self._owner is not None  # _start() comes first
         sent_at = time.monotonic()
-        request = Request(
-            self._owner,
-            lease_ms,
-            self._fence,
-            self._replicas,
-            self._replicas_ms,
-            note._replace(waker=here().waker),
-        )
+        note = note._replace(waker=here().waker)
+        request = self._options._replace(owner=self._owner, lease_ms=lease_ms, note=note)
         answer = await answer_of(self._client, self._acquire_call(request))
         if answer.result is not AcquireResult.GRANTED:
             return Busy(self._topic, answer.left_ms)
@@ -248,10 +239,11 @@ class AsyncRedisLock:
         return None
 
     async def _check_replicas(self) -> None:
-        if self._replicas_had < self._replicas:
+        wanted = self._options.replicas
+        if self._replicas_had < wanted:
             with suppress(RedisError, LockNotOwned):  # then the lock is left to its lease
                 await finished(self._end())
-            raise NotReplicated(f"{self.name}: {self._replicas_had} of {self._replicas} replicas")
+            raise NotReplicated(f"{self.name}: {self._replicas_had} of {wanted} replicas")
 
     async def _end(self) -> None:
         """Stop renewing and release in Redis."""
