@@ -40,8 +40,6 @@ UNKNOWN_ADDRESS = "0.0.0.0"
 
 
 class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
-    """The account adapter of the shop."""
-
     def clean_username(self, username: str, shallow: bool = False) -> str:
         """Return the name as it is stored.
 
@@ -96,8 +94,8 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
 
     def reauthenticate(self, user: User, password: str) -> bool:
         """Return whether this is the account's password; failures count as those of a sign-in."""
-        found = self.authenticate(core.request, username=user.username, password=password)
-        return found is not None and found.pk == user.pk
+        owner = self.authenticate(core.request, username=user.username, password=password)
+        return owner is not None and owner.pk == user.pk
 
     # --- Mails ------------------------------------------------------------------------------------
 
@@ -128,7 +126,6 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
     # --- Phones -----------------------------------------------------------------------------------
 
     def phone_form_field(self, **kwargs: Any) -> PhoneNumberField:
-        """Return the field of a form."""
         return PhoneNumberField(**kwargs)
 
     def set_phone(self, user: User, phone: str, verified: bool) -> None:

@@ -36,8 +36,8 @@ class AccountBackend(AuthenticationBackend):  # type: ignore[misc]
             or _owner_of_phone(credentials.get("phone", ""))
             or get_user_by_username(credentials.get("username", ""))
         )
-        found: User | None = self._check_password(user, credentials["password"])
-        return found
+        owner: User | None = self._check_password(user, credentials["password"])
+        return owner
 
 
 def _owner_of_email(email: str) -> User | None:

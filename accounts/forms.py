@@ -152,7 +152,6 @@ class DeletionForm(Form):
         return password
 
     def clean_username(self) -> str:
-        """Return the username."""
         if self.cleaned_data["username"] != self.user.username:
             raise ValidationError(gettext("This is not your username."))
         return self.user.username

@@ -68,8 +68,8 @@ def invitations_of(user: User) -> QuerySet[Invitation]:
 def open_invitations() -> QuerySet[Invitation]:
     """Return the invitations that can still be accepted, the latest first."""
     since = database_now() - VALID_FOR
-    found = Invitation.objects.filter(accepted_at=None, invited_at__gt=since)
-    return found.select_related("role", "invited_by").order_by("-pk")
+    pending = Invitation.objects.filter(accepted_at=None, invited_at__gt=since)
+    return pending.select_related("role", "invited_by").order_by("-pk")
 
 
 def find_invitation(token: str) -> Invitation:

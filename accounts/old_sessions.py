@@ -22,7 +22,7 @@ def delete_ended_sessions(*, now: dt.datetime) -> int:
         UserSession.objects.filter(~Exists(sessions), created_at__lt=begun),
     ]
     deleted = 0
-    for found in rows:
-        while ids := list(found.values_list("pk", flat=True)[:MOST_ROWS]):
-            deleted += found.filter(pk__in=ids).delete()[0]
+    for ended in rows:
+        while ids := list(ended.values_list("pk", flat=True)[:MOST_ROWS]):
+            deleted += ended.filter(pk__in=ids).delete()[0]
     return deleted

@@ -32,7 +32,6 @@ class ConsoleBackend:
     """Writes texts to the standard output, for development."""
 
     def send(self, phone: str, text: str) -> None:
-        """Print the text."""
         sys.stdout.write(f"SMS to {phone}: {text}\n")
         sys.stdout.flush()
 
@@ -61,5 +60,4 @@ class PhoneNumberField(PhoneField):  # type: ignore[misc]
     """A phone number; one of this country needs no country code."""
 
     def to_python(self, value: Any) -> str:
-        """Return the number as it is stored."""
         return as_phone(super().to_python(value))

@@ -22,8 +22,6 @@ FREE_PATHS = ("/admin/login/", "/admin/logout/", "/admin/jsi18n/")
 
 
 class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
-    """The adapter of second factors."""
-
     def get_totp_issuer(self) -> str:
         """Return the name under which an app lists the account."""
         return site_face().name
@@ -41,8 +39,8 @@ class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
 
 
 def _factors_of(user: User) -> set[int]:
-    found = Authenticator.objects.filter(user=user)
-    return set(found.exclude(type=Authenticator.Type.RECOVERY_CODES).values_list("pk", flat=True))
+    factors = Authenticator.objects.filter(user=user)
+    return set(factors.exclude(type=Authenticator.Type.RECOVERY_CODES).values_list("pk", flat=True))
 
 
 def lacks_second_factor(user: User) -> bool:

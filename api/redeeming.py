@@ -61,8 +61,8 @@ def _note(token: ApiToken, key: str) -> str:
     return f"API {token.prefix}" + (f" {key}" if key else "")
 
 
-def _is_ours(found: Redeemable, token: ApiToken, key: str) -> bool:
-    event = found.last_event
+def _is_ours(redeemable: Redeemable, token: ApiToken, key: str) -> bool:
+    event = redeemable.last_event
     if event is None or event.after != OrderStatus.USED or event.actor_id != token.owner_id:
         return False
     start, _, rest = event.reason.partition(" ")

@@ -44,26 +44,31 @@ class Block(ABC):
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        _release_after(error, self.release, self.name)
+        with releasing_after(error, self.name):
+            self.release()
 
 
 @contextmanager
 def released_after(release: Callable[[], None], name: str) -> Iterator[None]:
-    """Release at the end of a ``with`` block; a release error never hides an error of the body.
-
-    :raises LockNotOwned: the body succeeded, but the lock was lost
-    """
+    """Release at the end of a ``with`` block, as ``releasing_after`` says."""
     try:
         yield
     except BaseException as error:
-        _release_after(error, release, name)
+        with releasing_after(error, name):
+            release()
         raise
-    _release_after(None, release, name)
-
-
-def _release_after(error: BaseException | None, release: Callable[[], None], name: str) -> None:
-    try:
+    with releasing_after(None, name):
         release()
+
+
+@contextmanager
+def releasing_after(error: BaseException | None, name: str) -> Iterator[None]:
+    """Log a failed release; it never hides the ``error`` of the block that held the lock.
+
+    :raises LockNotOwned: that block succeeded, but the lock was lost
+    """
+    try:
+        yield
     except LockNotOwned:
         if error is None:
             raise

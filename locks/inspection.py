@@ -65,8 +65,8 @@ def held_locks(client: Redis, *, match: str = "lock:*") -> list[HeldLock]:
     strings = _scan(client, match, type_="string")
     # If a name has no hash tag, the key of its readers wraps it in one.
     readers = _scan(client, f"{match}:readers", f"{{{match}}}:readers", type_="zset")
-    found = [READERS.fullmatch(key) for key in readers]
-    return _holds(client, strings, {it["bare"] or it["tagged"] for it in found if it})
+    names = [READERS.fullmatch(key) for key in readers]
+    return _holds(client, strings, {it["bare"] or it["tagged"] for it in names if it})
 
 
 def holds_of(client: Redis, name: str) -> list[HeldLock]:
@@ -94,8 +94,8 @@ def _release(client: Redis, name: str, owner: str, kind: Kind) -> ReleaseResult:
     if kind == "read":
         return scripts.release_read(client, name, owner, forced=True)
     if client.exists(side_key(name, "queue")):
-        return scripts.release_fair(client, name, owner, forced=True)
-    return scripts.release(client, name, owner, forced=True)[0]
+        return scripts.release_fair_call(name, owner, forced=True).run(client)
+    return scripts.release_call(name, owner, forced=True).run(client)[0]
 
 
 def _scan(client: Redis, *patterns: str, type_: str) -> set[str]:

@@ -203,16 +203,17 @@ def check_fence(value: int) -> None:
         raise ValueError(f"a fencing token is at least 0 and below 2^53 - 1, not {value}")
 
 
-def check_options(*, lease_ms: int, fence: Fence, replicas_ms: int) -> None:
-    """Refuse options of a lock that cannot be met.
+def check_options(options: Request) -> Request:
+    """Return the options of a lock as a request without an owner, or refuse what cannot be met.
 
     :raises ValueError: a lease or a wait for replicas below 1 ms, or a floor that no token can be
         above
     """
-    check_fence(fence.floor)
-    check_lease(lease_ms)
-    if replicas_ms < 1:  # to Redis, 0 means forever
-        raise ValueError(f"replicas are waited for at least 1 ms, not {replicas_ms}")
+    check_fence(options.fence.floor)
+    check_lease(options.lease_ms)
+    if options.replicas_ms < 1:  # to Redis, 0 means forever
+        raise ValueError(f"replicas are waited for at least 1 ms, not {options.replicas_ms}")
+    return options
 
 
 def check_lease(lease_ms: int) -> int:

@@ -120,10 +120,11 @@ class QuorumLock(Block):
     def _attempt(self, note: WaitNote) -> Busy | None:
         """Ask all servers; the lock is granted if a quorum of leases has not ended."""
         grant = _Grant(self.quorum, self._on_lost)
+        request = Request(grant.owner, self._lease_ms)
         for client in self._clients:
             sent_at = time.monotonic()
             try:
-                answer = scripts.acquire(client, self.name, Request(grant.owner, self._lease_ms))
+                answer = scripts.acquire_call(self.name, request).run(client)
             except RedisError as error:
                 logger.info("%s: a server did not respond: %r", self.name, error)
                 continue
@@ -142,7 +143,7 @@ class QuorumLock(Block):
         refused = 0
         for client in self._clients:
             try:
-                result, _ = scripts.release(client, self.name, owner)
+                result, _ = scripts.release_call(self.name, owner).run(client)
                 refused += result is ReleaseResult.NOT_OWNED
             except RedisError as error:
                 logger.info("%s: left to its lease on a server: %r", self.name, error)

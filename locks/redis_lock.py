@@ -73,13 +73,10 @@ class RedisLock(Block):
         """
         check_client(client)
         check_name(name)
-        self._fence = Fence(fence_key, fence_floor)
-        check_options(lease_ms=lease_ms, fence=self._fence, replicas_ms=replicas_ms)
+        fence = Fence(fence_key, fence_floor)
+        self._options = check_options(Request("", lease_ms, fence, replicas, replicas_ms))
         self.name = name
         self._client = client
-        self._lease_ms = lease_ms
-        self._replicas = replicas
-        self._replicas_ms = replicas_ms
         self._spin = spin
         self._hold = Hold(client, (self._key,), on_lost)
 
@@ -95,7 +92,7 @@ class RedisLock(Block):
             first acquire did not request
         :raises redis.RedisError: unknown whether it was taken; acquire again or release
         """
-        held, missing = self._hold.split(fence=self._fence)
+        held, missing = self._hold.split(fence=self._options.fence)
         if not missing:
             self._hold.enter(held)
         elif not self._take(lease_ms, wait_ms=wait_ms):
@@ -119,12 +116,14 @@ class RedisLock(Block):
 
     def locked(self) -> bool:
         """Ask Redis whether anybody holds the lock at this moment."""
-        return scripts.look(self._client, self.name) is not LookResult.FREE
+        return scripts.look_call(self.name).run(self._client) is not LookResult.FREE
 
     def owned(self) -> bool:
         """Ask Redis whether this thread holds the lock at this moment."""
         owner = self._hold.owner
-        return owner is not None and scripts.look(self._client, self.name, owner) is LookResult.OURS
+        if owner is None:
+            return False
+        return scripts.look_call(self.name, owner).run(self._client) is LookResult.OURS
 
     @property
     def lost(self) -> bool:
@@ -159,7 +158,7 @@ class RedisLock(Block):
         return self.name
 
     def _ask(self, request: Request) -> Answer:
-        return scripts.acquire(self._client, self.name, request)
+        return scripts.acquire_call(self.name, request).run(self._client)
 
     def _release_call(self) -> ReleaseCall:
         return partial(_release, self._client, self.name)
@@ -172,7 +171,8 @@ class RedisLock(Block):
         """Clean up after an unsuccessful wait."""
 
     def _take(self, lease_ms: int | None, *, wait_ms: int) -> bool:
-        asked = self._hold.start((self._key,), release=self._release_call(), fence=self._fence)
+        fence = self._options.fence
+        asked = self._hold.start((self._key,), release=self._release_call(), fence=fence)
         topic = self._topic(asked.owner)
 
         def ask(note: WaitNote) -> Busy | None:
@@ -194,20 +194,18 @@ class RedisLock(Block):
         self, asked: Acquisition, topic: str, lease_ms: int | None, note: WaitNote
     ) -> Busy | None:
         sent_at = time.monotonic()
-        length_ms = check_lease(self._lease_ms if lease_ms is None else lease_ms)
-        request = Request(
-            asked.owner, length_ms, self._fence, self._replicas, self._replicas_ms, note
-        )
+        length_ms = check_lease(self._options.lease_ms if lease_ms is None else lease_ms)
+        request = self._options._replace(owner=asked.owner, lease_ms=length_ms, note=note)
         answer = self._ask(request)
         if answer.result is not AcquireResult.GRANTED:
             return Busy(topic, answer.left_ms)
         lease = self._hold.grant(
             [], (self._key,), lease_ms=length_ms, sent_at=sent_at, token=answer.token
         )
-        if answer.replicas < self._replicas:
+        if answer.replicas < request.replicas:
             with suppress(RedisError):  # then the lock is left to its lease
                 self._hold.release()
-            raise NotReplicated(f"{self.name}: {answer.replicas} of {self._replicas} replicas")
+            raise NotReplicated(f"{self.name}: {answer.replicas} of {request.replicas} replicas")
         if lease_ms is None:
             watchdog.watch(lease)
         return None
@@ -216,7 +214,7 @@ class RedisLock(Block):
 def _release(client: Redis, name: str, owner: str, keys: Sequence[str]) -> ReleaseResult:
     here = True  # unless Redis says otherwise
     try:
-        result, here = scripts.release(client, name, owner)
+        result, here = scripts.release_call(name, owner).run(client)
         return result
     finally:
         if here:
@@ -237,12 +235,12 @@ class FairLock(RedisLock):
         return fair_topic(self.name, owner)
 
     def _ask(self, request: Request) -> Answer:
-        return scripts.acquire_fair(self._client, self.name, request)
+        return scripts.acquire_fair_call(self.name, request).run(self._client)
 
     def _release_call(self) -> ReleaseCall:
         client, name = self._client, self.name
-        return lambda owner, keys: scripts.release_fair(client, name, owner)
+        return lambda owner, keys: scripts.release_fair_call(name, owner).run(client)
 
     def _give_up(self, owner: str) -> None:
         with suppress(RedisError):  # then the place expires
-            scripts.leave_queue(self._client, self.name, owner)
+            scripts.leave_queue_call(self.name, owner).run(self._client)

@@ -2,7 +2,8 @@
 
 ``lua/include/take.lua`` says what a lock looks like in Redis. Every script may be sent again after
 a lost reply, but none is resent automatically. Every function here may raise ``redis.RedisError``,
-which means *unknown*, never *failed*. An unknown code raises ``ValueError``.
+which means *unknown*, never *failed*. An unknown code raises ``ValueError``. A function named
+``…_call`` returns the call, which any sender may send.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,24 +34,14 @@ from locks.protocol import (
 SCRIPTS = {path.stem: LuaScript(path) for path in (Path(__file__).parent / "lua").glob("*.lua")}
 
 
-def acquire(client: Redis, name: str, request: Request) -> Answer:
-    """Take one lock if it is free, and a fencing token if a counter is named."""
-    return acquire_call(name, request).run(client)
-
-
 def acquire_call(name: str, request: Request) -> ScriptCall[Answer]:
-    """Return the call of ``acquire``; here and below, any sender fits."""
+    """Take one lock if it is free, and a fencing token if a counter is named."""
     args = [request.fence.floor, *_note(request.note)]
     return _acquire("acquire", name, request, [side_key(name, "waiting")], args)
 
 
-def acquire_fair(client: Redis, name: str, request: Request) -> Answer:
-    """Take one lock if it is free and this owner is first; a waiting owner keeps its place."""
-    return acquire_fair_call(name, request).run(client)
-
-
 def acquire_fair_call(name: str, request: Request) -> ScriptCall[Answer]:
-    """Return the call of ``acquire_fair``."""
+    """Take one lock if it is free and this owner is first; a waiting owner keeps its place."""
     patience_ms = request.note.ttl_ms if request.note.if_busy > 0 else 0
     args = [request.fence.floor, patience_ms]
     return _acquire("acquire_fair", name, request, _queue(name), args)
@@ -86,21 +77,15 @@ def acquire_many(
     return Answer(result, names=tuple(rest))
 
 
-def release(
-    client: Redis, name: str, owner: str, *, forced: bool = False
-) -> tuple[ReleaseResult, bool]:
-    """Release one lock and wake one waiter; the flag says that this process must wake it.
-
-    A repeated call within ``RELEASED_MS`` gets the same answer. A forced release, here and below,
-    is made by somebody else: the owner's own release must not mistake it for its first attempt.
-    """
-    return release_call(name, owner, forced=forced).run(client)
-
-
 def release_call(
     name: str, owner: str, *, forced: bool = False, waker: str = ""
 ) -> ScriptCall[tuple[ReleaseResult, bool]]:
-    """Return the call of ``release``, by the process or by the waker of this name."""
+    """Release one lock and wake one waiter; the flag says that ``waker`` must wake it itself.
+
+    ``waker`` is by default the process. A repeated call within ``RELEASED_MS`` gets the same
+    answer. A forced release, here and below, is made by somebody else: the owner's own release must
+    not mistake it for its first attempt.
+    """
     keys = [_marker(name, owner), name, side_key(name, "waiting")]
     args = _release_args(owner, forced, waker)
     return ScriptCall(SCRIPTS["release"], keys, args, _released)
@@ -122,13 +107,8 @@ def release_many(client: Redis, names: Sequence[str], owner: str, *, first: str)
     return ReleaseResult(SCRIPTS["release_many"].run(client, keys=keys, args=args))
 
 
-def release_fair(client: Redis, name: str, owner: str, *, forced: bool = False) -> ReleaseResult:
-    """Release one fair lock, or a place in its queue."""
-    return release_fair_call(name, owner, forced=forced).run(client)
-
-
 def release_fair_call(name: str, owner: str, *, forced: bool = False) -> ScriptCall[ReleaseResult]:
-    """Return the call of ``release_fair``."""
+    """Release one fair lock, or a place in its queue."""
     keys, args = [_marker(name, owner), name, *_queue(name)], _release_args(owner, forced)
     return ScriptCall(SCRIPTS["release_fair"], keys, args, ReleaseResult)
 
@@ -139,13 +119,8 @@ def release_read(client: Redis, name: str, owner: str, *, forced: bool = False) 
     return ReleaseResult(SCRIPTS["release_read"].run(client, keys=keys, args=args))
 
 
-def leave_queue(client: Redis, name: str, owner: str) -> None:
-    """Give up a place in the queue of a fair lock."""
-    leave_queue_call(name, owner).run(client)
-
-
 def leave_queue_call(name: str, owner: str) -> ScriptCall[int]:
-    """Return the call of ``leave_queue``."""
+    """Give up a place in the queue of a fair lock."""
     return ScriptCall(SCRIPTS["leave_queue"], [name, *_queue(name)], [owner, CHANNEL], int)
 
 
@@ -172,13 +147,8 @@ def renewed(replies: Iterable[Any]) -> list[RenewResult | ResponseError]:
     return [it if isinstance(it, ResponseError) else RenewResult(it) for it in replies]
 
 
-def look(client: Redis, name: str, owner: str = "") -> LookResult:
-    """Return whether a lock is free, this owner's or another's at this moment."""
-    return look_call(name, owner).run(client)
-
-
 def look_call(name: str, owner: str = "") -> ScriptCall[LookResult]:
-    """Return the call of ``look``."""
+    """Return whether a lock is free, this owner's or another's at this moment."""
     return ScriptCall(SCRIPTS["look"], [name, readers_key(name)], [owner], LookResult)
 
 

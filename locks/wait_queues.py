@@ -9,6 +9,7 @@ second.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import random
@@ -187,26 +188,43 @@ def pause_after(busy: Busy, *, subscribed: bool) -> float:
     return busy.left_ms / 1000 + 0.001 if busy.left_ms >= 0 else ASK_AGAIN_S
 
 
-class Subscription:
-    """A subscription to the channels of releases, from its start to its end.
+class Channels:
+    """The channels of releases, as a subscription hears them from its start to its end.
 
-    ``on_release`` gets the topics of each message from another process. ``is_over`` is polled and
+    ``on_release`` gets the topics of each message from another ``waker``. ``is_over`` is polled and
     returns whether the subscription is no longer needed. ``on_broken`` is called if it breaks.
     """
 
+    _settled: threading.Event | asyncio.Event
+    _subscribed = False
+
     def __init__(
         self,
-        client: Redis,
+        client: AnyRedis,
+        waker: str,
         *,
         on_release: Callable[[Iterable[str]], None],
         is_over: Callable[[], bool],
         on_broken: Callable[[], None],
     ) -> None:
-        """Subscribe in a thread that ends with the subscription."""
         self._client: Any = client
+        self._waker = waker
         self._on_release, self._is_over, self._on_broken = on_release, is_over, on_broken
-        self._subscribed = False
-        self._settled = threading.Event()
+
+    def _handle(self, message: dict[str, Any]) -> None:
+        if message["type"] == "subscribe" and message["channel"] != CHANNEL:  # the last of the two
+            self._subscribed = True
+            self._settled.set()
+        elif message["type"] == "message":
+            self._on_release(topics_of(message, self._waker))
+
+
+class Subscription(Channels):
+    """A subscription of this process, in a thread that ends with it."""
+
+    def __init__(self, client: Redis, **callbacks: Any) -> None:
+        super().__init__(client, process_name(), **callbacks)
+        self._settled: threading.Event = threading.Event()
         threading.Thread(target=self._run, name=THREAD_NAME, daemon=True).start()
 
     def is_subscribed(self, *, wait_s: float) -> bool:
@@ -217,7 +235,7 @@ class Subscription:
     def _run(self) -> None:
         try:
             with self._client.pubsub() as pubsub:
-                pubsub.subscribe(CHANNEL, process_channel(process_name()))
+                pubsub.subscribe(CHANNEL, process_channel(self._waker))
                 while not self._is_over():
                     message = pubsub.get_message(timeout=CHECK_S)
                     if message is not None:
@@ -228,13 +246,6 @@ class Subscription:
         finally:
             self._subscribed = False
             self._settled.set()
-
-    def _handle(self, message: dict[str, Any]) -> None:
-        if message["type"] == "subscribe" and message["channel"] != CHANNEL:  # the last of the two
-            self._subscribed = True
-            self._settled.set()
-        elif message["type"] == "message":
-            self._on_release(topics_of(message, process_name()))
 
 
 def topics_of(message: dict[str, Any], waker: str) -> list[str]:

@@ -113,8 +113,8 @@ def ledger() -> Iterator[str]:
 
 def parts() -> dict[str, str]:
     """Return each diagram, by the name of its marks in the document."""
-    found = {app: entities(app) for app in APPS} | {"way": way(), "ledger": ledger()}
-    return {name: "\n".join(lines) for name, lines in found.items()}
+    diagrams = {app: entities(app) for app in APPS} | {"way": way(), "ledger": ledger()}
+    return {name: "\n".join(lines) for name, lines in diagrams.items()}
 
 
 def with_lines(text: str) -> str:

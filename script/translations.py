@@ -15,10 +15,11 @@ import argparse
 import ast
 import re
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polib
 from django.conf import settings
@@ -81,16 +82,18 @@ def main() -> int:
 
 def sentences_of(directory: Path) -> dict[Sentence, str]:
     """Return every sentence of the sources, with the first file that contains it."""
-    found: dict[Sentence, str] = {}
+    sentences: dict[Sentence, str] = {}
     for source in SOURCES:
         for path in sorted((directory / source).rglob("*")):
             for sentence in sentences_in(path):
-                found.setdefault(sentence, str(path.relative_to(directory)))
-    return found
+                sentences.setdefault(sentence, str(path.relative_to(directory)))
+    return sentences
 
 
 def sentences_in(path: Path) -> Iterator[Sentence]:
-    """Yield the sentences of a module or template; other files have none."""
+    """Yield the sentences of a module, template or file of texts; other files have none."""
+    if path.name.endswith("_texts.toml"):
+        yield from map(Sentence, texts_of(tomllib.loads(path.read_text())))
     python = path.read_text() if path.suffix == ".py" else ""
     if path.suffix in (".html", ".txt"):
         python = "\n".join(CALLS.findall(templatize(path.read_text(), origin=str(path))))
@@ -102,6 +105,15 @@ def sentences_in(path: Path) -> Iterator[Sentence]:
         texts = [str(each.value) for each in node.args if isinstance(each, ast.Constant)]
         if parts and len(texts) >= len(parts):
             yield Sentence(**dict(zip(parts, texts, strict=False)))
+
+
+def texts_of(table: dict[str, Any]) -> Iterator[str]:
+    """Yield the texts of a table and of those in it; an empty one is no sentence."""
+    for value in table.values():
+        if isinstance(value, dict):
+            yield from texts_of(value)
+        elif value:
+            yield value
 
 
 # --- The catalogues -------------------------------------------------------------------------------

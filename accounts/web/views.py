@@ -65,11 +65,11 @@ def invitation(request: HttpRequest, token: str) -> HttpResponseBase:
             end_other_sessions(request, _user_of(request))
             limit_staff_session(request, _user_of(request))
             return redirect("admin:index")
-        found = find_invitation(token)
+        valid = find_invitation(token)
     except InvitationInvalid:
         text = gettext("This invitation has expired or was accepted already. Ask for a new one.")
         return problem(request, status=410, code="ended", message=text)
-    context = {"invitation": found, "role": gettext(found.role.name)}
+    context = {"invitation": valid, "role": gettext(valid.role.name)}
     return for_owner(render(request, "account/invitation.html", context))
 
 

@@ -30,8 +30,8 @@ class Query(NamedTuple):
 
         :raises InvalidRequest: a name is unknown or repeated.
         """
-        for name, found in query.lists():
-            if name not in known or len(found) > 1:
+        for name, values in query.lists():
+            if name not in known or len(values) > 1:
                 raise InvalidRequest(400, _("A parameter of the address is unknown or repeated."))
         return cls({name: value for name, value in query.items() if isinstance(value, str)})
 

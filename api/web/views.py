@@ -31,11 +31,11 @@ STAGES = (SaleStage.PUBLIC, SaleStage.DRAFT)
 Row = TypeVar("Row", SeckillVoucher, VoucherOrder)
 
 
-def _page(found: QuerySet[Row], query: Query) -> tuple[list[Row], str | None]:
+def _page(matching: QuerySet[Row], query: Query) -> tuple[list[Row], str | None]:
     """Return the rows below the id ``after``, newest first, and the id to go on after."""
     if (after := query.number("after")) is not None:
-        found = found.filter(pk__lt=after)
-    rows = list(found.order_by("-pk")[: query.limit + 1])
+        matching = matching.filter(pk__lt=after)
+    rows = list(matching.order_by("-pk")[: query.limit + 1])
     page = rows[: query.limit]
     return page, str(page[-1].pk) if len(rows) > query.limit else None
 
@@ -48,8 +48,8 @@ def sale_list(request: HttpRequest, token: ApiToken) -> HttpResponse:
     """List sales with their live figures, newest first."""
     query = Query.read(request.GET, known=("limit", "after", "stage"))
     stage = query.choice("stage", of=[it.value for it in STAGES])
-    found = SeckillVoucher.objects.filter(stage__in=[stage] if stage else STAGES)
-    page, following = _page(found.select_related("voucher"), query)
+    sales = SeckillVoucher.objects.filter(stage__in=[stage] if stage else STAGES)
+    page, following = _page(sales.select_related("voucher"), query)
     shown = cards(sales=page, now=database_now())
     return JsonResponse({"sales": [_sale_json(it) for it in shown], "next": following})
 
@@ -58,8 +58,8 @@ def sale_list(request: HttpRequest, token: ApiToken) -> HttpResponse:
 def sale(request: HttpRequest, token: ApiToken, *, sale_id: int) -> HttpResponse:
     """Return one sale with its live figures."""
     Query.read(request.GET, known=())
-    found = SeckillVoucher.objects.filter(pk=sale_id, stage__in=STAGES).select_related("voucher")
-    shown = cards(sales=found, now=database_now())
+    sales = SeckillVoucher.objects.filter(pk=sale_id, stage__in=STAGES).select_related("voucher")
+    shown = cards(sales=sales, now=database_now())
     if not shown:
         return refusal(404, "not_found", _("There is no such sale."))
     return JsonResponse(_sale_json(shown[0]))
@@ -94,13 +94,13 @@ def order_list(request: HttpRequest, token: ApiToken) -> HttpResponse:
     """List orders, newest first."""
     known = ("limit", "after", "voucher_id", "status", "from_ms", "until_ms")
     query = Query.read(request.GET, known=known)
-    found = VoucherOrder.objects.exclude(seckill_voucher__stage=SaleStage.REHEARSAL)
+    orders = VoucherOrder.objects.exclude(seckill_voucher__stage=SaleStage.REHEARSAL)
     if (sale_id := query.number("voucher_id")) is not None:
-        found = found.filter(seckill_voucher=sale_id)
+        orders = orders.filter(seckill_voucher=sale_id)
     if (status := query.choice("status", of=OrderStatus.values)) is not None:
-        found = found.filter(status=status)
-    found = _accepted_between(found, query.moment("from_ms"), query.moment("until_ms"))
-    page, following = _page(found, query)
+        orders = orders.filter(status=status)
+    orders = _accepted_between(orders, query.moment("from_ms"), query.moment("until_ms"))
+    page, following = _page(orders, query)
     return JsonResponse({"orders": [_order_json(it) for it in page], "next": following})
 
 
@@ -108,8 +108,8 @@ def order_list(request: HttpRequest, token: ApiToken) -> HttpResponse:
 def order(request: HttpRequest, token: ApiToken, *, order_id: int) -> HttpResponse:
     """Return one order with its history."""
     Query.read(request.GET, known=())
-    found = VoucherOrder.objects.exclude(seckill_voucher__stage=SaleStage.REHEARSAL)
-    row = found.filter(pk=order_id).first()
+    orders = VoucherOrder.objects.exclude(seckill_voucher__stage=SaleStage.REHEARSAL)
+    row = orders.filter(pk=order_id).first()
     if row is None:
         return refusal(404, "not_found", _("There is no such order."))
     history = [_event_json(it) for it in row.events.order_by("pk")]
@@ -117,15 +117,15 @@ def order(request: HttpRequest, token: ApiToken, *, order_id: int) -> HttpRespon
 
 
 def _accepted_between(
-    found: QuerySet[VoucherOrder], start: dt.datetime | None, end: dt.datetime | None
+    orders: QuerySet[VoucherOrder], start: dt.datetime | None, end: dt.datetime | None
 ) -> QuerySet[VoucherOrder]:
     """Return the orders accepted from ``start`` on and before ``end``."""
     if start is not None:
-        found = found.filter(accepted_at__gte=start)
+        orders = orders.filter(accepted_at__gte=start)
     if end is not None:
         # An id is minted before its order is accepted, so the index skips what is newer.
-        found = found.filter(accepted_at__lt=end, pk__lt=first_id_after(end))
-    return found
+        orders = orders.filter(accepted_at__lt=end, pk__lt=first_id_after(end))
+    return orders
 
 
 def _order_json(row: VoucherOrder) -> dict[str, Any]:
@@ -192,24 +192,24 @@ def _idempotency_key(request: HttpRequest) -> str:
     return key
 
 
-def _looked_up(found: Redeemable, now: dt.datetime) -> HttpResponse:
-    if found.may_be_used and not found.is_past(now):
-        return JsonResponse({"verdict": "valid", **_found_json(found)})
-    return _refused(found, now)
+def _looked_up(redeemable: Redeemable, now: dt.datetime) -> HttpResponse:
+    if redeemable.may_be_used and not redeemable.is_past(now):
+        return JsonResponse({"verdict": "valid", **_found_json(redeemable)})
+    return _refused(redeemable, now)
 
 
-def _refused(found: Redeemable, now: dt.datetime) -> HttpResponse:
-    if found.order.status == OrderStatus.USED:
+def _refused(redeemable: Redeemable, now: dt.datetime) -> HttpResponse:
+    if redeemable.order.status == OrderStatus.USED:
         message, verdict = _("This voucher was used before."), "used_before"
-    elif found.may_be_used and found.is_past(now):
+    elif redeemable.may_be_used and redeemable.is_past(now):
         message, verdict = _("This voucher has expired."), "expired"
     else:
         message, verdict = _("This voucher is not valid."), "not_valid"
-    return refusal(409, "wrong_state", message, verdict=verdict, **_found_json(found))
+    return refusal(409, "wrong_state", message, verdict=verdict, **_found_json(redeemable))
 
 
-def _found_json(found: Redeemable) -> dict[str, Any]:
-    row, event = found.order, found.last_event
+def _found_json(redeemable: Redeemable) -> dict[str, Any]:
+    row, event = redeemable.order, redeemable.last_event
     is_used = row.status == OrderStatus.USED and event is not None
     return {
         "order_id": str(row.pk),

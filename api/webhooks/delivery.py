@@ -107,10 +107,10 @@ class _Pass:
     async def _serve(self, endpoint_id: int) -> None:
         """Send what is due for one endpoint, a few messages at a time."""
         while not self.is_over:
-            found = await sync_to_async(_due_for)(endpoint_id)
-            if not found:
+            messages = await sync_to_async(_due_for)(endpoint_id)
+            if not messages:
                 return
-            attempts = await asyncio.gather(*(_send(it) for it in found))
+            attempts = await asyncio.gather(*(_send(it) for it in messages))
             await sync_to_async(_record_health)(endpoint_id, attempts)
 
 
@@ -141,12 +141,12 @@ def webhooks_waiting_since(*, now: dt.datetime) -> dt.datetime | None:
         OrderEvent.objects.filter(webhooks_due=True).values_list("at", flat=True).first(),
         _due(now).order_by().aggregate(since=Min(may_go_at))["since"],
     ]
-    if not (found := [it for it in moments if it]):
+    if not (since := [it for it in moments if it]):
         return None
     # A backlog that is being sent waits for its receiver, and not for a worker.
     by_age = WebhookDelivery.objects.filter(tried_at__isnull=False).order_by("-tried_at")
     tried = [by_age.filter(state=it).values_list("tried_at", flat=True).first() for it in State]
-    return max([min(found), *(it for it in tried if it)])
+    return max([min(since), *(it for it in tried if it)])
 
 
 @dataclass(frozen=True)
@@ -161,8 +161,8 @@ class _Message:
 
 def _due_for(endpoint_id: int) -> list[_Message]:
     now = database_now()
-    found = _due(now).filter(endpoint=endpoint_id).select_related("endpoint", "event__order")
-    return [_message(it, now) for it in found.order_by("next_at", "pk")[:AT_ONCE]]
+    due = _due(now).filter(endpoint=endpoint_id).select_related("endpoint", "event__order")
+    return [_message(it, now) for it in due.order_by("next_at", "pk")[:AT_ONCE]]
 
 
 def _message(delivery: WebhookDelivery, now: dt.datetime) -> _Message:

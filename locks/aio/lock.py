@@ -4,8 +4,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
-from types import TracebackType
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Self
 
 from redis import RedisError, ResponseError
@@ -14,7 +13,7 @@ from redis.asyncio import Redis
 from locks import scripts
 from locks.aio.loops import acquire_in_turn, here
 from locks.aio.sending import answer_of, finished, renew
-from locks.hold import LockNotOwned, logger
+from locks.hold import LockNotOwned, releasing_after
 from locks.lua_script import ScriptCall
 from locks.protocol import (
     NO_NOTE,
@@ -70,13 +69,10 @@ class AsyncRedisLock:
         """
         check_client(client)
         check_name(name)
-        self._fence = Fence(fence_key, fence_floor)
-        check_options(lease_ms=lease_ms, fence=self._fence, replicas_ms=replicas_ms)
+        fence = Fence(fence_key, fence_floor)
+        self._options = check_options(Request("", lease_ms, fence, replicas, replicas_ms))
         self.name = name
         self._client = client
-        self._lease_ms = lease_ms
-        self._replicas = replicas
-        self._replicas_ms = replicas_ms
         self._on_lost = on_lost
         self._owner: str | None = None
         """The owner of an acquisition that was requested and not yet released or refused."""
@@ -95,7 +91,7 @@ class AsyncRedisLock:
         :raises ValueError: a lease below 1 ms
         :raises redis.RedisError: unknown whether it was taken; acquire again or release
         """
-        length_ms = check_lease(self._lease_ms if lease_ms is None else lease_ms)
+        length_ms = check_lease(self._options.lease_ms if lease_ms is None else lease_ms)
         repeated = self._start()
         try:
             wait = Wait(self._topic, wait_ms, at_once=repeated, first_note=self._first_note)
@@ -178,24 +174,17 @@ class AsyncRedisLock:
         :raises LockNotOwned: the body succeeded, but the lock was lost
         """
         await self.acquire(wait_ms=wait_ms, lease_ms=lease_ms)
-        try:
+        async with AsyncExitStack() as stack:
+            stack.push_async_exit(self)
             yield self
-        except BaseException as error:
-            await self._release_after(error)
-            raise
-        await self._release_after(None)
 
     async def __aenter__(self) -> Self:
         await self.acquire()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._release_after(error)
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        with releasing_after(error, self.name):
+            await self.release()
 
     # Hooks that the fair lock overrides.
 
@@ -238,14 +227,8 @@ class AsyncRedisLock:
     async def _attempt(self, lease_ms: int, note: WaitNote) -> Busy | None:
         assert self._owner is not None  # _start() comes first
         sent_at = time.monotonic()
-        request = Request(
-            self._owner,
-            lease_ms,
-            self._fence,
-            self._replicas,
-            self._replicas_ms,
-            note._replace(waker=here().waker),
-        )
+        note = note._replace(waker=here().waker)
+        request = self._options._replace(owner=self._owner, lease_ms=lease_ms, note=note)
         answer = await answer_of(self._client, self._acquire_call(request))
         if answer.result is not AcquireResult.GRANTED:
             return Busy(self._topic, answer.left_ms)
@@ -256,10 +239,11 @@ class AsyncRedisLock:
         return None
 
     async def _check_replicas(self) -> None:
-        if self._replicas_had < self._replicas:
+        wanted = self._options.replicas
+        if self._replicas_had < wanted:
             with suppress(RedisError, LockNotOwned):  # then the lock is left to its lease
                 await finished(self._end())
-            raise NotReplicated(f"{self.name}: {self._replicas_had} of {self._replicas} replicas")
+            raise NotReplicated(f"{self.name}: {self._replicas_had} of {wanted} replicas")
 
     async def _end(self) -> None:
         """Stop renewing and release in Redis."""
@@ -276,17 +260,6 @@ class AsyncRedisLock:
             if lease is not None:
                 lease.mark_lost()
             raise LockNotOwned(self.name)
-
-    async def _release_after(self, error: BaseException | None) -> None:
-        """Release at the end of a block; a release error never hides an error of the body."""
-        try:
-            await self.release()
-        except LockNotOwned:
-            if error is None:
-                raise
-            logger.warning("%s: was lost before %r ended its use", self.name, error)
-        except RedisError as unknown:
-            logger.warning("%s: left to its lease, not released: %r", self.name, unknown)
 
 
 class AsyncFairLock(AsyncRedisLock):

@@ -7,7 +7,7 @@ each event loop that waits is a process of its own: its waiters are woken by its
 import asyncio
 import itertools
 import time
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,12 +47,12 @@ _event_loops: dict[asyncio.AbstractEventLoop, EventLoop] = {}
 def here() -> EventLoop:
     """Return what belongs to the running event loop."""
     running = asyncio.get_running_loop()
-    found = _event_loops.get(running)
-    if found is None:
+    event_loop = _event_loops.get(running)
+    if event_loop is None:
         for closed in [it for it in list(_event_loops) if it.is_closed()]:
             _event_loops.pop(closed, None)
-        found = _event_loops[running] = EventLoop()
-    return found
+        event_loop = _event_loops[running] = EventLoop()
+    return event_loop
 
 
 # --- Renewal --------------------------------------------------------------------------------------
@@ -162,22 +162,12 @@ class Place:
         self._gate.set()
 
 
-class Subscription:
-    """What ``wait_queues.Subscription`` is to threads, with a task in place of the thread."""
+class Subscription(wait_queues.Channels):
+    """A subscription of an event loop, in a task that ends with it."""
 
-    def __init__(
-        self,
-        client: Redis,
-        *,
-        on_release: Callable[[Iterable[str]], None],
-        is_over: Callable[[], bool],
-        on_broken: Callable[[], None],
-    ) -> None:
-        """Subscribe in a task that ends with the subscription."""
-        self._client, self._waker = client, here().waker
-        self._on_release, self._is_over, self._on_broken = on_release, is_over, on_broken
-        self._subscribed = False
-        self._settled = asyncio.Event()
+    def __init__(self, client: Redis, **callbacks: Any) -> None:
+        super().__init__(client, here().waker, **callbacks)
+        self._settled: asyncio.Event = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name=wait_queues.THREAD_NAME)
 
     async def is_subscribed(self, *, wait_s: float) -> bool:
@@ -201,10 +191,3 @@ class Subscription:
         finally:
             self._subscribed = False
             self._settled.set()
-
-    def _handle(self, message: dict[str, Any]) -> None:
-        if message["type"] == "subscribe" and message["channel"] != CHANNEL:  # the last of the two
-            self._subscribed = True
-            self._settled.set()
-        elif message["type"] == "message":
-            self._on_release(wait_queues.topics_of(message, self._waker))

@@ -71,9 +71,9 @@ def ignored(text: str) -> list[str]:
     return [line[0] for line in lines]
 
 
-def report(found: dict[str, list[dict[str, object]]]) -> int:
+def report(advisories: dict[str, list[dict[str, object]]]) -> int:
     """Print the vulnerabilities; return the exit status."""
-    packages = found["dependencies"]
+    packages = advisories["dependencies"]
     vulnerable = [it for it in packages if it.get("vulns")]
     for package in vulnerable:
         for advisory in package["vulns"]:  # type: ignore[attr-defined]

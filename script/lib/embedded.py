@@ -104,9 +104,9 @@ def only_one() -> Iterator[None]:
 def check_layout() -> None:
     path = RUN / "layout"
     unmarked = "1" if any((RUN / name).exists() for name in ("sqlite", "mysql")) else LAYOUT
-    found = path.read_text().strip() if path.exists() else unmarked
-    if found != LAYOUT:
-        text = f".run has data of layout {found}, this version reads {LAYOUT}"
+    layout = path.read_text().strip() if path.exists() else unmarked
+    if layout != LAYOUT:
+        text = f".run has data of layout {layout}, this version reads {LAYOUT}"
         raise CannotRun(f"{text}: move .run away to start with new data")
     path.write_text(LAYOUT)
 

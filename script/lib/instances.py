@@ -74,9 +74,9 @@ class Nginx:
     def _adapted(self, text: str) -> str:
         for number, ports in self._servers.items():
             listed = re.compile(rf"(?:^ *server 10\.0\.0\.\d+:{number}\b(.*)\n)+", re.MULTILINE)
-            found = listed.search(text)
-            assert found, f"no server for port {number}"
-            servers = "".join(f"    server 127.0.0.1:{port}{found[1]}\n" for port in ports)
+            addresses = listed.search(text)
+            assert addresses, f"no server for port {number}"
+            servers = "".join(f"    server 127.0.0.1:{port}{addresses[1]}\n" for port in ports)
             text = listed.sub(servers, text)
         text = re.sub(r"^ *ssl_certificate.*\n", "", text, flags=re.MULTILINE)
         for default in ("", " default_server"):
@@ -124,7 +124,7 @@ def instances(count: int, directory: Path, settings: Mapping[str, str]) -> Itera
             return log, stack.enter_context(process).pid
 
         directory.mkdir()
-        webs, logs, found = [], [], {}
+        webs, logs, sessions = [], [], {}
         for number in range(1, count + 1):
             orders, rest = free_port(), free_port()
             name = f"instance-{number}"
@@ -138,7 +138,7 @@ def instances(count: int, directory: Path, settings: Mapping[str, str]) -> Itera
             ]
             webs.append((orders, rest))
             logs.append(started[-1][0])
-            found[f"127.0.0.1:{orders}"] = [pid for _, pid in started]
+            sessions[f"127.0.0.1:{orders}"] = [pid for _, pid in started]
         start("beat", [sys.executable, "-m", *commands["beat"]])
         nginx = Nginx(
             directory / "nginx", orders=[it for it, _ in webs], rest=[it for _, it in webs]
@@ -149,7 +149,7 @@ def instances(count: int, directory: Path, settings: Mapping[str, str]) -> Itera
         described = directory / "instances.json"
         log = str(nginx.directory / ANSWERS)
         url = f"http://127.0.0.1:{nginx.port}"
-        described.write_text(json.dumps({"url": url, "log": log, "instances": found}))
+        described.write_text(json.dumps({"url": url, "log": log, "instances": sessions}))
         yield described
 
 

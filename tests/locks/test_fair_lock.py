@@ -50,7 +50,8 @@ def queued(client: Redis) -> int:
 
 
 def ask(client: Redis, owner: str, **changes: Any) -> Answer:
-    return scripts.acquire_fair(client, NAME, Request(owner, **{"lease_ms": HELD_MS, **changes}))
+    request = Request(owner, **{"lease_ms": HELD_MS, **changes})
+    return scripts.acquire_fair_call(NAME, request).run(client)
 
 
 # --- Order ---------------------------------------------------------------------------------------
@@ -216,7 +217,7 @@ def test_repeated_acquire_keeps_queue_place_and_token(redis_client: Redis) -> No
         for owner in ("first", "second", "first"):
             assert ask(redis_client, owner, note=PATIENT).result is AcquireResult.BUSY
         assert redis_client.zrange(QUEUE, 0, -1) == ["first", "second"]
-    scripts.release_fair(redis_client, NAME, "holder")
+    scripts.release_fair_call(NAME, "holder").run(redis_client)
     for _ in range(2):
         assert ask(redis_client, "second", note=PATIENT).result is AcquireResult.BUSY
         assert ask(redis_client, "first", fence=fence).token == 2
@@ -229,11 +230,11 @@ def test_repeated_fair_release_gets_the_first_answer(
     ask(redis_client, "holder")
     ask(redis_client, "waits", note=PATIENT)
     for _ in range(2):
-        released = scripts.release_fair(redis_client, NAME, "holder")
+        released = scripts.release_fair_call(NAME, "holder").run(redis_client)
         assert released is ReleaseResult.RELEASED
     assert ask(redis_client, "holder", note=PATIENT).result is AcquireResult.ENDED
     for _ in range(2):
-        assert scripts.release_fair(redis_client, NAME, "waits") is ReleaseResult.NOT_OWNED
+        assert scripts.release_fair_call(NAME, "waits").run(redis_client) is ReleaseResult.NOT_OWNED
     assert not redis_client.exists(NAME, QUEUE, ALIVE)
 
 

@@ -12,6 +12,7 @@ from redis import Redis
 
 from locks import RedisLock, protocol, scripts
 from locks.inspection import HeldLock, NotHeldByOwner, force_release, held_locks, holds_of
+from locks.lua_script import ScriptCall
 from locks.protocol import ReleaseResult
 
 NAME = "lock:{12}:sale"
@@ -217,13 +218,13 @@ def test_force_on_a_free_lock_raises(redis_client: Redis) -> None:
 def test_force_spares_a_holder_that_came_later(
     redis_client: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    release = scripts.release
+    release_call = scripts.release_call
 
-    def late(*args: Any, **options: Any) -> tuple[ReleaseResult, bool]:
+    def late(*args: Any, **options: Any) -> ScriptCall[tuple[ReleaseResult, bool]]:
         write_lock(redis_client, owner=OTHER)
-        return release(*args, **options)
+        return release_call(*args, **options)
 
-    monkeypatch.setattr(scripts, "release", late)
+    monkeypatch.setattr(scripts, "release_call", late)
     write_lock(redis_client)
     with pytest.raises(NotHeldByOwner):
         force_release(redis_client, NAME, OWNER)

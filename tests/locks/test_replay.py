@@ -28,7 +28,7 @@ FENCE = "lock:{t}:fence"
 
 def plain_acquire(client: Redis, owner: str, **changes: object) -> tuple[AcquireResult, int | None]:
     arguments: dict[str, Any] = {"lease_ms": 5_000, "fence": Fence(FENCE), **changes}
-    answer = scripts.acquire(client, NAME, Request(owner, **arguments))
+    answer = scripts.acquire_call(NAME, Request(owner, **arguments)).run(client)
     return answer.result, answer.token
 
 

@@ -349,7 +349,7 @@ def test_waiter_acquires_when_a_dead_holders_lease_ends(
     redis_client: Redis, pool: ThreadPoolExecutor
 ) -> None:
     asked_at = time.monotonic()
-    scripts.acquire(redis_client, NAME, Request("dead", 500))
+    scripts.acquire_call(NAME, Request("dead", 500)).run(redis_client)
     waiter = pool.submit(pass_through, RedisLock(redis_client, NAME))
     assert 0.49 < waiter.result(10) - asked_at < 0.5 + AT_ONCE_S
 
@@ -357,7 +357,7 @@ def test_waiter_acquires_when_a_dead_holders_lease_ends(
 def test_waiter_notices_a_deleted_lock_within_seconds(
     redis_client: Redis, pool: ThreadPoolExecutor
 ) -> None:
-    scripts.acquire(redis_client, NAME, Request("dead", HELD_MS))
+    scripts.acquire_call(NAME, Request("dead", HELD_MS)).run(redis_client)
     waiter = noted_waiter(pool, redis_client)
     redis_client.delete(NAME)
     deleted_at = time.monotonic()

@@ -346,6 +346,14 @@ def test_missing_translations_are_named(site: Path, sentences: dict[str, str], w
     assert translations.report(iter(found)) == 1
 
 
+def test_missing_sentence_of_a_file_of_texts_is_found(site: Path) -> None:
+    texts = site / "vouchers" / "buyer_texts.toml"
+    texts.write_text('[page]\nnone = ""\n[page.note]\ngone = "Gone"\n')
+    assert [it.partition(": ")[2] for it in faults(site)] == [
+        "lacks 'Gone' of vouchers/buyer_texts.toml"
+    ]
+
+
 @pytest.mark.parametrize("function", ["_", "gettext", "gettext_lazy", "gettext_noop"])
 def test_missing_sentence_is_found_for_every_function(site: Path, function: str) -> None:
     (site / "vouchers" / "views.py").write_text(f'_("Sold out"), {function}("Too late")\n')

@@ -250,10 +250,10 @@ class SeckillVoucherAdmin(SaleColumns, CodedHistory):
             raise PermissionDenied
         entries = request.POST if request.method == "POST" else request.GET
         form = self.get_form(request, sale, change=bool(sale))(entries, instance=sale)
-        errors = {field: list(found) for field, found in form.errors.items()}
+        errors = {field: list(texts) for field, texts in form.errors.items()}
         hints = {
-            name: [{"level": hint.level.value, "text": hint.text} for hint in found]
-            for name, found in form.hints(now=database_now()).items()
+            name: [{"level": hint.level.value, "text": hint.text} for hint in field_hints]
+            for name, field_hints in form.hints(now=database_now()).items()
         }
         return JsonResponse({"errors": errors, "hints": hints})
 
@@ -272,7 +272,7 @@ class SeckillVoucherAdmin(SaleColumns, CodedHistory):
 
     def _report_loading(self, request: HttpRequest, sale_id: int) -> None:
         try:
-            found = snapshot(sale_id=sale_id)
+            live = snapshot(sale_id=sale_id)
         except (NotLoaded, LedgerUnavailable):
             text = gettext(
                 "The sale is saved but not in Redis yet. Its first buyer will load it, "
@@ -281,7 +281,7 @@ class SeckillVoucherAdmin(SaleColumns, CodedHistory):
             self.message_user(request, text, messages.WARNING)
             return
         text = gettext("Loaded into Redis: %(remaining)s of %(total)s vouchers are left.")
-        figures = {"remaining": found.remaining, "total": found.terms.total}
+        figures = {"remaining": live.remaining, "total": live.terms.total}
         self.message_user(request, text % figures, messages.SUCCESS)
 
     def delete_model(self, request: HttpRequest, obj: SeckillVoucher) -> None:

@@ -1,8 +1,10 @@
 """The admin's list of sales: columns, filters, live figures and actions."""
 
+from __future__ import annotations
+
 import datetime as dt
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin, messages
 from django.contrib.admin.views.main import ChangeList
@@ -23,7 +25,10 @@ from vouchers.catalogue.sales import publish_sale
 from vouchers.catalogue.series import MOST_SALES
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.rebuild import load_sale
-from vouchers.models import SaleStage, SaleState, SeckillVoucher
+from vouchers.models import SaleStage, SaleState, SeckillVoucher, Voucher
+
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
 
 STATES = {
     SaleStage.DRAFT: SaleStage.DRAFT.label,
@@ -104,20 +109,23 @@ class WhenFilter(ConditionFilter):
 
 def card_of(sale: SeckillVoucher) -> SaleCard:
     """Return the live figures that the list fetched, or fetch them for a single sale."""
-    found: SaleCard = getattr(sale, "card", None) or cards(sales=[sale], now=database_now())[0]
-    return found
+    card: SaleCard = getattr(sale, "card", None) or cards(sales=[sale], now=database_now())[0]
+    return card
+
+
+def of_voucher(
+    label: StrOrPromise, value: Callable[[Voucher], object], *, ordering: str | None = None
+) -> Callable[[Any, SeckillVoucher], object]:
+    """Return a column, or a read-only field, with a value of a sale's voucher."""
+    column = admin.display(description=label, ordering=ordering)
+    return column(lambda _, sale: value(sale.voucher))
 
 
 class SaleColumns:
     """The columns of the list, and the read-only fields of a sale's page."""
 
-    @admin.display(description=_("voucher"), ordering="voucher__title")
-    def called(self, sale: SeckillVoucher) -> str:
-        return sale.voucher.local_title
-
-    @admin.display(description=_("voucher"))
-    def title(self, sale: SeckillVoucher) -> str:
-        return sale.voucher.title
+    called = of_voucher(_("voucher"), lambda it: it.local_title, ordering="voucher__title")
+    title = of_voucher(_("voucher"), lambda it: it.title)
 
     @admin.display(description=_("state"))
     def state(self, sale: SeckillVoucher) -> str:
@@ -159,37 +167,16 @@ class SaleColumns:
 
     # Named like the fields of the form, for staff who may only view them.
 
-    @admin.display(description=_("Rules"))
-    def rules(self, sale: SeckillVoucher) -> str:
-        return sale.voucher.rules
-
-    @admin.display(description=_("English title"))
-    def title_en(self, sale: SeckillVoucher) -> str:
-        return sale.voucher.title_en or NO_VALUE
-
-    @admin.display(description=_("English rules"))
-    def rules_en(self, sale: SeckillVoucher) -> str:
-        return sale.voucher.rules_en or NO_VALUE
-
-    @admin.display(description=_("Merchant"), ordering="voucher__merchant__name")
-    def merchant(self, sale: SeckillVoucher) -> str:
-        return str(sale.voucher.merchant or NO_VALUE)
-
-    @admin.display(description=_("Where it is valid"))
-    def valid_where(self, sale: SeckillVoucher) -> str:
-        return sale.voucher.place or NO_VALUE
-
-    @admin.display(description=_("Valid until"))
-    def valid_until(self, sale: SeckillVoucher) -> str:
-        return str(sale.voucher.valid_until or NO_VALUE)
-
-    @admin.display(description=_("Price"))
-    def price(self, sale: SeckillVoucher) -> str:
-        return money(sale.voucher.price_cents)
-
-    @admin.display(description=_("Face value"))
-    def face_value(self, sale: SeckillVoucher) -> str:
-        return money(sale.voucher.face_value_cents)
+    rules = of_voucher(_("Rules"), lambda it: it.rules)
+    title_en = of_voucher(_("English title"), lambda it: it.title_en or NO_VALUE)
+    rules_en = of_voucher(_("English rules"), lambda it: it.rules_en or NO_VALUE)
+    merchant = of_voucher(
+        _("Merchant"), lambda it: str(it.merchant or NO_VALUE), ordering="voucher__merchant__name"
+    )
+    valid_where = of_voucher(_("Where it is valid"), lambda it: it.place or NO_VALUE)
+    valid_until = of_voucher(_("Valid until"), lambda it: str(it.valid_until or NO_VALUE))
+    price = of_voucher(_("Price"), lambda it: money(it.price_cents))
+    face_value = of_voucher(_("Face value"), lambda it: money(it.face_value_cents))
 
     @admin.display(description=_("Time to pay"))
     def pay_within(self, sale: SeckillVoucher) -> str:

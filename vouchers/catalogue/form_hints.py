@@ -65,7 +65,7 @@ def sale_hints(
     ``stored`` is the sale before the edit, ``taken`` its units that are reserved or ordered, and
     ``others`` are the sales that overlap with the entries.
     """
-    found = {
+    by_field = {
         "begins_at": [*_start_hints(entries, stored, now), *_overlap_hints(entries, others)],
         "ends_at": list(_end_hints(entries, stored, now)),
         "stock": list(_stock_hints(entries, taken)),
@@ -73,7 +73,7 @@ def sale_hints(
         "pay_within_s": list(_payment_hints(entries)),
         "stage": list(_stage_hints(entries, now)),
     }
-    return {field: hints for field, hints in found.items() if hints}
+    return {field: hints for field, hints in by_field.items() if hints}
 
 
 def window(begins_at: dt.datetime, ends_at: dt.datetime, *, beside: dt.datetime) -> str:

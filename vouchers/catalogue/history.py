@@ -112,13 +112,13 @@ def history_text(row: LogEntry) -> str:
 
 def text_of(stored: str) -> str:
     """Return the text of a stored entry in the reader's language."""
-    found = json.loads(stored)
+    parsed = json.loads(stored)
     text = ""
-    for code, values in found["changes"]:
+    for code, values in parsed["changes"]:
         line = _line(code, values)
         ends = text.endswith((".", "。"))
         text = f"{text} {line}" if ends else join_changes(filter(None, (text, line)))
-    return with_reason(text, found["why"])
+    return with_reason(text, parsed["why"])
 
 
 def _line(code: str, values: Mapping[str, Value]) -> str:

@@ -57,12 +57,12 @@ def cards(*, sales: Iterable[SeckillVoucher], now: dt.datetime) -> list[SaleCard
     """Return a card for each sale, from the row alone if the ledger does not respond."""
     sales = list(sales)
     try:
-        found = snapshots(sale_ids=[sale.pk for sale in sales])
+        live = snapshots(sale_ids=[sale.pk for sale in sales])
     except LedgerUnavailable:
-        found = {}
+        live = {}
     return [
         SaleCard(sale, it.state, it.terms.total, it.remaining, it.pending)
-        if (it := found.get(sale.pk))
+        if (it := live.get(sale.pk))
         else SaleCard(sale, sale.state_at(now), sale.stock, None, None)
         for sale in sales
     ]

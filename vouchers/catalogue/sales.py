@@ -121,16 +121,10 @@ class VoucherDetails:
     valid_until: dt.date | None = None
 
 
-_DETAILS = (
-    "title",
-    "rules",
-    "price_cents",
-    "face_value_cents",
-    "title_en",
-    "rules_en",
-    "valid_where",
-    "valid_until",
-)
+FACTS = ("merchant", "title_en", "rules_en", "valid_where", "valid_until")
+"""Fields of ``VoucherDetails`` that a new voucher may leave empty."""
+
+_DETAILS = ("title", "rules", "price_cents", "face_value_cents", *FACTS[1:])
 _TERMS = tuple(field.name for field in fields(SaleTerms))
 _LINE = ("room_opened_ms", "room_base", "room_since_ms")
 
@@ -293,19 +287,19 @@ def has_buyers(*, sale: SeckillVoucher) -> bool:
     if sale.orders.exists() or sale.draw_entries.exists():
         return True
     try:
-        found = snapshots(sale_ids=[sale.pk])[sale.pk]
+        live = snapshots(sale_ids=[sale.pk])[sale.pk]
     except LedgerUnavailable:
         return True
-    return sale.sold > 0 or bool(found and (found.taken or found.entries))
+    return sale.sold > 0 or bool(live and (live.taken or live.entries))
 
 
 def units_taken(*, sale: SeckillVoucher) -> int | None:
     """Return the units that are reserved or ordered; None if Redis does not respond."""
     try:
-        found = snapshots(sale_ids=[sale.pk])[sale.pk]
+        live = snapshots(sale_ids=[sale.pk])[sale.pk]
     except LedgerUnavailable:
         return None
-    return max(sale.sold, found.taken if found else 0)
+    return max(sale.sold, live.taken if live else 0)
 
 
 def _write_details(voucher: Voucher, details: VoucherDetails) -> None:
@@ -324,8 +318,8 @@ def _close_unless_bought(sale: SeckillVoucher) -> bool:
         return True
     figures = LedgerTerms.from_sale(sale)
     _write_locked_terms(sale, replace(figures, paused=True))
-    found = snapshot(sale_id=sale.pk)
-    is_bought = found.taken > 0 or found.entries > 0
+    closed = snapshot(sale_id=sale.pk)
+    is_bought = closed.taken > 0 or closed.entries > 0
     if is_bought:
         _write_locked_terms(sale, figures)
     return is_bought

@@ -101,9 +101,9 @@ def overlapping_sales(windows: Sequence[tuple[int, Window]]) -> list[list[Seckil
         begins_at__lt=max(window.ends_at for _, window in windows),
         ends_at__gt=min(window.begins_at for _, window in windows),
     )
-    found = list(sales.order_by("begins_at", "pk"))
+    candidates = list(sales.order_by("begins_at", "pk"))
     return [
-        [sale for sale in found if sale.voucher_id == voucher_id and overlap(sale, window)]
+        [sale for sale in candidates if sale.voucher_id == voucher_id and overlap(sale, window)]
         for voucher_id, window in windows
     ]
 

@@ -101,7 +101,7 @@ def plain_number(text: str) -> str:
 
 
 class AmountField(MoneyField):
-    """An amount in yuan; its value is in integer cents."""
+    """An amount in yuan, as people write it; its value is in integer cents."""
 
     default_error_messages = {
         "invalid": _("This is not an amount. Write it like 79.90, ¥79.90 or 1,200."),
@@ -122,42 +122,39 @@ class CountField(forms.IntegerField):
         return super().to_python(plain_number(value or ""))
 
 
-class MomentField(forms.Field):
+class WrittenField(forms.Field):
+    """A date written as people write it: numbers in the order of ``written``, made a ``kind``."""
+
+    written: re.Pattern[str]
+    kind: type[dt.date]
+    default_validators = [validate_year]
+
+    def to_python(self, value: Any) -> Any:
+        text = unicodedata.normalize("NFKC", value or "").strip()
+        if not text:
+            return None
+        match = self.written.fullmatch(text)
+        numbers = [int(part or 0) for part in match.groups()] if match else [0] * 3
+        try:
+            return self.kind(*numbers)
+        except ValueError as error:
+            raise ValidationError(self.error_messages["invalid"]) from error
+
+
+class MomentField(WrittenField):
     """A date with its time, in the shop's time zone."""
 
-    default_validators = [validate_year]
+    written, kind = _DATE_AND_TIME, dt.datetime
     default_error_messages = {
         "invalid": _("This is not a date with a time. Write it like 2026-12-01 10:00."),
     }
 
     def to_python(self, value: Any) -> Any:
-        text = unicodedata.normalize("NFKC", value or "").strip()
-        if not text:
-            return None
-        found = _DATE_AND_TIME.fullmatch(text)
-        year, month, day, hour, minute, second = (
-            [int(part or 0) for part in found.groups()] if found else [0] * 6
-        )
-        try:
-            moment = dt.datetime(year, month, day, hour, minute, second)
-        except ValueError as error:
-            raise ValidationError(self.error_messages["invalid"]) from error
-        return from_current_timezone(moment)
+        return from_current_timezone(super().to_python(value))
 
 
-class DayField(forms.Field):
+class DayField(WrittenField):
     """A day; a date cell of Excel carries a midnight, too."""
 
-    default_validators = [validate_year]
+    written, kind = _DAY, dt.date
     default_error_messages = {"invalid": _("This is not a date. Write it like 2026-12-01.")}
-
-    def to_python(self, value: Any) -> Any:
-        text = unicodedata.normalize("NFKC", value or "").strip()
-        if not text:
-            return None
-        found = _DAY.fullmatch(text)
-        year, month, day = [int(part) for part in found.groups()] if found else [0] * 3
-        try:
-            return dt.date(year, month, day)
-        except ValueError as error:
-            raise ValidationError(self.error_messages["invalid"]) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.core.exceptions import ValidationError
@@ -29,6 +29,7 @@ from vouchers.catalogue.history import (
     yes_or_no,
 )
 from vouchers.catalogue.sales import (
+    FACTS,
     ModeIsSettled,
     SaleTerms,
     StaysPublic,
@@ -52,6 +53,9 @@ from vouchers.models import (
 )
 from vouchers.templatetags.seckill import utc_offset
 
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
+
 _HINTED = ("begins_at", "ends_at", "stock", "limit", "pay_within_s")
 _LONG = ("rules", "rules_en", "picture", "remove_picture")
 """Fields whose values are too long for the text of a change."""
@@ -60,8 +64,19 @@ _NUMBERS = tuple(it.form_field for it in SALE_RULES if it.bounds)
 _KEPT = ("room", "room_rate", "draw_wait_s", "work", *_NUMBERS)
 """Fields that keep what is stored without an entry; a new sale gets the default."""
 
-_FACTS = ("merchant", "title_en", "rules_en", "valid_where", "valid_until")
-"""Fields of ``VoucherDetails`` that a new voucher may leave empty."""
+
+def _line(label: StrOrPromise, help_text: StrOrPromise = "") -> forms.CharField:
+    """Return a field for a line of a voucher's description."""
+    widget = forms.TextInput(attrs={"class": "vTextField"})
+    return forms.CharField(
+        label=label, help_text=help_text, max_length=120, required=False, widget=widget
+    )
+
+
+def _paragraphs(label: StrOrPromise) -> forms.CharField:
+    """Return a field for a long text of a voucher's description."""
+    widget = forms.Textarea(attrs={"rows": 4, "class": "vLargeTextField"})
+    return forms.CharField(label=label, max_length=4000, required=False, widget=widget)
 
 
 class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -76,43 +91,21 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
             "To put a voucher on sale again, choose it here and leave the description empty."
         ),
     )
-    title = forms.CharField(
-        label=_("Title"),
-        max_length=120,
-        required=False,
-        widget=forms.TextInput(attrs={"class": "vTextField"}),
+    title = _line(_("Title"))
+    rules = _paragraphs(_("Rules"))
+    title_en = _line(
+        _("English title"),
+        _("For pages in English. Empty: the title is the same in both languages."),
     )
-    rules = forms.CharField(
-        label=_("Rules"),
-        max_length=4000,
-        required=False,
-        widget=forms.Textarea(attrs={"rows": 4, "class": "vLargeTextField"}),
-    )
-    title_en = forms.CharField(
-        label=_("English title"),
-        max_length=120,
-        required=False,
-        widget=forms.TextInput(attrs={"class": "vTextField"}),
-        help_text=_("For pages in English. Empty: the title is the same in both languages."),
-    )
-    rules_en = forms.CharField(
-        label=_("English rules"),
-        max_length=4000,
-        required=False,
-        widget=forms.Textarea(attrs={"rows": 4, "class": "vLargeTextField"}),
-    )
+    rules_en = _paragraphs(_("English rules"))
     merchant = forms.ModelChoiceField(
         Merchant.objects.order_by("name"),
         required=False,
         label=_("Merchant"),
         empty_label=_("(the default merchant)"),
     )
-    valid_where = forms.CharField(
-        label=_("Where it is valid"),
-        max_length=120,
-        required=False,
-        widget=forms.TextInput(attrs={"class": "vTextField"}),
-        help_text=_("Such as “all branches”. Empty: at the merchant's address."),
+    valid_where = _line(
+        _("Where it is valid"), _("Such as “all branches”. Empty: at the merchant's address.")
     )
     valid_until = forms.DateField(
         label=_("Valid until"),
@@ -206,7 +199,7 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
             *words,
             picture=data.get("picture"),
             remove_picture=data.get("remove_picture", False),
-            **{name: data[name] for name in _FACTS if name in data},
+            **{name: data[name] for name in FACTS if name in data},
         )
 
     def hints(self, *, now: dt.datetime) -> dict[str, list[Hint]]:
@@ -322,7 +315,7 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
             self.add_error("price", gettext("The price cannot be above the face value."))
 
     def _refuse_second_description(self, data: dict[str, Any]) -> None:
-        given = ("title", "rules", "price", "face_value", "picture", *_FACTS)
+        given = ("title", "rules", "price", "face_value", "picture", *FACTS)
         if any(data.get(name) not in (None, "") for name in given):
             self.add_error(
                 "existing_voucher",

@@ -154,9 +154,9 @@ class _Planner:
         windows = [
             (row.number, row.voucher_id, row.terms) for row in read if row.terms and row.voucher_id
         ]
-        found = overlapping_sales([(voucher_id, terms) for _, voucher_id, terms in windows])
+        overlapping = overlapping_sales([(voucher_id, terms) for _, voucher_id, terms in windows])
         numbers = (number for number, _, _ in windows)
-        self.overlaps = defaultdict(list, zip(numbers, found, strict=True))
+        self.overlaps = defaultdict(list, zip(numbers, overlapping, strict=True))
 
     def rows(self) -> Iterator[PlannedRow]:
         sales = 0
@@ -188,8 +188,8 @@ class _Planner:
     def _details(self, row: ReadRow) -> dict[str, Any]:
         """Return the details of a row, with its merchant instead of the name, if there is one."""
         merchant = self.merchants.get(row.details.get("merchant", "").casefold())
-        found = {"merchant": merchant} if merchant else {}
-        return {**row.details, **found}
+        known = {"merchant": merchant} if merchant else {}
+        return {**row.details, **known}
 
     def _clashes(self, row: ReadRow, after: Mapping[str, Any]) -> Iterator[str]:
         title = row.title.casefold()
@@ -272,10 +272,10 @@ def _as_text(name: str, value: Any) -> str:
 
 
 def _by_title(pairs: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = defaultdict(list)
+    by_title: dict[str, list[int]] = defaultdict(list)
     for title, number in pairs:
-        found[title.casefold()].append(number)
-    return found
+        by_title[title.casefold()].append(number)
+    return by_title
 
 
 def _name_some(numbers: Sequence[int]) -> str:

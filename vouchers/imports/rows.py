@@ -12,7 +12,7 @@ from django.utils.translation import get_language, gettext
 from django.utils.translation import gettext_lazy as _
 
 from seckill_site.web.url_converters import LARGEST_ID
-from vouchers.catalogue.sales import SaleTerms
+from vouchers.catalogue.sales import FACTS, SaleTerms
 from vouchers.forms.fields import AmountField, CountField, DayField, MomentField
 from vouchers.forms.sale import refuse_end_before_start
 from vouchers.imports.spreadsheet import BadCell, Cell, FileRefused, Row
@@ -38,7 +38,6 @@ HEADINGS: dict[str, tuple[str, ...]] = {
 
 DESCRIPTION = ("title", "price", "face_value")
 SALE = ("stock", "begins_at", "ends_at")
-FACTS = ("merchant", "title_en", "rules_en", "valid_where", "valid_until")
 
 _COLUMN_OF = {name: column for column, names in HEADINGS.items() for name in names}
 _BAD_CELLS = {

@@ -66,15 +66,15 @@ def read_sheet(content: bytes) -> list[Row]:
 
 def _keep_filled_rows(rows: Iterable[list[Cell]]) -> list[Row]:
     """Return the rows that have a value, with their numbers; refuse too many."""
-    found = []
+    filled = []
     for number, row in enumerate(rows, start=1):
         if len(row) > _MOST_COLUMNS:
             raise FileRefused(gettext("Row %(row)s has too many cells.") % {"row": number})
         if any(row):
-            found.append((number, row))
-        if len(found) > MOST_ROWS + 1:
+            filled.append((number, row))
+        if len(filled) > MOST_ROWS + 1:
             raise FileRefused(gettext("The file has more than 5,000 rows. Split it."))
-    return found
+    return filled
 
 
 def _read_csv(text: str) -> Iterator[list[Cell]]:

@@ -26,15 +26,7 @@ from seckill_site.formatting import (
 from seckill_site.web.responses import absolute_url
 from vouchers.catalogue.audience import SALE_RULES
 from vouchers.models import SeckillVoucher
-from vouchers.templatetags.buyer_texts import (
-    PAGES,
-    STOCK,
-    STOCK_GONE,
-    STOCK_UNKNOWN,
-    TERMS,
-    VISITOR_STATES,
-    WHY,
-)
+from vouchers.templatetags.buyer_texts import PAGES, STOCK, TERMS, VISITOR_STATES, WHY
 
 register = template.Library()
 
@@ -225,12 +217,12 @@ def about_sale(sale: SeckillVoucher) -> str:
 def stock_words(remaining: int | None, total: int) -> str:
     """Return the stock in words; only the units offered if those left are unknown."""
     if remaining is None:
-        return str(STOCK_UNKNOWN).format(total=total)
+        return str(STOCK["stock_unknown"]).format(total=total)
     sold = total - remaining
     if sold <= 0:
-        return str(STOCK).format(remaining=remaining, total=total)
+        return str(STOCK["stock"]).format(remaining=remaining, total=total)
     gone = max(1, 100 * sold // total)
-    return str(STOCK_GONE).format(gone=gone, remaining=remaining, total=total)
+    return str(STOCK["stock_gone"]).format(gone=gone, remaining=remaining, total=total)
 
 
 @register.filter

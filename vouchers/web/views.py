@@ -105,8 +105,8 @@ def calendar(request: HttpRequest, sale_id: int) -> HttpResponseBase:
 @allow("GET", "HEAD")
 def picture(request: HttpRequest, digest: str) -> HttpResponseBase:
     """Return the bytes of a picture, which never change."""
-    found = get_object_or_404(Picture.objects.only("content"), pk=digest)
-    return _picture(request, bytes(found.content), tag=digest)
+    stored = get_object_or_404(Picture.objects.only("content"), pk=digest)
+    return _picture(request, bytes(stored.content), tag=digest)
 
 
 @allow("GET", "HEAD")

@@ -114,10 +114,10 @@ class Command(BaseCommand):
 
 def _named(model: type[Model], option: str, name: str | None) -> Any:
     """Return the row of this name; none without a name."""
-    found = model._default_manager.filter(name=name).first() if name is not None else None
-    if name is not None and found is None:
+    row = model._default_manager.filter(name=name).first() if name is not None else None
+    if name is not None and row is None:
         raise CommandError(f"{option}: there is no {option[2:]} {name!r}")
-    return found
+    return row
 
 
 def _room_terms(
