@@ -131,27 +131,6 @@ def test_sale_bench_has_every_row_and_sells_exactly(tmp_path: Path) -> None:
     assert not list(scratch.iterdir())
 
 
-@pytest.mark.faults  # servers, tables and a web server for a moment's work
-def test_sale_bench_profiles_each_kind_of_request(tmp_path: Path) -> None:
-    profile = tmp_path / "profile.txt"
-    said = subprocess.run(
-        [*SALE, "--profile", str(profile)],
-        cwd=ROOT,
-        env=environ_with(tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert said.returncode == 0, said.stderr
-    text = profile.read_text()
-    titles = re.findall(r"^== (.*): \d+ µs of this process", text, re.MULTILINE)
-    assert len(titles) == len(set(titles)) == 14
-    assert titles[0] == "an empty view"
-    assert "seckill_site/front_door/application.py" in text
-    assert [path.name for path in tmp_path.iterdir()] == ["profile.txt"]
-
-
 @pytest.mark.faults  # the whole shop, and a rehearsal's cleanup
 def test_capacity_bench_measures_every_figure_and_rehearses(tmp_path: Path) -> None:
     scratch, results = tmp_path / "scratch", tmp_path / "results"
