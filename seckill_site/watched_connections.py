@@ -30,11 +30,8 @@ class WatchedConnections(ConnectionPool):
 
     def _close_all(self) -> None:
         """Close the connections of threads, those in use as soon as they are returned."""
-        with self._lock:
-            for connection in self._available_connections:
-                connection.disconnect()
-            for connection in self._in_use_connections:
-                connection.mark_for_reconnect()
+        self.disconnect(inuse_connections=False)
+        self.update_active_connections_for_reconnect()
 
 
 class _Watched(AbstractConnection):
@@ -43,7 +40,7 @@ class _Watched(AbstractConnection):
     pool: WatchedConnections
 
     def connect_check_health(self, *args: Any, **options: Any) -> None:
-        if self._sock is None:
+        if not self.is_connected:
             with self.pool.breaker.attempt():
                 super().connect_check_health(*args, **options)
 
