@@ -40,7 +40,7 @@ class SalePass:
 
     Entries that failed before, or may have killed a worker (``suspects``), and those whose buyer's
     lock is taken, are put off and written when they are due, so that the others do not wait for
-    them. ``controlled`` says that the database has taken a write in this pass.
+    them. ``database_proved_writable`` says that the database has taken a write in this pass.
 
     Note [Overlap] in ``worker.py``: ``batch`` is being written, ``last`` is the one before, and
     ``ahead`` the next one, made of the entries ``found``.
@@ -52,7 +52,7 @@ class SalePass:
     deadline: float
     suspects: dict[int, Suspect]
     settled: int = 0
-    controlled: bool = False
+    database_proved_writable: bool = False
     held: HeldLocks = field(init=False)
     batch: LockedBatch = field(init=False)
     last: LockedBatch | None = None

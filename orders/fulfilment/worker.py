@@ -388,9 +388,9 @@ def _confirm_and_release_last(walk: SalePass) -> None:
 def _write_and_report(walk: SalePass, entries: Sequence[PendingEntry]) -> None:
     """Write these entries and update the ledger, halving a batch that fails."""
     suspect = walk.suspects.get(entries[0].order_id)
-    if suspect and not walk.controlled:
+    if suspect and not walk.database_proved_writable:
         write_control_row(walk.held)
-        walk.controlled = True
+        walk.database_proved_writable = True
     if suspect and (suspect.to_refuse or suspect.failures >= settings.SECKILL_MAX_TRIES):
         _set_aside(walk, entries[0], for_good=suspect.to_refuse)
         return
@@ -408,7 +408,7 @@ def _write_and_report(walk: SalePass, entries: Sequence[PendingEntry]) -> None:
     else:
         _update_ledger(walk.sale_id, outcome)
     walk.settle(entries)
-    walk.controlled = True
+    walk.database_proved_writable = True
 
 
 def _split(walk: SalePass, entries: Sequence[PendingEntry], error: Exception) -> None:
