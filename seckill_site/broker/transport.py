@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from kombu.transport import TRANSPORT_ALIASES, redis, virtual
+from kombu.transport import TRANSPORT_ALIASES, virtual
+from kombu.transport import redis as kombu_redis
 from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
@@ -24,9 +25,6 @@ from seckill_site.broker.messages import Message, packed, pause_of, taken, waits
 from seckill_site.metrics import JUNK
 
 logger = logging.getLogger(__name__)
-
-kombu_redis: Any = redis
-"""Kombu's transport; its type stubs are incomplete."""
 
 
 def _script(name: str) -> LuaScript:
@@ -40,7 +38,7 @@ _FIND_AT_ONCE = 1_000
 PROBE_MS = 1_000
 
 
-class StoredMessage(virtual.Message):  # type: ignore[misc]
+class StoredMessage(virtual.Message):
     """A message with the ids of its own that ``taken`` gives it."""
 
     def __init__(self, payload: Any, channel: Any = None, **options: Any) -> None:
@@ -169,7 +167,7 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]
         self.run(_MOVE_ASIDE, [queue], "list")
         super()._new_queue(queue, **options)
 
-    def _put(self, queue: str, message: Message, **options: Any) -> None:
+    def _put(self, queue: str, message: dict[str, Any], **options: Any) -> None:
         if pause_s := pause_of(message):
             text = json.loads(packed(message))
             tag, later_s = text["properties"]["delivery_tag"], pause_s - self.visibility_timeout
