@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from kombu.transport import TRANSPORT_ALIASES, virtual
-from kombu.transport import redis as kombu_redis
+from kombu.transport import TRANSPORT_ALIASES, redis, virtual
 from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
@@ -25,6 +24,9 @@ from seckill_site.broker.messages import Message, packed, pause_of, taken, waits
 from seckill_site.metrics import JUNK
 
 logger = logging.getLogger(__name__)
+
+kombu_redis: Any = redis
+"""Kombu's transport; its type stubs are incomplete."""
 
 
 def _script(name: str) -> LuaScript:
