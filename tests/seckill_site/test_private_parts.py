@@ -32,9 +32,6 @@ PARTS = {
     "accounts/forms.py": """
         allauth.account.forms:BaseSignupForm._clean_phone ce467fc7
     """,
-    "orders/payments/http_calls.py": """
-        socket:SocketIO._sock -
-    """,
     "script/lib/supervisor.py": """
         honcho.manager:Manager.loop 1a921f8f
         honcho.manager:Manager._start b93592d9
