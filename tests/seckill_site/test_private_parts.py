@@ -106,7 +106,7 @@ def digest_of(function: Any) -> str:
 
 def release_of(part: str) -> str:
     names = packages_distributions().get(re.split(r"[.:]", part)[0], [])
-    return " ".join(f"{name} {version(name)}" for name in names) or "Python"
+    return " ".join(f"{name} {version(name)}" for name in names)
 
 
 def test_record_names_each_private_part() -> None:
