@@ -6,11 +6,12 @@ from typing import Any
 
 from allauth.account.adapter import get_adapter
 from allauth.account.auth_backends import AuthenticationBackend
-from allauth.account.internal.userkit import get_user_by_username
 from allauth.account.models import EmailAddress
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest
+
+from accounts.usernames import find_by_username
 
 
 class AccountBackend(AuthenticationBackend):  # type: ignore[misc]
@@ -34,7 +35,7 @@ class AccountBackend(AuthenticationBackend):  # type: ignore[misc]
         user = (
             _owner_of_email(credentials.get("email", ""))
             or _owner_of_phone(credentials.get("phone", ""))
-            or get_user_by_username(credentials.get("username", ""))
+            or find_by_username(credentials.get("username", ""))
         )
         owner: User | None = self._check_password(user, credentials["password"])
         return owner

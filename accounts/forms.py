@@ -52,6 +52,10 @@ class LoginForm(forms.LoginForm):  # type: ignore[misc]
         return response
 
 
+class UsernameTaken(Exception):
+    """Somebody else has just taken the name."""
+
+
 class SignUpForm(forms.SignupForm):  # type: ignore[misc]
     """allauth's form, with a name that somebody else may just have taken.
 
@@ -110,13 +114,16 @@ class SignUpForm(forms.SignupForm):  # type: ignore[misc]
             self.add_error(field, gettext(RATE_LIMITED_TEXT))
 
     def try_save(self, request: HttpRequest) -> tuple[User | None, HttpResponse | None]:
-        """Return the new account, or a page that says why none was created."""
+        """Return the new account, or a page that says why none was created.
+
+        :raises UsernameTaken: the form says so, too.
+        """
         try:
             with transaction.atomic():
                 return super().try_save(request)  # type: ignore[no-any-return]
-        except IntegrityError:
+        except IntegrityError as error:
             self.add_error("username", gettext("This username has just been taken."))
-            return None, None
+            raise UsernameTaken from error
 
 
 class ProfileForm(ModelForm):  # type: ignore[type-arg]

@@ -20,6 +20,12 @@ def end_all_sessions(user: User) -> int:
     return len(sessions)
 
 
+def end_other_sessions(user: User) -> None:
+    """End the sessions of this user, but not the one of the request."""
+    sessions = UserSession.objects.filter(user=user)
+    get_adapter().end_sessions([it for it in sessions if not it.is_current()])
+
+
 STAFF_SESSION = dt.timedelta(hours=12)
 
 

@@ -20,9 +20,10 @@ LONGEST_ATTEMPT_S = 1.5
 
 
 class Breaker(ProcessMemory):
-    """The state of one server, as one process knows it.
+    """What one process knows about one server.
 
-    It holds no lock: a fork copies it in any state, and two attempts at the same time do no harm.
+    There is no lock. If a process forked while a thread held one, nobody could release it in the
+    child. Two attempts at the same time only cost a question too many.
     """
 
     def __init__(

@@ -19,6 +19,7 @@ class WatchedConnections(ConnectionPool):
     def __init__(self, connection_class: Any = Connection, **options: Any) -> None:
         """Prepare connections of a class that watches what the server says."""
         watched = type("Watched", (_Watched, connection_class), {"pool": self})
+        options["redis_connect_func"] = self._meet
         super().__init__(connection_class=watched, **options)
         self.primary = Primary()
         self.primary.closes(self._close_all)
@@ -28,30 +29,27 @@ class WatchedConnections(ConnectionPool):
         """Close all connections of the process to this server, those of event loops included."""
         self.primary.distrust()
 
+    def _meet(self, connection: Any) -> None:
+        """Log in on a new connection, and ask who the server is."""
+        connection.on_connect()
+        connection.send_packed_command(connection.pack_commands(HANDSHAKE), check_health=False)
+        self.primary.meet([connection.read_response() for _ in HANDSHAKE])
+
     def _close_all(self) -> None:
         """Close the connections of threads, those in use as soon as they are returned."""
-        with self._lock:
-            for connection in self._available_connections:
-                connection.disconnect()
-            for connection in self._in_use_connections:
-                connection.mark_for_reconnect()
+        self.disconnect(inuse_connections=False)
+        self.update_active_connections_for_reconnect()
 
 
 class _Watched(AbstractConnection):
-    """A connection that asks who the server is, and heeds its doubts and its silence."""
+    """A connection that heeds the doubts and the silence of its server."""
 
     pool: WatchedConnections
 
     def connect_check_health(self, *args: Any, **options: Any) -> None:
-        if self._sock is None:
+        if not self.is_connected:
             with self.pool.breaker.attempt():
                 super().connect_check_health(*args, **options)
-
-    def on_connect_check_health(self, check_health: bool = True) -> None:
-        super().on_connect_check_health(check_health=check_health)
-        this: Any = self  # redis-py does not type the next call
-        this.send_packed_command(this.pack_commands(HANDSHAKE), check_health=False)
-        self.pool.primary.meet([self.read_response() for _ in HANDSHAKE])
 
     def read_response(self, *args: Any, **options: Any) -> Any:
         try:

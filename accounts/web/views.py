@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from allauth.account import views
-from allauth.account.internal.flows.signup import complete_signup
-from allauth.usersessions.internal.flows.sessions import end_other_sessions
 from django.contrib.auth import logout as logout_here
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
@@ -13,9 +11,9 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext
 
 from accounts.contacts import confirmed_contact
-from accounts.forms import ProfileForm, SignUpForm
+from accounts.forms import ProfileForm, SignUpForm, UsernameTaken
 from accounts.invitations import InvitationInvalid, accept_invitation, find_invitation
-from accounts.sessions import end_all_sessions, limit_staff_session
+from accounts.sessions import end_all_sessions, end_other_sessions, limit_staff_session
 from seckill_site.web.responses import allow, for_owner, problem
 
 
@@ -24,14 +22,10 @@ class SignUpView(views.SignupView):  # type: ignore[misc]
 
     def form_valid(self, form: SignUpForm) -> HttpResponseBase:
         """Create the account and sign its owner in."""
-        self.user, response = form.try_save(self.request)
-        if form.errors:
+        try:
+            return super().form_valid(form)  # type: ignore[no-any-return]
+        except UsernameTaken:
             return self.form_invalid(form)  # type: ignore[no-any-return]
-        if response:
-            return response
-        return complete_signup(  # type: ignore[no-any-return]
-            self.request, user=self.user, redirect_url=self.get_success_url()
-        )
 
 
 @allow("GET", "HEAD", "POST")
@@ -62,7 +56,7 @@ def invitation(request: HttpRequest, token: str) -> HttpResponseBase:
         if request.method == "POST" and request.user.is_authenticated:
             accept_invitation(token=token, user=_user_of(request))
             # They were opened as a buyer's, for two weeks.
-            end_other_sessions(request, _user_of(request))
+            end_other_sessions(_user_of(request))
             limit_staff_session(request, _user_of(request))
             return redirect("admin:index")
         valid = find_invitation(token)

@@ -11,7 +11,6 @@ from bench.sale import (
     drawing,
     evening,
     pending,
-    profiles,
     replicas,
     requests,
     room,
@@ -38,7 +37,6 @@ def main() -> int:
         "--no-front-door", action="store_true", help=f"rows {IN_BOTH_MODES} under WSGI"
     )
     parser.add_argument("--picture", type=Path, help="draw row f to this SVG file")
-    parser.add_argument("--profile", type=Path, help="measure nothing; profile requests instead")
     options = parser.parse_args()
     plan = plan_of(options, full=FULL, quick=QUICK)
     rows, front_door = options.only, not options.no_front_door
@@ -46,9 +44,6 @@ def main() -> int:
         rows = "".join(it for it in IN_BOTH_MODES if it in rows)
     machine = describe(plan, front_door=front_door)
     with run_on_shop(plan, front_door=front_door) as run:
-        if options.profile:
-            options.profile.write_text(profiles.profile(run))
-            return 0
         lines, outcomes = measure(run, rows=rows)
     if not front_door:  # the targets are those of the front door
         lines = [replace(line, target=None) for line in lines]

@@ -15,7 +15,7 @@ same sale, for no buyer. After each failure:
 
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -32,7 +32,7 @@ from orders.fulfilment.batch import (
     write_batch,
     write_control,
 )
-from orders.fulfilment.bulk_insert import IDLE, Meanwhile
+from orders.fulfilment.bulk_insert import nothing
 from orders.models import RefusalReason
 from seckill_site.failpoints import failpoint
 from vouchers.inventory.batch_journal import clear_batch, record_batch
@@ -89,24 +89,24 @@ def attempt(
     held: HeldLocks,
     entries: Sequence[PendingEntry],
     refuse_as: RefusalReason | None = None,
-    work: Meanwhile = IDLE,
+    beside: Callable[[], object] = nothing,
 ) -> BatchOutcome:
     """Write one batch, and once more if it fails although the database takes a control write.
 
     The second attempt is for what passes by itself: a deadlock, a killed connection, a lost answer.
-    Each attempt does ``work`` while the database inserts; its errors must be in ``NOT_THE_ENTRY``.
+    Each attempt calls ``beside`` while the database inserts; its errors are in ``NOT_THE_ENTRY``.
 
     :raises DatabaseAtFault: the control write failed, too.
     :raises BatchTimeout: it took too long.
     :raises Exception: it failed twice; an entry is at fault.
     """
     try:
-        return _attempt_once(held, entries, refuse_as, work)
+        return _attempt_once(held, entries, refuse_as, beside)
     except (BatchTimeout, *NOT_THE_ENTRY):
         raise
     except Exception:
         write_control_row(held)
-    return _attempt_once(held, entries, refuse_as, work)
+    return _attempt_once(held, entries, refuse_as, beside)
 
 
 def write_control_row(held: HeldLocks) -> None:
@@ -133,7 +133,7 @@ def _attempt_once(
     held: HeldLocks,
     entries: Sequence[PendingEntry],
     refuse_as: RefusalReason | None,
-    work: Meanwhile,
+    beside: Callable[[], object],
 ) -> BatchOutcome:
     # A new number for each attempt: an attempt without a reply may have committed its own.
     number = record_batch(sale_id=held.sale_id, entries=entries, identity=held.identity)
@@ -147,7 +147,7 @@ def _attempt_once(
                 number=number,
                 lost=held.lost,
                 refuse_as=refuse_as,
-                work=work,
+                beside=beside,
             )
     except SoftTimeLimitExceeded:
         raise

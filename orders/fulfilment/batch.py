@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from django.db import transaction
 
 from orders.audience.rule_uses import RuleUses, open_rule_uses
-from orders.fulfilment.bulk_insert import IDLE, Meanwhile, NewOrder, insert_orders, pay_by
+from orders.fulfilment.bulk_insert import NewOrder, insert_orders, nothing, pay_by
 from orders.fulfilment.existing_orders import (
     ExistingOrder,
     active_flags,
@@ -104,13 +104,13 @@ def write_batch(
     number: int,
     lost: Callable[[], bool],
     refuse_as: RefusalReason | None = None,
-    work: Meanwhile = IDLE,
+    beside: Callable[[], object] = nothing,
 ) -> BatchOutcome:
     """Write a row for each entry: a live order, or a refused one with its reason.
 
     Safe to repeat: an entry that has its row is reported again. ``number`` is the ledger's number
     of this batch. ``lost`` is called just before the commit. ``refuse_as`` refuses all entries.
-    ``work`` is done while the database inserts rows, if there are any; its errors are raised.
+    ``beside`` is called while the database inserts rows, if there are any; its errors are raised.
     Time to pay is counted from when the sale's row was locked, by the clock of the database.
 
     :raises StaleFence: a newer holder has written to this sale.
@@ -125,7 +125,7 @@ def write_batch(
         outcome, rows = _decide(sale, entries, existing, uses, refuse_as)
         uses.save()
         if rows:
-            insert_orders(sale=sale, orders=rows, now=sale.locked_at, work=work)
+            insert_orders(sale=sale, orders=rows, now=sale.locked_at, beside=beside)
             outcome.rows = _receipt_copies(sale, rows)
         taken_ms = [row.accepted_at_ms for row in rows if row.live]
         if taken_ms:

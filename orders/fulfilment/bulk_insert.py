@@ -17,14 +17,8 @@ from seckill_site.mysql.overlap import meanwhile
 from vouchers.models import SeckillVoucher
 
 
-class Meanwhile(NamedTuple):
-    """What a caller does while the database inserts orders, and then their events."""
-
-    orders: Callable[[], object] = lambda: None
-    events: Callable[[], object] = lambda: None
-
-
-IDLE = Meanwhile()
+def nothing() -> None:
+    """Do nothing beside an insert."""
 
 
 class NewOrder(NamedTuple):
@@ -61,10 +55,11 @@ def insert_orders(
     sale: SeckillVoucher,
     orders: Sequence[NewOrder],
     now: dt.datetime,
-    work: Meanwhile = IDLE,
+    beside: Callable[[], object] = nothing,
 ) -> None:
     """Insert these orders, each with the first event of its history.
 
+    ``beside`` is called while the database inserts the orders; its errors are raised.
     The caller holds the sale's row ``FOR UPDATE`` in the same transaction.
 
     :raises django.db.IntegrityError: an order breaks a constraint; the caller rolls back.
@@ -86,15 +81,14 @@ def insert_orders(
     rows = ",".join([_values(order, names[order.reason]) for order in orders])
     ids = number_list(order.id for order in orders)
     with connection.cursor() as cursor:
-        with meanwhile(work.orders):
+        with meanwhile(beside):
             cursor.execute(f"INSERT INTO {table} ({_quoted(ORDER_COLUMNS)}) VALUES {rows}", shared)
-        with meanwhile(work.events):
-            cursor.execute(
-                f"INSERT INTO {events} ({_quoted(EVENT_COLUMNS)}) "
-                "SELECT id, '', status, %(now)s, %(system)s, NULL, '', '', NULL, NULL, NULL "
-                f"FROM {table} WHERE id IN ({ids})",
-                shared,
-            )
+        cursor.execute(
+            f"INSERT INTO {events} ({_quoted(EVENT_COLUMNS)}) "
+            "SELECT id, '', status, %(now)s, %(system)s, NULL, '', '', NULL, NULL, NULL "
+            f"FROM {table} WHERE id IN ({ids})",
+            shared,
+        )
 
 
 def pay_by(sale: SeckillVoucher, now: dt.datetime) -> dt.datetime:

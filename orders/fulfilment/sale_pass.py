@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from operator import itemgetter
+from typing import NamedTuple
 
 from django.conf import settings
 
@@ -21,17 +22,19 @@ Most of them are innocent, so one by one would take long; the one that did it di
 """
 
 
-@dataclass(eq=False)
-class LockedBatch:
-    """Entries to write together, and the locks of their buyers, which leaving ``locks`` releases.
-
-    ``unconfirmed`` is the outcome of a batch that the ledger does not know yet.
-    """
+class LockedBatch(NamedTuple):
+    """Entries to write together, and the locks of their buyers; leaving ``locks`` releases them."""
 
     entries: Sequence[PendingEntry]
     users: MultiLock
     locks: ExitStack
-    unconfirmed: BatchOutcome | None = None
+
+
+class UnconfirmedBatch(NamedTuple):
+    """The outcome of a committed batch that the ledger does not know yet, and its buyers' locks."""
+
+    outcome: BatchOutcome
+    locks: ExitStack
 
 
 @dataclass
@@ -40,10 +43,9 @@ class SalePass:
 
     Entries that failed before, or may have killed a worker (``suspects``), and those whose buyer's
     lock is taken, are put off and written when they are due, so that the others do not wait for
-    them. ``controlled`` says that the database has taken a write in this pass.
+    them. ``database_proved_writable`` says that the database has taken a write in this pass.
 
-    Note [Overlap] in ``worker.py``: ``batch`` is being written, ``last`` is the one before, and
-    ``ahead`` the next one, made of the entries ``found``.
+    Note [Overlap] in ``worker.py`` says when ``ahead``, ``batch`` and ``unconfirmed`` change.
     """
 
     sale_id: int
@@ -52,12 +54,11 @@ class SalePass:
     deadline: float
     suspects: dict[int, Suspect]
     settled: int = 0
-    controlled: bool = False
+    database_proved_writable: bool = False
     held: HeldLocks = field(init=False)
-    batch: LockedBatch = field(init=False)
-    last: LockedBatch | None = None
-    found: Sequence[PendingEntry] = ()
     ahead: LockedBatch | None = None
+    batch: LockedBatch = field(init=False)
+    unconfirmed: UnconfirmedBatch | None = None
     put_off: dict[int, tuple[float, PendingEntry]] = field(default_factory=dict)
 
     def next_entries(self, *, beyond: Sequence[PendingEntry] = ()) -> list[PendingEntry]:

@@ -18,17 +18,34 @@ hold it, as an explicit release in the ledger. None is dropped, because its buye
 
 Note [Overlap]
 ~~~~~~~~~~~~~~
-During a burst, ledger and database work at the same time (``docs/adr/0028``). While MariaDB inserts
-the orders of batch N, the worker confirms batch N-1 and reads batch N+1; while it inserts their
-events, the worker releases the buyers of N-1 and locks those of N+1. It all happens in one thread,
-between sending a statement and reading its answer. What a crash leaves is what it may leave without
-the overlap, twice: rows whose entries are still pending. So the rules above hold unchanged:
+During a burst, ledger and database work at the same time (``docs/adr/0028``): one thread sends the
+insert of a batch, confirms the batch before, reads and locks the one after, and only then reads the
+answer. Each of these states of a pass holds one batch at most:
 
-- A batch is confirmed after its commit, and before the one after next is read.
-- A batch is numbered and recorded alone, just before it is written, and the confirmation of the one
-  before leaves that record in place.
-- Only a full batch that was written whole is confirmed late. One that is halved, has a refusal, or
-  is the last is confirmed at once.
+===========  ====================  =======================  ============  ==================
+state        held in               its entries are          its buyers    next state
+===========  ====================  =======================  ============  ==================
+ahead        ``walk.ahead``        pending                  locked        in work
+in work      ``walk.batch``        pending, being written   locked        unconfirmed, done
+unconfirmed  ``walk.unconfirmed``  pending, and have rows   locked        done
+done         nothing               no longer pending        released      –
+===========  ====================  =======================  ============  ==================
+
+===================== ========================================================================
+function              transitions
+===================== ========================================================================
+``_take_batch``       ahead → in work; if none is ahead, entries are read and locked at once
+``_beside_insert``    unconfirmed → done; then, behind a full batch, the next full one → ahead
+``_report``           after the commit: in work → unconfirmed if it was written whole, refuses
+                      nobody and another is ahead; else in work → done
+``_end_unconfirmed``  unconfirmed → done, beside the next insert; or before the next report, if
+                      that batch had nothing to insert; or at the end of the pass
+``_finished``         at the end of the pass, ahead → released; another pass reads it again
+===================== ========================================================================
+
+A batch is numbered and recorded alone, in work, and the confirmation of the one before leaves that
+record in place. A crash leaves what it may leave without the overlap, twice: rows whose entries are
+still pending. So the rules above hold unchanged.
 """
 
 import logging
@@ -53,8 +70,8 @@ from orders.fulfilment.attempts import (
     write_control_row,
 )
 from orders.fulfilment.batch import BatchOutcome, LockLost, StaleBatchNumber, StaleFence
-from orders.fulfilment.bulk_insert import IDLE, Meanwhile
-from orders.fulfilment.sale_pass import LockedBatch, SalePass
+from orders.fulfilment.bulk_insert import nothing
+from orders.fulfilment.sale_pass import LockedBatch, SalePass, UnconfirmedBatch
 from orders.models import RefusalReason
 from seckill_site.failpoints import failpoint
 from seckill_site.ledger_connection import ledger_connection
@@ -226,10 +243,10 @@ def _finished(walk: SalePass) -> Iterator[None]:
         yield
     except BaseException:
         with suppress(Exception):
-            _confirm_and_release_last(walk)
+            _end_unconfirmed(walk)
         raise
     else:
-        _confirm_and_release_last(walk)
+        _end_unconfirmed(walk)
     finally:
         if walk.ahead:
             with suppress(LockNotOwned):  # nothing of it was written
@@ -333,82 +350,63 @@ def _lock_free(walk: SalePass, entries: Sequence[PendingEntry]) -> LockedBatch:
 
 
 def _write(walk: SalePass, batch: LockedBatch) -> None:
-    """Write a batch, and release its locks once the ledger knows the outcome."""
+    """Write a batch, and release its locks unless the next batch will: Note [Overlap]."""
     walk.batch = batch
     walk.held = HeldLocks(walk.sale_id, walk.identity, walk.lock, batch.users)
-    with ExitStack() as locks:
-        locks.enter_context(batch.locks)
+    with batch.locks:
         if batch.entries:
             _write_and_report(walk, batch.entries)
-        if walk.last is batch:
-            locks.pop_all()
 
 
-def _turn(walk: SalePass) -> Meanwhile:
-    """Return the work on the ledger while this batch is inserted: Note [Overlap]."""
-    return Meanwhile(orders=partial(_turn_entries, walk), events=partial(_turn_locks, walk))
-
-
-def _turn_entries(walk: SalePass) -> None:
-    """Confirm the batch before this one, and read the next."""
-    _confirm_last(walk)
-    if walk.ahead is None and len(walk.batch.entries) == settings.SECKILL_BATCH_UNITS:
-        walk.found = walk.next_entries(beyond=walk.batch.entries)
-
-
-def _turn_locks(walk: SalePass) -> None:
-    """Release the buyers of the batch before this one, and lock those of the next."""
+def _beside_insert(walk: SalePass) -> None:
+    """Work on the ledger while this batch is inserted: Note [Overlap]."""
     with ledger_errors():
-        _release_last(walk)
-        found, walk.found = walk.found, ()
-        if len(found) == settings.SECKILL_BATCH_UNITS:  # otherwise it waits for more
-            walk.ahead = _lock_free(walk, _put_off_suspects(walk, found))
+        _end_unconfirmed(walk)
+        full = settings.SECKILL_BATCH_UNITS
+        if walk.ahead is None and len(walk.batch.entries) == full:
+            entries = walk.next_entries(beyond=walk.batch.entries)
+            if len(entries) == full:  # otherwise it waits for more
+                walk.ahead = _lock_free(walk, _put_off_suspects(walk, entries))
 
 
-def _confirm_last(walk: SalePass) -> None:
-    if walk.last and walk.last.unconfirmed:
-        outcome, walk.last.unconfirmed = walk.last.unconfirmed, None
-        _update_ledger(walk.sale_id, outcome)
-
-
-def _release_last(walk: SalePass) -> None:
-    batch, walk.last = walk.last, None
-    if batch:
-        batch.locks.close()
-
-
-def _confirm_and_release_last(walk: SalePass) -> None:
-    with ExitStack() as locks:
-        if walk.last:
-            locks.push(walk.last.locks)
-        _confirm_last(walk)
-        walk.last = None
+def _end_unconfirmed(walk: SalePass) -> None:
+    """Confirm the batch before this one, and release its buyers."""
+    before, walk.unconfirmed = walk.unconfirmed, None
+    if before:
+        with before.locks:
+            _update_ledger(walk.sale_id, before.outcome)
 
 
 def _write_and_report(walk: SalePass, entries: Sequence[PendingEntry]) -> None:
     """Write these entries and update the ledger, halving a batch that fails."""
     suspect = walk.suspects.get(entries[0].order_id)
-    if suspect and not walk.controlled:
+    if suspect and not walk.database_proved_writable:
         write_control_row(walk.held)
-        walk.controlled = True
+        walk.database_proved_writable = True
     if suspect and (suspect.to_refuse or suspect.failures >= settings.SECKILL_MAX_TRIES):
         _set_aside(walk, entries[0], for_good=suspect.to_refuse)
         return
     is_whole = entries is walk.batch.entries
     try:
-        outcome = attempt(walk.held, entries, work=_turn(walk) if is_whole else IDLE)
+        beside = partial(_beside_insert, walk) if is_whole else nothing
+        outcome = attempt(walk.held, entries, beside=beside)
     except NOT_THE_ENTRY:
         raise
     except Exception as error:
         _split(walk, entries, error)
         return
-    _confirm_and_release_last(walk)  # if there was nothing to insert
+    _end_unconfirmed(walk)  # if there was nothing to insert
+    _report(walk, outcome, is_whole=is_whole)
+    walk.settle(entries)
+    walk.database_proved_writable = True
+
+
+def _report(walk: SalePass, outcome: BatchOutcome, *, is_whole: bool) -> None:
+    """Update the ledger, or leave that to the next batch: Note [Overlap]."""
     if is_whole and walk.ahead and not outcome.releases:
-        walk.batch.unconfirmed, walk.last = outcome, walk.batch
+        walk.unconfirmed = UnconfirmedBatch(outcome, walk.batch.locks.pop_all())
     else:
         _update_ledger(walk.sale_id, outcome)
-    walk.settle(entries)
-    walk.controlled = True
 
 
 def _split(walk: SalePass, entries: Sequence[PendingEntry], error: Exception) -> None:

@@ -3,7 +3,6 @@
 Everything a client can send ends as a value or as :class:`InvalidRequest`, never as a server error.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
@@ -24,11 +23,6 @@ LONGEST_CODE = 80
 LONGEST_PROVIDER = 32
 
 _FEW = 20
-
-_USUAL = re.compile(
-    rb'\{"token": ?"([0-9A-Za-z_:~-]*)"(?:, ?"attempt": ?([1-9][0-9]{0,3}))?\}', re.ASCII
-)
-"""What nearly every program sends; whatever else JSON allows is left to its parser."""
 
 
 class InvalidRequest(Exception):
@@ -100,11 +94,7 @@ def read_json_order(body: bytes) -> OrderRequest:
 
     :raises InvalidRequest: with 400.
     """
-    match = _USUAL.fullmatch(body)
-    if match is None:
-        return _order_request(_json_object(body))
-    token, attempt = match.groups()
-    return OrderRequest(token.decode(), None if attempt is None else int(attempt))
+    return _order_request(_json_object(body))
 
 
 def _order_request(fields: Mapping[str, Any]) -> OrderRequest:

@@ -3,6 +3,8 @@
 Whatever Redis answers, a worker stays: every error closes the connection, and the next one resolves
 the address again. Junk is dropped, and a key of a wrong type is moved aside. An acknowledgement
 that fails still counts here: else a worker with a prefetch limit of one never asks for another.
+
+``docs/adr/0034`` lists the private parts of Kombu that this needs.
 """
 
 import json
@@ -38,6 +40,14 @@ _FIND_AT_ONCE = 1_000
 PROBE_MS = 1_000
 
 
+class StoredMessage(virtual.Message):
+    """A message with the ids of its own that ``taken`` gives it."""
+
+    def __init__(self, payload: Any, channel: Any = None, **options: Any) -> None:
+        self.stored = taken(payload)
+        super().__init__(self.stored, channel, **options)
+
+
 class QoS(kombu_redis.QoS):  # type: ignore[misc]
     """The messages being processed. Each ends with its task, even if its acknowledgement fails.
 
@@ -48,7 +58,7 @@ class QoS(kombu_redis.QoS):  # type: ignore[misc]
     def append(self, message: Any, delivery_tag: str) -> None:
         """Keep a message in the broker while it is processed here."""
         info = message.delivery_info
-        self.keep(delivery_tag, message._raw, info["exchange"], info["routing_key"])
+        self.keep(delivery_tag, message.stored, info["exchange"], info["routing_key"])
         virtual.QoS.append(self, message, delivery_tag)
 
     def keep(
@@ -65,23 +75,21 @@ class QoS(kombu_redis.QoS):  # type: ignore[misc]
         :raises redis.RedisError: the broker will deliver the message again
         """
         try:
-            with self.channel.conn_or_acquire() as client:
-                self._remove_from_indices(delivery_tag, client.pipeline()).execute()
-        finally:
+            super().ack(delivery_tag)
+        except Exception:
             virtual.QoS.ack(self, delivery_tag)
+            raise
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
         """Drop a message or put it back, and forget it here in any case.
 
         :raises redis.RedisError: the broker will deliver the message again
         """
-        if not requeue:
-            self.ack(delivery_tag)
-            return
         try:
-            self.restore_by_tag(delivery_tag)
-        finally:
+            super().reject(delivery_tag, requeue)
+        except Exception:
             virtual.QoS.ack(self, delivery_tag)
+            raise
 
     def restore_visible(self, start: int = 0, num: int | None = 10, interval: int = 10) -> None:
         """Put back the messages that were taken too long ago, or whose pause is over."""
@@ -100,10 +108,7 @@ class QoS(kombu_redis.QoS):  # type: ignore[misc]
                 message, exchange, key = json.loads(text or "null")
                 message["headers"] = {**message["headers"], "redelivered": True}
                 text, once = packed(message), waits_once(message)
-                queues = [
-                    self.channel._q_for_pri(queue, self.channel._get_message_priority(message))
-                    for queue in self.channel._lookup(exchange, key)
-                ]
+                queues = self.channel._lookup(exchange, key)
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 if text is not None:
                     dropped(error)
@@ -115,6 +120,8 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]
     """A channel that survives junk, keys of a wrong type and a broker that refuses."""
 
     QoS = QoS
+    Message = StoredMessage
+    priority_steps = [0]  # no task of the shop has a priority, so a queue is one list
 
     def run(self, script: LuaScript, keys: list[str], *args: Argument) -> None:
         """Run a script that moves keys of a wrong type aside, and report them."""
@@ -144,20 +151,13 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]
             with super().conn_or_acquire(client) as client:
                 yield client
         except ResponseError:
-            if self._pool is not None:
-                self._pool.disconnect()
+            self.pool.disconnect()
             raise
 
     def _brpop_read(self, **options: Any) -> bool:
         before = set(self.qos._delivered)
         try:
             return bool(super()._brpop_read(**options))
-        except ResponseError as error:
-            if not str(error).startswith("WRONGTYPE"):
-                raise
-            for queue in self.active_queues:
-                self._clear_way(queue)
-            return True
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             # Redis has removed it from the queue. No order is lost: the sweep sends its task again.
             dropped(error)
@@ -166,24 +166,18 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]
             return True
 
     def _new_queue(self, queue: str, **options: Any) -> None:
-        self._clear_way(queue)
+        self.run(_MOVE_ASIDE, [queue], "list")
         super()._new_queue(queue, **options)
 
-    def _clear_way(self, queue: str) -> None:
-        """Move what is no queue aside."""
-        keys = [self._q_for_pri(queue, priority) for priority in self.priority_steps]
-        self.run(_MOVE_ASIDE, keys, *["list"] * len(keys))
-
-    def _put(self, queue: str, message: Message, **options: Any) -> None:
-        if "_publish_batch" in options or queue in self._expires:
-            super()._put(queue, message, **options)
-        elif pause_s := pause_of(message):
+    def _put(self, queue: str, message: dict[str, Any], **options: Any) -> None:
+        if pause_s := pause_of(message):
             text = json.loads(packed(message))
             tag, later_s = text["properties"]["delivery_tag"], pause_s - self.visibility_timeout
             self.qos.keep(tag, text, "", queue, later_s=later_s)
+        elif waits_once(message):
+            self.run(_PUSH, [queue], packed(message))
         else:
-            key = self._q_for_pri(queue, self._get_message_priority(message))
-            self.run(_PUSH, [key], packed(message), int(waits_once(message)))
+            super()._put(queue, message, **options)
 
     def _queue_bind(self, exchange: str, *args: Any) -> None:
         keys = [self.keyprefix_queue % exchange, self.keyprefix_binding_permanent % exchange]
@@ -208,9 +202,6 @@ class Transport(kombu_redis.Transport):  # type: ignore[misc]
 
     Channel = Channel
     connection_errors = (*kombu_redis.Transport.connection_errors, RedisError)
-
-    def _deliver(self, message: Any, queue: str) -> None:
-        super()._deliver(taken(message), queue)
 
 
 def dropped(why: object) -> None:

@@ -1,7 +1,17 @@
-"""Work of this process while MariaDB executes a statement.
+"""A call of this process while MariaDB executes a statement.
 
-The driver sends the statement, this process works, and then it reads the answer. So a process that
-has to wait for the database anyway needs no second thread to do something useful meanwhile.
+The driver sends the statement, this process makes the call, and then the driver reads the answer.
+So a process that has to wait for the database anyway needs no second thread to do something useful.
+
+The driver's attribute ``query``, which its cursors call, is in one of two states:
+
+=========  ===========  ============================================================
+state      ``query``    leaves it
+=========  ===========  ============================================================
+usual      its own      at the start of the block → armed
+armed      ours         at a statement → usual, and then it sends, calls and reads;
+                        at the end of a block without a statement → usual
+=========  ===========  ============================================================
 """
 
 from collections.abc import Callable, Iterator
@@ -12,15 +22,15 @@ from django.db import connection
 
 
 @contextmanager
-def meanwhile(work: Callable[[], object]) -> Iterator[None]:
-    """Do this work while the database executes the first statement of the ``with`` block.
+def meanwhile(call: Callable[[], object]) -> Iterator[None]:
+    """Make this call while the database executes the first statement of the ``with`` block.
 
-    The block needs an open connection and must send a statement. An error of the work is raised
-    once the statement has ended. SQLite, which is no other process, comes after the work.
+    The block needs an open connection. The call must not use it; its error is raised once the
+    statement has ended. SQLite, which is no other process, comes after the call.
     """
     driver: Any = connection.connection
     if connection.vendor != "mysql":
-        work()
+        call()
         yield
         return
 
@@ -28,7 +38,7 @@ def meanwhile(work: Callable[[], object]) -> Iterator[None]:
         del attributes["query"]
         driver.send_query(bytes(statement))
         try:
-            work()
+            call()
         finally:
             driver.read_query_result()
 

@@ -123,17 +123,6 @@ def test_sale_bench_has_every_row_and_sells_exactly(tmp_path: Path, results: Pat
     assert files["picture"].read_text().startswith("<svg ")
 
 
-@pytest.mark.faults  # servers, tables and a web server for a moment's work
-def test_sale_bench_profiles_each_kind_of_request(tmp_path: Path, results: Path) -> None:
-    profile = results / "profile.txt"
-    output_of([*SALE, "--profile", str(profile)], tmp_path)
-    text = profile.read_text()
-    titles = re.findall(r"^== (.*): \d+ µs of this process", text, re.MULTILINE)
-    assert len(titles) == len(set(titles)) == 14
-    assert titles[0] == "an empty view"
-    assert "seckill_site/front_door/application.py" in text
-
-
 @pytest.mark.faults  # the whole shop, and a rehearsal's cleanup
 def test_capacity_bench_measures_every_figure_and_rehearses(tmp_path: Path, results: Path) -> None:
     figures, values = results / "capacity.json", results / "values.json"

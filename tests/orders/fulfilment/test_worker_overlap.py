@@ -149,7 +149,7 @@ def test_worker_that_dies_in_a_burst_is_succeeded(
 
     def die() -> bool:
         # A process that is gone confirms nothing at the end of its pass.
-        patch.setattr(worker, "_confirm_and_release_last", lambda walk: None)
+        patch.setattr(worker, "_end_unconfirmed", lambda walk: None)
         raise Killed
 
     with monkeypatch.context() as patch:

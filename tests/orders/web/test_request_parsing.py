@@ -15,7 +15,6 @@ from orders.web.request_parsing import (
     LARGEST_BODY_BYTES,
     InvalidRequest,
     OrderRequest,
-    read_json_order,
     read_order_request,
 )
 
@@ -64,18 +63,6 @@ def test_each_encoding_carries_token_and_attempt(body: bytes | str, content_type
 )
 def test_missing_fields_are_none(body: str, content_type: str) -> None:
     assert read_order_request(a_request(body, content_type)) == OrderRequest(None, None)
-
-
-@pytest.mark.parametrize("token", ["", "t:s", "12-3-4-5:A_b-9", "ä", 'a"b', "a\\b", "a b"])
-@pytest.mark.parametrize("attempt", [None, 1, 42, 9999])
-@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": "), (" , ", " : ")])
-def test_usual_shape_reads_as_its_json(
-    token: str, attempt: int | None, separators: tuple[str, str]
-) -> None:
-    fields = {"token": token} if attempt is None else {"token": token, "attempt": attempt}
-    for ascii in (True, False):
-        body = json.dumps(fields, separators=separators, ensure_ascii=ascii).encode()
-        assert read_json_order(body) == OrderRequest(token, attempt)
 
 
 @pytest.mark.parametrize("attempt", [1, 2, 9999, "1", "9999", "0001"])
