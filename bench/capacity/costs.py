@@ -17,7 +17,7 @@ from django.contrib.auth.hashers import check_password, make_password
 from django.db.models import Count, Max
 from django.urls import reverse
 
-from backoffice.capacity.figures import Cost, Figures, Work
+from backoffice.capacity.figures import Cost, Figures, Operation
 from backoffice.rehearsal.crowd import fire
 from bench.processes import cpu_s
 from bench.sale.data import open_sale, reserve_all, sign_in, users
@@ -55,15 +55,15 @@ class Orders:
 def figures_of(
     machine: dict[str, Any],
     *,
-    requests: Sequence[dict[Work, Cost]],
+    requests: Sequence[dict[Operation, Cost]],
     orders: Sequence[Orders],
     rows_per_s: Sequence[float],
     unit_bytes: float,
 ) -> Figures:
     """Return the median of each figure."""
     costs = {work: _median_cost([each[work] for each in requests]) for work in requests[0]}
-    costs[Work.WIN] = _median_cost([each.win for each in orders])
-    costs[Work.REFUSAL] = _median_cost([each.refusal for each in orders])
+    costs[Operation.WIN] = _median_cost([each.win for each in orders])
+    costs[Operation.REFUSAL] = _median_cost([each.refusal for each in orders])
     return Figures(
         machine=f"{machine['cores']} cores of {machine['processor']}",
         cores=machine["cores"],
@@ -101,18 +101,18 @@ def _receipt_pages(run: Run) -> list[bytes]:
 
 _BY_NAME = {kind.name: kind for kind in KINDS}
 REQUESTS = {
-    Work.PAGE: _BY_NAME["purchase page, visitor"],
-    Work.LIVE: _BY_NAME["live/"],
-    Work.ME: _BY_NAME["me/ with token"],
-    Work.RECEIPT_PAGE: Kind("", "receipt page", 0, 200, _receipt_pages),
-    Work.RECEIPT: _BY_NAME["receipt of a queued order"],
+    Operation.PAGE: _BY_NAME["purchase page, visitor"],
+    Operation.LIVE: _BY_NAME["live/"],
+    Operation.ME: _BY_NAME["me/ with token"],
+    Operation.RECEIPT_PAGE: Kind("", "receipt page", 0, 200, _receipt_pages),
+    Operation.RECEIPT: _BY_NAME["receipt of a queued order"],
 }
 
 
-def request_costs(run: Run) -> dict[Work, Cost]:
+def request_costs(run: Run) -> dict[Operation, Cost]:
     """Measure every piece of work but the orders."""
     costs = {work: _request_cost(run, kind) for work, kind in REQUESTS.items()}
-    return {**costs, Work.SIGN_IN: Cost(_sign_in_s() * 1e6, 0, 0, 0)}
+    return {**costs, Operation.SIGN_IN: Cost(_sign_in_s() * 1e6, 0, 0, 0)}
 
 
 def _request_cost(run: Run, kind: Kind) -> Cost:

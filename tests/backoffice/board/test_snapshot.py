@@ -329,11 +329,6 @@ def test_board_names_an_unloaded_sale() -> None:
     assert found["chart"]
 
 
-def test_missing_sale_raises_does_not_exist() -> None:
-    with pytest.raises(SeckillVoucher.DoesNotExist):
-        read_board(sale_id=999_999, now=NOW)
-
-
 # --- Queries -------------------------------------------------------------------------------------
 
 
