@@ -43,7 +43,7 @@ def crowd(live_server: LiveServer, settings: Settings) -> Iterator[None]:
 
 @pytest.fixture
 def operator() -> Client:
-    return staff_with("view_seckillvoucher", "add_rehearsal")
+    return staff_with("view_seckillvoucher", "add_rehearsal", name="operator")
 
 
 @pytest.fixture

@@ -278,7 +278,7 @@ def test_page_query_count_is_constant(reader: Client) -> None:
 @pytest.fixture
 def exporter(db: None) -> Client:
     """The client of a user who may also export orders."""
-    return staff_with("view_seckillvoucher", "export_voucherorder")
+    return staff_with("view_seckillvoucher", "export_voucherorder", name="exporter")
 
 
 def room_url(sale: SeckillVoucher) -> str:
