@@ -76,7 +76,7 @@ def publish_job(*, job_id: int, in_s: float = 0.0) -> None:
     publish_turn("orders.tasks.work_at_job", in_s=in_s, job_id=job_id)
 
 
-def work_at(*, job_id: int, now: dt.datetime) -> Turn | None:
+def take_turn(*, job_id: int, now: dt.datetime) -> Turn | None:
     """Run the next step of a job."""
     return do_turn(OrderJob.objects.filter(OrderJob.RUNNING, pk=job_id), _step, now=now)
 

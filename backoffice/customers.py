@@ -65,19 +65,19 @@ def find_customers(text: str) -> list[int]:
     text = text.strip()
     if not text:
         return []
-    found = set(
+    ids = set(
         User.objects.filter(username__istartswith=text).values_list("pk", flat=True)[:PER_PAGE]
     )
     addresses = EmailAddress.objects.filter(email__istartswith=text)
-    found.update(addresses.values_list("user", flat=True)[:PER_PAGE])
+    ids.update(addresses.values_list("user", flat=True)[:PER_PAGE])
     number = "".join(text.split()).replace("-", "")
     if number.removeprefix("+").isdecimal():
         phones = Phone.objects.filter(number__startswith=number)
-        found.update(phones.values_list("pk", flat=True)[:PER_PAGE])
+        ids.update(phones.values_list("pk", flat=True)[:PER_PAGE])
     if number.isdecimal() and number.isascii() and len(number) <= 19 and int(number) <= LARGEST_ID:
         orders = VoucherOrder.objects.filter(pk=int(number), user__isnull=False)
-        found.update(orders.values_list("user_id", flat=True))
-    return sorted(found, reverse=True)[:PER_PAGE]
+        ids.update(orders.values_list("user_id", flat=True))
+    return sorted(ids, reverse=True)[:PER_PAGE]
 
 
 def customers(user_ids: Collection[int]) -> list[Customer]:

@@ -65,13 +65,13 @@ def record_step(job: BackgroundJob, *, now: dt.datetime, **changes: Any) -> None
 
 
 def do_turn(
-    found: QuerySet[Job], step: Callable[[Job, dt.datetime], float | None], *, now: dt.datetime
+    due: QuerySet[Job], step: Callable[[Job, dt.datetime], float | None], *, now: dt.datetime
 ) -> Turn | None:
     """Run one step of the job, if it exists, and return its next turn; None after the last.
 
     ``step`` records itself. It returns the seconds until the next step, or None after the last.
     """
-    job = found.first()
+    job = due.first()
     if job is None:
         return None
     try:

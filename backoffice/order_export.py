@@ -3,18 +3,12 @@
 The orders are read by id in windows, so each statement reads a bounded number of rows even if few
 match. A slow download holds no cursor and no transaction, and memory does not grow. Orders written
 after the export has started are not in the file.
-
-Spreadsheets guess what a cell is (``docs/exporting.md``): an id of 17 digits would lose its last
-ones, and a name that starts with ``=`` would be evaluated. A tab before the id and an apostrophe
-before the name keep them as text.
 """
 
 from __future__ import annotations
 
-import csv
 import datetime as dt
-import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -22,17 +16,14 @@ from django.db.models import Max, QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext
 
-from backoffice.csv_cells import exact, harmless
 from orders.lifecycle.redemption import written_code
 from orders.models import OrderEvent, OrderStatus, Payment, RefusalReason, VoucherOrder
 from seckill_site.formatting import plain_money
+from seckill_site.web.csv_files import Row, exact, harmless
 from vouchers.templatetags.seckill import utc_offset
 
 CHUNK, WINDOW = 1_000, 20_000
 """Orders in one part of the file, and ids read by one statement."""
-
-BYTE_ORDER_MARK = "\ufeff"
-"""The mark that tells Excel that a CSV file is UTF-8."""
 
 _FIELDS = (
     "pk", "seckill_voucher_id", "seckill_voucher__voucher__title", "user__username", "unit",
@@ -41,49 +32,38 @@ _FIELDS = (
 )  # fmt: skip
 
 
-class Part(NamedTuple):
-    """A piece of the file, and the number of orders in it."""
+class Export(NamedTuple):
+    """The rows of a file, which are read when they are sent."""
 
-    text: str
-    orders: int
+    headings: Row
+    chunks: Iterator[Sequence[Row]]
 
 
 @dataclass(frozen=True)
 class _Texts:
-    """The texts of the file in the reader's language, read before the first part is sent."""
+    """The texts of the cells in the reader's language, read before the first part is sent."""
 
-    headings: Sequence[str]
     statuses: Mapping[str, str]
     reasons: Mapping[str, str]
     zone: dt.tzinfo
 
     @classmethod
-    def at(cls, now: dt.datetime) -> _Texts:
+    def current(cls) -> _Texts:
         return cls(
-            headings=_headings(now),
             statuses={it.value: str(it.label) for it in OrderStatus},
             reasons={it.value: str(it.label) for it in RefusalReason},
             zone=timezone.get_current_timezone(),
         )
 
 
-def export_orders(
-    *, orders: QuerySet[VoucherOrder], codes: bool, now: dt.datetime
-) -> Iterator[Part]:
-    """Return the orders as the parts of a CSV file, oldest first.
+def export_orders(*, orders: QuerySet[VoucherOrder], codes: bool, now: dt.datetime) -> Export:
+    """Return the orders as rows of a CSV file, oldest first.
 
     ``codes`` says whether voucher codes, which are worth money, are shown in full.
     """
     newest = VoucherOrder.objects.aggregate(Max("pk"))["pk__max"] or 0
-    return _parts(orders, newest, _Texts.at(now), codes=codes)
-
-
-def _parts(
-    orders: QuerySet[VoucherOrder], newest: int, texts: _Texts, *, codes: bool
-) -> Iterator[Part]:
-    yield Part(BYTE_ORDER_MARK + _lines([texts.headings]), 0)
-    for chunk in _chunks(orders.values_list(*_FIELDS), newest):
-        yield Part(_lines(_rows(chunk, texts, codes=codes)), len(chunk))
+    chunks, texts = _chunks(orders.values_list(*_FIELDS), newest), _Texts.current()
+    return Export(_headings(now), (list(_rows(it, texts, codes=codes)) for it in chunks))
 
 
 def _chunks(orders: QuerySet[Any, Any], newest: int) -> Iterator[list[Any]]:
@@ -93,10 +73,10 @@ def _chunks(orders: QuerySet[Any, Any], newest: int) -> Iterator[list[Any]]:
         if last == end:
             end = _end_of_window(last, newest)
         window = orders.filter(pk__gt=last, pk__lte=end)
-        found = list(window.order_by("pk")[:CHUNK])
-        last = found[-1][0] if len(found) == CHUNK else end
-        if found:
-            yield found
+        chunk = list(window.order_by("pk")[:CHUNK])
+        last = chunk[-1][0] if len(chunk) == CHUNK else end
+        if chunk:
+            yield chunk
 
 
 def _end_of_window(last: int, newest: int) -> int:
@@ -152,12 +132,6 @@ def _moments(order_ids: Sequence[int]) -> dict[tuple[int, str], dt.datetime]:
     after = (OrderStatus.PAID, OrderStatus.USED)
     events = OrderEvent.objects.filter(order__in=order_ids, after__in=after).order_by("pk")
     return {(pk, to): at for pk, to, at in events.values_list("order_id", "after", "at")}
-
-
-def _lines(rows: Iterable[Sequence[object]]) -> str:
-    file = io.StringIO()
-    csv.writer(file, quoting=csv.QUOTE_ALL).writerows(rows)
-    return file.getvalue()
 
 
 # --- Cells ---------------------------------------------------------------------------------------

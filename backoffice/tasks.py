@@ -24,7 +24,7 @@ def resume_jobs(**kwargs: Any) -> None:
 @shared_task(name="orders.tasks.work_at_job")
 def work_at_job(*, job_id: int, **kwargs: Any) -> None:
     """Run the next step of a bulk job and publish the one after it."""
-    turn = bulk_jobs.work_at(job_id=job_id, now=database_now())
+    turn = bulk_jobs.take_turn(job_id=job_id, now=database_now())
     if turn:
         bulk_jobs.publish_job(job_id=job_id, in_s=turn.pause_s)
 
@@ -40,7 +40,7 @@ def resume_rehearsals(**kwargs: Any) -> None:
 @shared_task(name="orders.tasks.work_at_rehearsal", soft_time_limit=40, time_limit=50)
 def work_at_rehearsal(*, rehearsal_id: int, turn: int, **kwargs: Any) -> None:
     """Run the next step of a rehearsal and publish the one after it."""
-    following = rehearsal.work_at(rehearsal_id=rehearsal_id, turn=turn, now=database_now())
+    following = rehearsal.take_turn(rehearsal_id=rehearsal_id, turn=turn, now=database_now())
     if following:
         rehearsal.publish_rehearsal(
             rehearsal_id=rehearsal_id, turn=following.number, in_s=following.pause_s

@@ -6,8 +6,9 @@ included: the same as ``utime`` and ``stime`` of ``/proc/PID/stat``, which are r
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -21,6 +22,15 @@ spawned = partial(ProcessPoolExecutor, mp_context=get_context("spawn"))
 def cpu_s(pids: Iterable[int]) -> float:
     """Return the processor time of these processes, in seconds."""
     return sum(time.clock_gettime(~pid << 3 | _CPUCLOCK_SCHED) for pid in pids)
+
+
+@contextmanager
+def cpu_spent(*groups: Sequence[int]) -> Iterator[list[float]]:
+    """Fill the list, at the end, with the processor time that each group of processes spent."""
+    before = [cpu_s(pids) for pids in groups]
+    spent: list[float] = []
+    yield spent
+    spent += [cpu_s(pids) - was for pids, was in zip(groups, before, strict=True)]
 
 
 def family_of(pid: int) -> list[int]:

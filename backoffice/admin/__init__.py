@@ -1,33 +1,7 @@
 """The back office in Django's admin: importing a module registers its pages."""
 
-from backoffice.admin import (
-    accounts,
-    api_tokens,
-    codes,
-    customers,
-    orders,
-    records,
-    rehearsals,
-    reports,
-    sales,
-    system,
-    today,
-    webhooks,
-    words,
-)
+from importlib import import_module
+from pkgutil import iter_modules
 
-__all__ = [
-    "accounts",
-    "api_tokens",
-    "codes",
-    "customers",
-    "orders",
-    "records",
-    "rehearsals",
-    "reports",
-    "sales",
-    "system",
-    "today",
-    "webhooks",
-    "words",
-]
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")

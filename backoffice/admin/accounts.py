@@ -22,7 +22,7 @@ from django.utils.translation import gettext_lazy as _
 from accounts.invitations import open_invitations, send_invitation
 from accounts.models import Invitation
 from accounts.sessions import end_all_sessions
-from backoffice.admin.pages import office, office_page, timestamp_column
+from backoffice.admin.pages import is_owner, office, office_page, timestamp_column
 from orders.roles import Role
 from seckill_site.formatting import NO_VALUE
 from seckill_site.web.admin_lists import CheckedList, pill
@@ -132,7 +132,7 @@ class AccountAdmin(CheckedList, UserAdmin):  # type: ignore[type-arg]
         if obj is None or _is_advanced(request):
             return super().get_form(request, obj, change=change, **kwargs)
         given: dict[str, Any] = {"is_own": obj == request.user}
-        if not _is_superuser(request):  # to give a role is to give rights
+        if not is_owner(request):  # to give a role is to give rights
             given["role"] = None
         kwargs["form"] = type("StaffForm", (StaffForm,), given)
         return super().get_form(request, obj, change=change, **kwargs)
@@ -140,13 +140,13 @@ class AccountAdmin(CheckedList, UserAdmin):  # type: ignore[type-arg]
     def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
         """Let only owners change an owner."""
         may = super().has_change_permission(request, obj)
-        return may and (obj is None or not obj.is_superuser or _is_superuser(request))
+        return may and (obj is None or not obj.is_superuser or is_owner(request))
 
     def user_change_password(
         self, request: HttpRequest, id: str, form_url: str = ""
     ) -> HttpResponse:
         """Let only owners set somebody's password."""
-        if not _is_superuser(request):
+        if not is_owner(request):
             raise PermissionDenied
         return super().user_change_password(request, id, form_url)
 
@@ -156,7 +156,7 @@ class AccountAdmin(CheckedList, UserAdmin):  # type: ignore[type-arg]
         if _is_advanced(request):  # without the dates, which nobody sets
             return super().get_fieldsets(request, obj)[:-1]
         fields = ["username", "first_name", "email", "role", "is_active"]
-        if obj.is_superuser or not _is_superuser(request):
+        if obj.is_superuser or not is_owner(request):
             fields.remove("role")
         return [(None, {"fields": fields})]
 
@@ -232,16 +232,16 @@ class InvitationAdmin(CheckedList):
     actions = None
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return _is_superuser(request)
+        return is_owner(request)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        return _is_superuser(request)
+        return is_owner(request)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return _is_superuser(request)
+        return is_owner(request)
 
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).select_related("role", "invited_by", "accepted_by")
@@ -293,14 +293,13 @@ def staff_page(request: HttpRequest) -> HttpResponse:
     if not (may("auth.view_user") or may("auth.change_user")):
         raise PermissionDenied
     staff = User.objects.filter(is_staff=True).prefetch_related("groups").order_by("username")
-    is_owner = _is_superuser(request)
     context: dict[str, Any] = {
         "title": gettext("Staff"),
         "staff": [(user, role_names(user)) for user in staff],
         "invitations": [(it, gettext(it.role.name)) for it in open_invitations()]
-        if is_owner
+        if is_owner(request)
         else [],
-        "is_owner": is_owner,
+        "is_owner": is_owner(request),
     }
     return office_page(request, "staff.html", **context)
 
@@ -309,8 +308,4 @@ office.add_page("staff/", staff_page, name="staff")
 
 
 def _is_advanced(request: HttpRequest) -> bool:
-    return "advanced" in request.GET and _is_superuser(request)
-
-
-def _is_superuser(request: HttpRequest) -> bool:
-    return bool(request.user.is_active and getattr(request.user, "is_superuser", False))
+    return "advanced" in request.GET and is_owner(request)

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 
 from api.models import ApiToken, Scope
 from api.tokens import create_token, revoke_tokens
-from backoffice.admin.pages import ReadOnlyAdmin, admin_page, timestamp_column
+from backoffice.admin.pages import ReadOnlyAdmin, admin_page, is_owner, timestamp_column
 from seckill_site.clocks.database import database_now
 from seckill_site.web.responses import for_owner
 
@@ -66,16 +66,16 @@ class ApiTokenAdmin(ReadOnlyAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ApiToken]:
         """Return all tokens for an owner of the shop, else one's own."""
-        found = super().get_queryset(request)
+        tokens = super().get_queryset(request)
         # A page that is forbidden says so, whether there is such a token or not.
-        sees_all = _is_superuser(request) or not self.has_view_permission(request)
-        return found if sees_all else found.filter(owner_id=request.user.pk)
+        sees_all = is_owner(request) or not self.has_view_permission(request)
+        return tokens if sees_all else tokens.filter(owner_id=request.user.pk)
 
     def formfield_for_foreignkey(self, db_field: Any, request: Any, **kwargs: Any) -> Any:
         """Offer the members of staff; whoever is not a superuser makes tokens of their own."""
         if db_field.name == "owner":
             staff = User.objects.filter(is_active=True, is_staff=True).order_by("username")
-            if not _is_superuser(request):
+            if not is_owner(request):
                 staff = staff.filter(pk=request.user.pk)
             kwargs |= {"queryset": staff, "initial": request.user.pk}
         return super().formfield_for_foreignkey(db_field, request, **kwargs)
@@ -135,7 +135,3 @@ class ApiTokenAdmin(ReadOnlyAdmin):
         if token.expires_at <= database_now():
             return gettext("expired")
         return gettext("valid") if token.owner.is_active else gettext("account closed")
-
-
-def _is_superuser(request: HttpRequest) -> bool:
-    return bool(getattr(request.user, "is_superuser", False))

@@ -120,10 +120,10 @@ def _may_run(request: HttpRequest) -> bool:
 
 def _json(request: HttpRequest, board: Board) -> dict[str, Any]:
     may_run = _may_run(request)
-    found = board_json(board, actions=offered(board) if may_run else [])
+    shown = board_json(board, actions=offered(board) if may_run else [])
     if not may_run:  # addresses are personal: only for staff who may act on them
-        found["limited"] = []
-    return {**found, "history": _history(board)}
+        shown["limited"] = []
+    return {**shown, "history": _history(board)}
 
 
 def _history(board: Board) -> list[dict[str, str]]:
@@ -173,7 +173,7 @@ def _carry_out(
 
 def _is_in_redis(sale: SeckillVoucher) -> bool:
     try:
-        found = snapshots(sale_ids=[sale.pk])[sale.pk]
+        ledger = snapshots(sale_ids=[sale.pk])[sale.pk]
     except LedgerUnavailable:
         return False
-    return found is not None and found.terms == LedgerTerms.from_sale(sale)
+    return ledger is not None and ledger.terms == LedgerTerms.from_sale(sale)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
-import csv
-import io
 from typing import Any
 
 from django import forms
@@ -13,14 +10,14 @@ from django.contrib.admin.widgets import AdminIntegerFieldWidget
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from backoffice.admin.pages import ReadOnlyAdmin, admin_page, order_link, timestamp_column
-from backoffice.csv_cells import exact, harmless
+from backoffice.figures import count
 from orders.lifecycle.invitations import (
     MOST_CODES,
     UnusableCode,
@@ -30,6 +27,7 @@ from orders.lifecycle.invitations import (
 )
 from orders.models import CodeUse, InvitationCode
 from seckill_site.formatting import NO_VALUE, grouped, timestamp
+from seckill_site.web.csv_files import csv_parts, csv_response, exact, harmless
 from seckill_site.web.responses import for_owner
 from vouchers.admin.sale import SeckillVoucherAdmin
 from vouchers.catalogue.history import entry, text_of
@@ -115,9 +113,9 @@ def codes_page(
         yes=gettext("Add codes"),
         back=reverse("admin:vouchers_seckillvoucher_change", args=[sale_id]),
         figures=[
-            (gettext("Codes"), grouped(codes.count())),
-            (gettext("Entered by a buyer"), grouped(codes.exclude(user=None).count())),
-            (gettext("Used for an order"), grouped(codes.exclude(uses=None).count())),
+            count(gettext("Codes"), codes.count()),
+            count(gettext("Entered by a buyer"), codes.exclude(user=None).count()),
+            count(gettext("Used for an order"), codes.exclude(uses=None).count()),
         ],
     )
     return for_owner(page)
@@ -125,26 +123,26 @@ def codes_page(
 
 def codes_file(
     model_admin: SeckillVoucherAdmin, request: HttpRequest, *, sale_id: int
-) -> HttpResponse:
+) -> HttpResponseBase:
     """Send the codes of a sale as CSV: who has entered each, and the order it was used for."""
     sale = _sale(model_admin, request, sale_id)
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    writer.writerow(
-        [gettext("Invitation code"), gettext("Entered by"), gettext("Entered at"), gettext("Order")]
-    )
+    headings = [
+        gettext("Invitation code"), gettext("Entered by"), gettext("Entered at"), gettext("Order"),
+    ]  # fmt: skip
     codes = InvitationCode.objects.filter(seckill_voucher=sale).order_by("pk")
     columns = ("code", "user__username", "entered_at", "uses__order_id")
-    for code, name, entered_at, order_id in codes.values_list(*columns).iterator():
-        at = timestamp(entered_at) if entered_at else ""
-        order = exact(str(order_id)) if order_id else ""
-        writer.writerow([harmless(written_invitation(code)), harmless(name or ""), at, order])
+    rows = [
+        [
+            harmless(written_invitation(code)),
+            harmless(name or ""),
+            timestamp(entered_at) if entered_at else "",
+            exact(str(order_id or "")),
+        ]
+        for code, name, entered_at, order_id in codes.values_list(*columns)
+    ]
     model_admin.log_change(request, sale, entry(("codes_downloaded", {})))
-    content = codecs.BOM_UTF8 + text.getvalue().encode()
-    response = HttpResponse(content, content_type="text/csv; charset=utf-8")
     name = f"sale-{sale_id}-codes-{timezone.localdate():%Y-%m-%d}.csv"
-    response["Content-Disposition"] = f'attachment; filename="{name}"'
-    return for_owner(response)
+    return csv_response(list(csv_parts(headings, [rows])), name=name)
 
 
 def _sale(model_admin: SeckillVoucherAdmin, request: HttpRequest, sale_id: int) -> SeckillVoucher:
@@ -159,11 +157,11 @@ def _sale(model_admin: SeckillVoucherAdmin, request: HttpRequest, sale_id: int) 
 @transaction.atomic
 def _add(sale: SeckillVoucher, form: CodesForm) -> str:
     """Make or import codes, and return the entry for the sale's history."""
-    if count := form.cleaned_data["count"]:
-        make_codes(sale_id=sale.pk, count=count)
-        return entry(("codes_made", {"count": count}))
-    found = import_codes(sale_id=sale.pk, lines=form.imported)
-    return entry(("codes_imported", {"new": found.new, "known": found.known}))
+    if wanted := form.cleaned_data["count"]:
+        make_codes(sale_id=sale.pk, count=wanted)
+        return entry(("codes_made", {"count": wanted}))
+    imported = import_codes(sale_id=sale.pk, lines=form.imported)
+    return entry(("codes_imported", {"new": imported.new, "known": imported.known}))
 
 
 @admin.register(InvitationCode)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
 
 from django.contrib.auth.models import User
@@ -11,7 +10,7 @@ from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.translation import gettext
 
-from backoffice.admin.pages import admin_page, office, office_page, read_sale
+from backoffice.admin.pages import admin_page, office, office_page, read_sale, sale_at
 from backoffice.customers import (
     MOST_ROWS,
     PER_PAGE,
@@ -25,7 +24,6 @@ from orders.models import WaitingEntry
 from seckill_site.web.responses import for_owner
 from seckill_site.web.url_converters import LARGEST_ID
 from vouchers.admin.sale import SeckillVoucherAdmin
-from vouchers.models import SeckillVoucher
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +73,7 @@ def waiting_page(
     model_admin: SeckillVoucherAdmin, request: HttpRequest, *, sale_id: int
 ) -> HttpResponse:
     """Show the waiting list of a sale by name."""
-    sale = read_sale(model_admin, request, _sale_at, sale_id=sale_id)
+    sale = read_sale(model_admin, request, sale_at, sale_id=sale_id)
     if not may_see_waiting(request):
         raise PermissionDenied
     entries = WaitingEntry.objects.filter(seckill_voucher=sale).select_related("user")
@@ -98,10 +96,6 @@ def waiting_page(
 
 def may_see_waiting(request: HttpRequest) -> bool:
     return request.user.has_perm("orders.view_waitingentry")
-
-
-def _sale_at(*, sale_id: int, now: dt.datetime) -> SeckillVoucher:
-    return SeckillVoucher.objects.select_related("voucher").get(pk=sale_id)
 
 
 def _check_may_see(request: HttpRequest) -> None:

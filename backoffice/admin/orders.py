@@ -12,13 +12,7 @@ from django.contrib.admin.widgets import AdminTextInputWidget
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.db import transaction
 from django.db.models import Count, QuerySet, Sum
-from django.http import (
-    HttpRequest,
-    HttpResponse,
-    HttpResponseBase,
-    HttpResponseRedirect,
-    StreamingHttpResponse,
-)
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
@@ -44,6 +38,7 @@ from orders.lifecycle.transitions import Actor, WrongState
 from orders.models import OrderJob, OrderStatus, VoucherOrder
 from seckill_site.formatting import NO_VALUE, grouped, money
 from seckill_site.web.admin_lists import moment, pill
+from seckill_site.web.csv_files import csv_parts, csv_response
 from seckill_site.web.url_converters import LARGEST_ID
 from vouchers.catalogue.history import entry
 from vouchers.catalogue.staff_texts import NO_ANSWER
@@ -239,16 +234,9 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
         codes = request.user.has_perm("orders.redeem_voucherorder")
         logger.info("user %s exports orders: %s", request.user.pk, request.get_full_path())
         now = timezone.now()
-        parts = export_orders(orders=queryset, codes=codes, now=now)
+        export = export_orders(orders=queryset, codes=codes, now=now)
         name = f"orders-{timezone.localtime(now):%Y-%m-%d}.csv"
-        headers = {
-            "Content-Disposition": f'attachment; filename="{name}"',
-            "Cache-Control": "private, no-store",
-            "X-Accel-Buffering": "no",  # nginx: do not buffer the file
-        }
-        return StreamingHttpResponse(
-            (part.text for part in parts), content_type="text/csv; charset=utf-8", headers=headers
-        )
+        return csv_response(csv_parts(*export), name=name)
 
     @admin.action(description=_("Retry orders that could not be written"), permissions=["retry"])
     def try_again(self, request: HttpRequest, queryset: QuerySet[VoucherOrder]) -> None:
@@ -360,8 +348,8 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
         order: VoucherOrder | None = None,
     ) -> HttpResponse:
         """Show how many orders would change and how, and ask for a reason."""
-        found = VoucherOrder.objects.filter(pk__in=order_ids).order_by().values_list("status")
-        sums = found.annotate(count=Count("pk"), cents=Sum("price_cents"))
+        statuses = VoucherOrder.objects.filter(pk__in=order_ids).order_by().values_list("status")
+        sums = statuses.annotate(count=Count("pk"), cents=Sum("price_cents"))
         states = {status: (count, cents) for status, count, cents in sums}
         count, cents = states.pop(required_status(kind), (0, 0))
         name = f"admin:orders_voucherorder_{kind}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
@@ -101,6 +102,11 @@ def read_sale(
         raise Http404 from None
 
 
+def sale_at(*, sale_id: int, now: dt.datetime) -> SeckillVoucher:
+    """Return the sale itself, for ``read_sale``."""
+    return SeckillVoucher.objects.select_related("voucher").get(pk=sale_id)
+
+
 def admin_page(
     model_admin: BaseModelAdmin[Any],
     request: HttpRequest,
@@ -112,6 +118,11 @@ def admin_page(
     """Return a page with the header and breadcrumbs of an admin."""
     shared = {**model_admin.admin_site.each_context(request), "opts": model_admin.opts}
     return TemplateResponse(request, f"admin/{template}", {**shared, **context}, status=status)
+
+
+def is_owner(request: HttpRequest) -> bool:
+    """Return whether the user is an owner of the shop, who may do everything."""
+    return bool(request.user.is_active and getattr(request.user, "is_superuser", False))
 
 
 def order_link(order_id: int) -> str:

@@ -51,8 +51,8 @@ class ProblemFilter(admin.SimpleListFilter):
         return [("yes", _("with a problem")), ("no", _("without a problem"))]
 
     def queryset(self, request: Any, queryset: QuerySet[Payment]) -> QuerySet[Payment]:
-        found = {"yes": ~Q(problem=""), "no": Q(problem="")}
-        return queryset.filter(found.get(str(self.value()), Q()))
+        conditions = {"yes": ~Q(problem=""), "no": Q(problem="")}
+        return queryset.filter(conditions.get(str(self.value()), Q()))
 
 
 @admin.register(Payment)
@@ -82,9 +82,6 @@ class PaymentAdmin(ReadOnlyAdmin):
     asks = timestamp_column("ask_at", _("next check at"))
     created = timestamp_column("created_at", _("created"))
     changed = timestamp_column("changed_at", _("changed"))
-
-    class Media:
-        css = {"all": ["seckill/order_admin.css"]}
 
     @admin.display(description=_("order"), ordering="order")
     def its_order(self, payment: Payment) -> str:
@@ -144,9 +141,6 @@ class SettlementDifferenceAdmin(ReadOnlyAdmin):
     found = timestamp_column("found_at", _("found at"))
     resolved = timestamp_column("resolved_at", _("resolved at"))
 
-    class Media:
-        css = {"all": ["seckill/order_admin.css"]}
-
     @admin.display(description=_("our amount"), ordering="our_cents")
     def ours(self, difference: SettlementDifference) -> str:
         return NO_VALUE if difference.our_cents is None else money(difference.our_cents)
@@ -176,9 +170,6 @@ class OrderJobAdmin(ReadOnlyAdmin):
     state = pill_column("status", _("status"), {JobStatus.RUNNING: "warn", JobStatus.DONE: "good"})
     created = timestamp_column("created_at", _("created"))
     changed = timestamp_column("changed_at", _("changed"))
-
-    class Media:
-        css = {"all": ["seckill/order_admin.css"]}
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[OrderJob]:
         # These columns hold thousands of ids, and no list shows them.

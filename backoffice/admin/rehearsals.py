@@ -153,7 +153,7 @@ class RehearsalAdmin(ReadOnlyAdmin):
     changed = timestamp_column("changed_at", _("last activity"))
 
     class Media:
-        css = {"all": ["seckill/order_admin.css", "seckill/rehearsal.css"]}
+        css = {"all": ["seckill/rehearsal.css"]}
 
     def get_urls(self) -> list[URLPattern]:
         def url(route: str, view: Callable[..., HttpResponse], name: str) -> URLPattern:

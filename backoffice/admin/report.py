@@ -1,21 +1,19 @@
 """The report on a sale in the admin: a page to read and to print, and a file for a spreadsheet."""
 
-import datetime as dt
-
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.utils import timezone
 from django.utils.translation import gettext
 
 from backoffice.admin.customers import may_see_waiting
-from backoffice.admin.pages import admin_page, read_sale
+from backoffice.admin.pages import admin_page, read_sale, sale_at
 from backoffice.report.figures import MAX_CHANGES, report_sale
 from backoffice.report.room import room_csv
 from backoffice.report.tables import change_heads, changes, report_csv, requests
 from backoffice.report.texts import headline, sections
+from seckill_site.web.csv_files import csv_response
 from seckill_site.web.responses import for_owner
 from vouchers.admin.sale import SeckillVoucherAdmin
-from vouchers.models import SeckillVoucher
 
 
 def report_page(
@@ -50,36 +48,22 @@ def report_page(
 
 def report_file(
     model_admin: SeckillVoucherAdmin, request: HttpRequest, *, sale_id: int
-) -> HttpResponse:
+) -> HttpResponseBase:
     """Send the report as CSV."""
     report = read_sale(model_admin, request, report_sale, sale_id=sale_id)
-    response = HttpResponse(report_csv(report), content_type="text/csv; charset=utf-8")
     name = f"sale-{sale_id}-report-{timezone.localtime(report.at):%Y-%m-%d}.csv"
-    response["Content-Disposition"] = f'attachment; filename="{name}"'
-    return for_owner(response)
+    return csv_response(report_csv(report), name=name)
 
 
 def room_file(
     model_admin: SeckillVoucherAdmin, request: HttpRequest, *, sale_id: int
 ) -> HttpResponseBase:
     """Send the visits to the sale's waiting room as CSV, to staff who may export orders."""
-    sale = read_sale(model_admin, request, _sale_at, sale_id=sale_id)
+    sale = read_sale(model_admin, request, sale_at, sale_id=sale_id)
     if not _may_see_visits(request):
         raise PermissionDenied
     name = f"sale-{sale_id}-waiting-room-{timezone.localdate():%Y-%m-%d}.csv"
-    headers = {
-        "Content-Disposition": f'attachment; filename="{name}"',
-        "X-Accel-Buffering": "no",  # nginx: do not buffer the file
-    }
-    parts = room_csv(sale=sale)
-    content_type = "text/csv; charset=utf-8"
-    response = StreamingHttpResponse(parts, content_type=content_type, headers=headers)
-    response["Cache-Control"] = "private, no-store"
-    return response
-
-
-def _sale_at(*, sale_id: int, now: dt.datetime) -> SeckillVoucher:
-    return SeckillVoucher.objects.get(pk=sale_id)
+    return csv_response(room_csv(sale=sale), name=name)
 
 
 def _may_see_visits(request: HttpRequest) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from django import forms
 from django.core.exceptions import PermissionDenied
 from django.core.validators import MaxValueValidator, MinValueValidator
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.http import urlencode
@@ -17,9 +17,10 @@ from django.utils.translation import gettext_lazy as _
 
 from backoffice.admin.pages import office, office_page
 from backoffice.report.across_sales import Grouping, Report, Scope, report_across
-from backoffice.report.across_texts import COLUMNS, across_csv, chart_of, name_of, total_name
+from backoffice.report.across_texts import across_csv, chart_of, figures_of, name_of, total_name
 from backoffice.report.period import MAX_DAYS, Period
 from seckill_site.clocks.database import database_now
+from seckill_site.web.csv_files import csv_response
 from seckill_site.web.responses import for_owner
 from vouchers.forms.fields import YEARS
 from vouchers.models import Merchant, Voucher
@@ -77,6 +78,7 @@ def reports_page(request: HttpRequest) -> HttpResponse:
     now = database_now()
     form = _form(request, now)
     report = report_across(scope=form.scope(), now=now) if form.is_valid() else None
+    total = figures_of(report.total) if report else []
     page = office_page(
         request,
         "reports/reports.html",
@@ -85,9 +87,9 @@ def reports_page(request: HttpRequest) -> HttpResponse:
         report=report,
         at=now,
         quick=_quick_periods(now, form),
-        columns=COLUMNS,
         rows=_rows(form, report) if report else [],
-        total=[(it, it.shown(report.total)) for it in COLUMNS] if report else [],
+        heads=[it.label for it in total],
+        total=total,
         total_name=total_name(),
         chart=chart_of(report) if report else None,
         csv_url=f"{reverse('admin:reports-csv')}?{urlencode(form.data)}",
@@ -98,7 +100,7 @@ def reports_page(request: HttpRequest) -> HttpResponse:
     return for_owner(page)
 
 
-def reports_file(request: HttpRequest) -> HttpResponse:
+def reports_file(request: HttpRequest) -> HttpResponseBase:
     """Send the report across sales as CSV."""
     _check_may_see(request)
     now = database_now()
@@ -106,11 +108,8 @@ def reports_file(request: HttpRequest) -> HttpResponse:
     if not form.is_valid():
         return reports_page(request)
     scope = form.scope()
-    text = across_csv(report_across(scope=scope, now=now))
-    response = HttpResponse(text, content_type="text/csv; charset=utf-8")
     name = f"sales-{scope.period.first}-{scope.period.last}-by-{scope.by.value}.csv"
-    response["Content-Disposition"] = f'attachment; filename="{name}"'
-    return for_owner(response)
+    return csv_response(across_csv(report_across(scope=scope, now=now)), name=name)
 
 
 def _check_may_see(request: HttpRequest) -> None:
@@ -128,14 +127,14 @@ def _form(request: HttpRequest, now: dt.datetime) -> ScopeForm:
 
 def _quick_periods(now: dt.datetime, form: ScopeForm) -> list[tuple[str, str, bool]]:
     """Return links to the usual periods: text, query, whether it is the present one."""
-    found = []
+    periods = []
     for days in QUICK_DAYS:
         period = Period.before(timezone.localtime(now).date(), days=days)
         text = gettext("Today") if days == 1 else gettext("Last %(count)s days") % {"count": days}
         dates = {"since": str(period.first), "until": str(period.last)}
         is_present = all(form.data[name] == value for name, value in dates.items())
-        found.append((text, _query(form, **dates), is_present))
-    return found
+        periods.append((text, _query(form, **dates), is_present))
+    return periods
 
 
 def _query(form: ScopeForm, **changes: str) -> str:
@@ -148,7 +147,7 @@ def _rows(form: ScopeForm, report: Report) -> list[dict[str, Any]]:
         {
             "name": name_of(row),
             "query": _narrower(form, report, row.key),
-            "cells": [(it, it.shown(row.figures)) for it in COLUMNS],
+            "figures": figures_of(row.figures),
         }
         for row in report.rows
     ]

@@ -85,10 +85,10 @@ class SaleAdmin(SeckillVoucherAdmin):
 
     @admin.display(description=_("balance"))
     def sum(self, sale: SeckillVoucher) -> str:
-        found: SaleSum | None = getattr(sale, "sum", None)
-        if found is None:
+        balance: SaleSum | None = getattr(sale, "sum", None)
+        if balance is None:
             return f"– ({gettext('not loaded')})"
-        return _as_text(found)
+        return _as_text(balance)
 
     @admin.display(description=_("board"), empty_value="")
     def board(self, sale: SeckillVoucher) -> str | None:
@@ -127,27 +127,27 @@ def _add_up(sales: Iterable[SeckillVoucher]) -> None:
     live = Count("orders", filter=Q(orders__live=True))
     counted = SeckillVoucher.objects.filter(pk__in=[sale.pk for sale in sales])
     rows = counted.annotate(live_orders=live).values_list("pk", "stock", "live_orders")
-    found = {pk: (stock, live_orders) for pk, stock, live_orders in rows}
+    counts = {pk: (stock, live_orders) for pk, stock, live_orders in rows}
     for sale in sales:
         card: SaleCard = sale.card  # type: ignore[attr-defined]
-        if card.remaining is None or card.pending is None or sale.pk not in found:
+        if card.remaining is None or card.pending is None or sale.pk not in counts:
             continue
-        stock, live_orders = found[sale.pk]
+        stock, live_orders = counts[sale.pk]
         sale.sum = SaleSum(stock, card.remaining, card.pending, live_orders)  # type: ignore[attr-defined]
 
 
-def _as_text(found: SaleSum) -> str:
+def _as_text(balance: SaleSum) -> str:
     """Return the balance with its verdict as text or an icon, not as colour alone."""
-    terms = f"{found.left} + {found.pending} + {found.live}"
-    text = sum_verdict(found)["text"]
-    if found.difference == 0:
+    terms = f"{balance.left} + {balance.pending} + {balance.live}"
+    text = sum_verdict(balance)["text"]
+    if balance.difference == 0:
         tick = static("admin/img/icon-yes.svg")
-        return format_html('{} = {} <img src="{}" alt="{}">', found.total, terms, tick, text)
-    if found.in_flight:
-        return f"{found.total} = {terms} − {text}"
+        return format_html('{} = {} <img src="{}" alt="{}">', balance.total, terms, tick, text)
+    if balance.in_flight:
+        return f"{balance.total} = {terms} − {text}"
     cross = static("admin/img/icon-no.svg")
     return format_html(
-        '{} ≠ {} <img src="{}" alt=""> <strong>{}</strong>', found.total, terms, cross, text
+        '{} ≠ {} <img src="{}" alt=""> <strong>{}</strong>', balance.total, terms, cross, text
     )
 
 

@@ -53,7 +53,7 @@ def _buttons(request: HttpRequest) -> list[tuple[str, str, str]]:
     """Return what staff starts most often: key, text and address of each."""
     may = request.user.has_perm
     may_import = may("vouchers.add_voucher") and may("vouchers.change_voucher")
-    found = [
+    buttons = [
         (
             "new",
             gettext("New sale"),
@@ -63,7 +63,7 @@ def _buttons(request: HttpRequest) -> list[tuple[str, str, str]]:
         ("redeem", gettext("Redeem"), reverse("redeem"), may(REDEEM)),
         ("import", gettext("Import"), reverse("admin:vouchers_voucher_import"), may_import),
     ]
-    return [(key, text, url) for key, text, url, allowed in found if allowed]
+    return [(key, text, url) for key, text, url, allowed in buttons if allowed]
 
 
 def _unknown(today: Today, rights: Rights) -> str:

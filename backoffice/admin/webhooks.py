@@ -93,13 +93,13 @@ class WebhookEndpointAdmin(CheckedList):
         return self._secret_page(request, request.new_secret)
 
     @admin.action(description=_("Make a new secret"), permissions=["change"])
-    def rotate(self, request: HttpRequest, found: QuerySet[WebhookEndpoint]) -> HttpResponse | None:
+    def rotate(self, request: HttpRequest, rows: QuerySet[WebhookEndpoint]) -> HttpResponse | None:
         """Give one endpoint a new secret, and show it once."""
-        if len(found) != 1:
+        if len(rows) != 1:
             self.message_user(request, gettext("Select one webhook."), messages.ERROR)
             return None
-        self.log_change(request, found[0], gettext("New secret."))
-        return self._secret_page(request, endpoints.rotate_secret(found[0], now=database_now()))
+        self.log_change(request, rows[0], gettext("New secret."))
+        return self._secret_page(request, endpoints.rotate_secret(rows[0], now=database_now()))
 
     def _secret_page(self, request: HttpRequest, secret: str) -> HttpResponse:
         about = gettext(
@@ -144,9 +144,9 @@ class WebhookDeliveryAdmin(ReadOnlyAdmin):
     planned = timestamp_column("next_at", _("next attempt"))
 
     @admin.action(description=_("Send the selected deliveries again"), permissions=["resend"])
-    def resend(self, request: HttpRequest, found: QuerySet[WebhookDelivery]) -> None:
+    def resend(self, request: HttpRequest, deliveries: QuerySet[WebhookDelivery]) -> None:
         """Send deliveries again within seconds, with the same ids."""
-        count = endpoints.resend(found.order_by(), now=database_now())
+        count = endpoints.resend(deliveries.order_by(), now=database_now())
         text = ngettext(
             "%(count)s delivery is sent again.", "%(count)s deliveries are sent again.", count
         )

@@ -34,6 +34,22 @@ class ReasonForm(OptionalReasonForm):
         self.fields["reason"].required = True
 
 
+class NewNumberForm(OptionalReasonForm):
+    """A new number for a field of the sale, and the number that the page showed."""
+
+    field: str
+    unchanged: Promise
+    """The error if the two are the same."""
+
+    seen = forms.IntegerField(widget=forms.HiddenInput, min_value=0)
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or self.cleaned_data
+        if data.get(self.field) is not None and data[self.field] == data.get("seen"):
+            self.add_error(self.field, str(self.unchanged))
+        return data
+
+
 class Action(ABC):
     """One action on a sale."""
 
@@ -42,6 +58,8 @@ class Action(ABC):
     confirm_label: Promise
     form: type[forms.Form] = OptionalReasonForm
     is_final = False
+    code = ""
+    """What the sale's history says, if that is all."""
 
     def check(self, board: Board) -> None:
         """Raise the refusal if the action is not possible now."""
@@ -60,6 +78,6 @@ class Action(ABC):
     def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
         """Carry out the action."""
 
-    @abstractmethod
     def history(self, sale: SeckillVoucher, data: dict[str, Any]) -> list[Change]:
         """Return the changes for the sale's history."""
+        return [(self.code, {})]

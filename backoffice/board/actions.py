@@ -10,7 +10,7 @@ from django.core.validators import MaxValueValidator
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from backoffice.board.action_base import Action, OptionalReasonForm, ReasonForm
+from backoffice.board.action_base import Action, NewNumberForm, OptionalReasonForm, ReasonForm
 from backoffice.board.limit_actions import LiftLimits
 from backoffice.board.room_actions import ChangeRoomRate, LetEverybodyIn, OpenRoom
 from backoffice.board.snapshot import Board
@@ -94,21 +94,15 @@ class ExtendForm(SeenEndForm, OptionalReasonForm):
         return {**data, "ends_at": ends_at}
 
 
-class StockForm(OptionalReasonForm):
-    """The new stock, and the stock that the page showed."""
+class StockForm(NewNumberForm):
+    """The new stock."""
 
+    field, unchanged = "stock", _("This is already the current stock.")
     field_order = ("stock", "reason")
 
     stock = forms.IntegerField(
         label=_("New stock"), min_value=0, validators=[MaxValueValidator(MAX_STOCK)]
     )
-    seen = forms.IntegerField(widget=forms.HiddenInput, min_value=0)
-
-    def clean(self) -> dict[str, Any]:
-        data = super().clean() or self.cleaned_data
-        if data.get("stock") is not None and data["stock"] == data.get("seen"):
-            self.add_error("stock", gettext("This is already the current stock."))
-        return data
 
 
 def offered(board: Board) -> list[str]:
@@ -125,6 +119,7 @@ class Pause(Action):
     title = _("Pause the sale")
     button = _("Pause")
     confirm_label = _("Yes, pause")
+    code = "paused"
     form = ReasonForm
 
     def check(self, board: Board) -> None:
@@ -143,14 +138,12 @@ class Pause(Action):
     def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
         return pause_sale(sale_id=sale_id)
 
-    def history(self, sale: SeckillVoucher, data: dict[str, Any]) -> list[Change]:
-        return [("paused", {})]
-
 
 class Resume(Action):
     title = _("Resume the sale")
     button = _("Resume")
     confirm_label = _("Yes, resume")
+    code = "resumed"
 
     def check(self, board: Board) -> None:
         super().check(board)
@@ -169,9 +162,6 @@ class Resume(Action):
 
     def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
         return resume_sale(sale_id=sale_id)
-
-    def history(self, sale: SeckillVoucher, data: dict[str, Any]) -> list[Change]:
-        return [("resumed", {})]
 
 
 class _ActionOnEnd(Action):

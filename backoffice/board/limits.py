@@ -64,5 +64,5 @@ def _names(ids: Sequence[str]) -> dict[str, str]:
     numbers = [it for it in ids if it.isdecimal()]
     if not numbers:
         return {}
-    found = User.objects.filter(pk__in=numbers).values_list("pk", "username")
-    return {str(pk): name for pk, name in found}
+    users = User.objects.filter(pk__in=numbers).values_list("pk", "username")
+    return {str(pk): name for pk, name in users}

@@ -7,7 +7,7 @@ from django.core.validators import MaxValueValidator
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from backoffice.board.action_base import Action, OptionalReasonForm
+from backoffice.board.action_base import Action, NewNumberForm, OptionalReasonForm
 from backoffice.board.snapshot import Board
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.formatting import grouped
@@ -16,28 +16,28 @@ from vouchers.catalogue.live_changes import TermsChanged, change_room_rate, clos
 from vouchers.models import MAX_ROOM_RATE, SeckillVoucher
 
 
-class RoomForm(OptionalReasonForm):
-    """How many people a waiting room lets in per second."""
-
-    field_order = ("rate", "reason")
-
-    rate = forms.IntegerField(
+def _rate() -> forms.IntegerField:
+    """Return the field for how many people a waiting room lets in per second."""
+    return forms.IntegerField(
         label=_("People let in per second"),
         min_value=1,
         validators=[MaxValueValidator(MAX_ROOM_RATE)],
     )
 
 
-class RoomRateForm(RoomForm):
-    """The new rate, and the rate that the page showed."""
+class RoomForm(OptionalReasonForm):
+    """The rate of a waiting room."""
 
-    seen = forms.IntegerField(widget=forms.HiddenInput, min_value=0)
+    field_order = ("rate", "reason")
+    rate = _rate()
 
-    def clean(self) -> dict[str, Any]:
-        data = super().clean() or self.cleaned_data
-        if data.get("rate") is not None and data["rate"] == data.get("seen"):
-            self.add_error("rate", gettext("This is already the current rate."))
-        return data
+
+class RoomRateForm(NewNumberForm):
+    """The new rate of a waiting room."""
+
+    field, unchanged = "rate", _("This is already the current rate.")
+    field_order = ("rate", "reason")
+    rate = _rate()
 
 
 class _RoomAction(Action):
@@ -107,6 +107,7 @@ class LetEverybodyIn(_RoomAction):
     title = _("Let everybody in")
     button = _("Let everybody in")
     confirm_label = _("Yes, let everybody in")
+    code = "room_closed"
 
     def effects(self, board: Board) -> list[str]:
         return [
@@ -118,6 +119,3 @@ class LetEverybodyIn(_RoomAction):
 
     def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
         return close_room(sale_id=sale_id)
-
-    def history(self, sale: SeckillVoucher, data: dict[str, Any]) -> list[Change]:
-        return [("room_closed", {})]

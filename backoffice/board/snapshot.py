@@ -176,10 +176,10 @@ def read_boards(*, sales: Iterable[SeckillVoucher], now: dt.datetime) -> list[Bo
     One round trip to Redis for all, and the pace of each that is running.
     """
     sales = list(sales)
-    found: dict[int, Snapshot | None] = {}
+    ledgers: dict[int, Snapshot | None] = {}
     ledger_answers = True
     try:
-        found = snapshots(sale_ids=[sale.pk for sale in sales])
+        ledgers = snapshots(sale_ids=[sale.pk for sale in sales])
     except LedgerUnavailable:
         ledger_answers = False
     return [
@@ -194,7 +194,7 @@ def read_boards(*, sales: Iterable[SeckillVoucher], now: dt.datetime) -> list[Bo
             answers=None,
             counts=None,
         )
-        for sale, snapshot in ((sale, found.get(sale.pk)) for sale in sales)
+        for sale, snapshot in ((sale, ledgers.get(sale.pk)) for sale in sales)
     ]
 
 

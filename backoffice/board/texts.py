@@ -131,24 +131,24 @@ def alert_of(board: Board) -> dict[str, str]:
     return {"code": "", "text": ""}
 
 
-def sum_verdict(found: SaleSum | None) -> dict[str, str]:
+def sum_verdict(balance: SaleSum | None) -> dict[str, str]:
     """Return whether the sum adds up, as a code and in words."""
-    if found is None:
+    if balance is None:
         return {"code": "unknown", "text": gettext("cannot be checked now")}
-    if found.difference == 0:
+    if balance.difference == 0:
         return {"code": "fits", "text": gettext("adds up")}
-    if found.in_flight:
-        text = gettext("%(count)s in flight") % {"count": grouped(-found.difference)}
+    if balance.in_flight:
+        text = gettext("%(count)s in flight") % {"count": grouped(-balance.difference)}
         return {"code": "in_flight", "text": text}
-    text = gettext("difference %(count)s") % {"count": f"{found.difference:+,}".replace("-", "−")}
+    text = gettext("difference %(count)s") % {"count": f"{balance.difference:+,}".replace("-", "−")}
     return {"code": "off", "text": text}
 
 
 def _main_figures(board: Board) -> dict[str, str]:
     """Return the four large figures, each also as a sentence."""
-    found, pace = board.snapshot, board.pace
-    left, total = grouped(found.remaining if found else None), grouped(board.sale.stock)
-    pending = grouped(found.pending if found else None)
+    ledger, pace = board.snapshot, board.pace
+    left, total = grouped(ledger.remaining if ledger else None), grouped(board.sale.stock)
+    pending = grouped(ledger.pending if ledger else None)
     accepted = rate_text(pace.accepted_now if pace else None)
     requests = rate_text(pace.requests_now if pace else None)
     return {
@@ -166,11 +166,11 @@ def _main_figures(board: Board) -> dict[str, str]:
 
 
 def _other_figures(board: Board) -> dict[str, str]:
-    found = board.snapshot
+    ledger = board.snapshot
     return {
         "sum": _sum(board),
         "oldest": _oldest(board),
-        "waiting": grouped(found.waiting if found else None),
+        "waiting": grouped(ledger.waiting if ledger else None),
         "room": _room(board),
         "draw": _draw(board),
         "rules": _rules(board),
@@ -181,9 +181,11 @@ def _other_figures(board: Board) -> dict[str, str]:
 
 
 def _sum(board: Board) -> str:
-    found = board.sum
-    terms = (found.left, found.pending, found.live) if found else (None, None, board.sale.sold)
-    equals = "≠" if found and found.difference and not found.in_flight else "="
+    balance = board.sum
+    if balance is None:
+        return f"{grouped(board.sale.stock)} = {NO_VALUE} + {NO_VALUE} + {grouped(board.sale.sold)}"
+    terms = (balance.left, balance.pending, balance.live)
+    equals = "≠" if balance.difference and not balance.in_flight else "="
     return f"{grouped(board.sale.stock)} {equals} {' + '.join(map(grouped, terms))}"
 
 
@@ -214,8 +216,8 @@ def _draw(board: Board) -> str:
     """Return the progress of a draw; a dash for other sales."""
     if not board.sale.is_draw:
         return NO_VALUE
-    draw, found = board.sale.draw, board.snapshot
-    count = draw.entries if draw.closed_at else found.entries if found else None
+    draw, ledger = board.sale.draw, board.snapshot
+    count = draw.entries if draw.closed_at else ledger.entries if ledger else None
     words = {"entries": grouped(count), "units": grouped(draw.units)}
     if draw.finished_at:
         return gettext("drawn, %(entries)s entries for %(units)s vouchers") % words
@@ -244,9 +246,9 @@ def _notices(board: Board) -> str:
         Notice.Kind.START: gettext("start: %(asked)s asked, %(told)s told"),
         Notice.Kind.BACK: gettext("available again: %(asked)s asked, %(told)s told"),
     }
-    found = {kind: board.counts.notices.get(kind, [0, 0]) for kind in texts}
+    counts = {kind: board.counts.notices.get(kind, [0, 0]) for kind in texts}
     return " · ".join(
-        text % {"asked": grouped(found[kind][0]), "told": grouped(found[kind][1])}
+        text % {"asked": grouped(counts[kind][0]), "told": grouped(counts[kind][1])}
         for kind, text in texts.items()
     )
 

@@ -9,7 +9,6 @@ from backoffice.board.action_base import Action, ReasonForm
 from backoffice.board.snapshot import Board
 from orders.fulfilment.unwritten import decide_unwritten
 from seckill_site.formatting import grouped
-from vouchers.catalogue.history import Change
 from vouchers.catalogue.live_changes import TermsChanged
 from vouchers.inventory.batch_journal import Decision
 from vouchers.models import SeckillVoucher
@@ -19,8 +18,6 @@ class _Decide(Action):
     """A decision about accepted orders that could not be written; possible even after the end."""
 
     decision: Decision
-    code: str
-    """What the sale's history says."""
 
     def check(self, board: Board) -> None:
         if not (board.snapshot and board.snapshot.set_aside):
@@ -29,9 +26,6 @@ class _Decide(Action):
     def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
         decide_unwritten(sale_id=sale_id, decision=self.decision)
         return SeckillVoucher.objects.get(pk=sale_id)
-
-    def history(self, sale: SeckillVoucher, data: dict[str, Any]) -> list[Change]:
-        return [(self.code, {})]
 
 
 class RetryUnwritten(_Decide):

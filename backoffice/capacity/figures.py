@@ -1,4 +1,4 @@
-"""The figures of a plan: the processor time that each piece of work takes on one machine.
+"""The figures of a plan: the processor time that each operation takes on one machine.
 
 ``script/bench capacity`` measures them and writes the file that ``manage.py plan`` reads.
 """
@@ -34,8 +34,8 @@ class BadFigures(Exception):
         super().__init__(f"cannot use the figures in {path} ({reason}): run {MEASURE} again")
 
 
-class Work(StrEnum):
-    """A piece of work; the value is its name in the file."""
+class Operation(StrEnum):
+    """Something that the shop does; the value is its name in the file."""
 
     PAGE = "purchase page"
     LIVE = "live/"
@@ -74,7 +74,7 @@ class Figures:
     machine: str
     cores: int
     measured_on: str
-    costs: Mapping[Work, Cost]
+    costs: Mapping[Operation, Cost]
     wins_per_s: float
     refusals_per_s: float
     lag_s: float
@@ -82,19 +82,19 @@ class Figures:
     unit_bytes: float
 
     @classmethod
-    def of(cls, found: dict[str, Any]) -> "Figures":
+    def of(cls, content: dict[str, Any]) -> "Figures":
         """Read the figures of a file.
 
         :raises LookupError: a figure is missing.
         :raises TypeError: a figure is missing or unknown, or is no number.
         :raises ValueError: a number cannot be a figure.
         """
-        if found.pop("format") != FORMAT:
+        if content.pop("format") != FORMAT:
             raise ValueError(f"its format is not {FORMAT}")
-        costs = {work: Cost(**found["costs"][work.value]) for work in Work}
-        figures = cls(**{**found, "costs": costs})
+        costs = {it: Cost(**content["costs"][it.value]) for it in Operation}
+        figures = cls(**{**content, "costs": costs})
         rates = (figures.wins_per_s, figures.refusals_per_s, figures.rows_per_s)
-        spent = (costs[Work.WIN].redis_us, *(cost.all_us for cost in costs.values()))
+        spent = (costs[Operation.WIN].redis_us, *(cost.all_us for cost in costs.values()))
         if not all(0 < it < math.inf for it in (figures.cores, *rates, *spent)):
             raise ValueError("a figure is not above 0")
         return figures

@@ -1,4 +1,4 @@
-"""What an evening needs: the work of its two busiest moments, and the processors for it.
+"""What an evening needs: the operations of its two busiest moments, and the processors for it.
 
 One moment is the time before the start, in which pages load. The other is the start: everybody
 presses, open pages poll, and winners open their receipts. ``docs/capacity.md`` explains each
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from backoffice.capacity.figures import Cost, Figures, Work
+from backoffice.capacity.figures import Cost, Figures, Operation
 
 TARGET = 0.6
 """The share of a core that is planned to be busy; the rest is for bursts."""
@@ -53,33 +53,16 @@ class Evening:
 
 @dataclass(frozen=True)
 class Moment:
-    """The pieces of work in each second of a span of time."""
+    """The operations in each second of a span of time."""
 
-    rates: Mapping[Work, float]
-    costs: Mapping[Work, Cost]
+    rates: Mapping[Operation, float]
+    costs: Mapping[Operation, Cost]
 
-    @property
-    def web_cores(self) -> float:
-        return self._cores("web_us")
-
-    @property
-    def worker_cores(self) -> float:
-        return self._cores("worker_us")
-
-    @property
-    def redis_cores(self) -> float:
-        return self._cores("redis_us")
-
-    @property
-    def database_cores(self) -> float:
-        return self._cores("database_us")
-
-    @property
-    def all_cores(self) -> float:
-        return self._cores("all_us")
-
-    def _cores(self, part: str) -> float:
-        us: float = sum(rate * getattr(self.costs[it], part) for it, rate in self.rates.items())
+    def cores(self, part: str) -> float:
+        """Return the cores that a part of ``Cost`` keeps busy, or ``all`` of them."""
+        us: float = sum(
+            rate * getattr(self.costs[it], f"{part}_us") for it, rate in self.rates.items()
+        )
         return us / 1e6
 
 
@@ -95,12 +78,12 @@ class Plan:
     def before(self) -> Moment:
         evening = self.evening
         counts = {
-            Work.PAGE: evening.pages,
-            Work.LIVE: LIVE_PER_PAGE * evening.pages,
-            Work.ME: evening.pages,
-            Work.SIGN_IN: evening.sign_ins,
+            Operation.PAGE: evening.pages,
+            Operation.LIVE: LIVE_PER_PAGE * evening.pages,
+            Operation.ME: evening.pages,
+            Operation.SIGN_IN: evening.sign_ins,
         }
-        rates = {work: count / evening.before_s for work, count in counts.items()}
+        rates = {it: count / evening.before_s for it, count in counts.items()}
         return Moment(rates, self.figures.costs)
 
     @cached_property
@@ -108,11 +91,11 @@ class Plan:
         evening = self.evening
         wins_per_s = evening.sold / evening.press_s
         rates = {
-            Work.WIN: wins_per_s,
-            Work.REFUSAL: (evening.buyers - evening.sold) / evening.press_s,
-            Work.LIVE: evening.buyers / LIVE_EVERY_S,
-            Work.RECEIPT_PAGE: wins_per_s,
-            Work.RECEIPT: RECEIPTS * wins_per_s,
+            Operation.WIN: wins_per_s,
+            Operation.REFUSAL: (evening.buyers - evening.sold) / evening.press_s,
+            Operation.LIVE: evening.buyers / LIVE_EVERY_S,
+            Operation.RECEIPT_PAGE: wins_per_s,
+            Operation.RECEIPT: RECEIPTS * wins_per_s,
         }
         return Moment(rates, self.figures.costs)
 
@@ -121,11 +104,11 @@ class Plan:
     @property
     def web_processes(self) -> int:
         """A process computes on one core at a time."""
-        return max(1, math.ceil(max(self.before.web_cores, self.start.web_cores) / TARGET))
+        return max(1, math.ceil(max(self.before.cores("web"), self.start.cores("web")) / TARGET))
 
     @property
     def database_cores(self) -> int:
-        cores = max(self.before.database_cores, self.start.database_cores)
+        cores = max(self.before.cores("database"), self.start.cores("database"))
         return max(1, math.ceil(cores / TARGET))
 
     @property
@@ -134,7 +117,7 @@ class Plan:
 
     @property
     def one_machine_is_enough(self) -> bool:
-        return max(self.before.all_cores, self.start.all_cores) <= self.cores * TARGET
+        return max(self.before.cores("all"), self.start.cores("all")) <= self.cores * TARGET
 
     @property
     def machines(self) -> int:
@@ -150,7 +133,7 @@ class Plan:
     @property
     def redis_load(self) -> float:
         """The share of its only core that Redis uses in the busiest moment."""
-        return max(self.before.redis_cores, self.start.redis_cores)
+        return max(self.before.cores("redis"), self.start.cores("redis"))
 
     @property
     def one_redis_is_enough(self) -> bool:

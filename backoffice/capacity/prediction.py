@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from backoffice.capacity.figures import Figures, Work
+from backoffice.capacity.figures import Figures, Operation
 from backoffice.rehearsal.buyers import count_clicks
 
 
@@ -25,7 +25,7 @@ def predict_rehearsal(
 
     First every click buys, while the worker writes the orders; then the ledger refuses the rest.
     """
-    costs = figures.costs
+    win, refusal = figures.costs[Operation.WIN], figures.costs[Operation.REFUSAL]
     clicks, sold = count_clicks(buyers=buyers, duplicates=duplicates), min(buyers, units)
     buying = clicks * sold / buyers
     refused = clicks - buying
@@ -33,5 +33,5 @@ def predict_rehearsal(
     return Prediction(
         requests_per_s=clicks / (sold_s + refused_s),
         drain_s=max(sold_s, sold / figures.rows_per_s) + figures.lag_s,
-        web_s=(buying * costs[Work.WIN].web_us + refused * costs[Work.REFUSAL].web_us) / 1e6,
+        web_s=(buying * win.web_us + refused * refusal.web_us) / 1e6,
     )

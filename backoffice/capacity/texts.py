@@ -1,76 +1,63 @@
 """A plan in words, for the terminal."""
 
-from dataclasses import dataclass
-
 from backoffice.capacity.planning import MOST_WAIT_S, TARGET, WORKERS, Moment, Plan
 from backoffice.capacity.prediction import predict_rehearsal
+from backoffice.figures import Figure, Section
 
 
-@dataclass(frozen=True)
-class Table:
-    """A part of the plan: rows of a name and a value."""
-
-    title: str
-    rows: list[tuple[str, str]]
-
-
-def tables(plan: Plan) -> list[Table]:
+def tables(plan: Plan) -> list[Section]:
     evening, figures = plan.evening, plan.figures
     return [
-        Table(f"Each second of the {evening.before_s} s before the start", _work(plan.before)),
-        Table(f"Each second of the {evening.press_s} s in which all press", _work(plan.start)),
-        Table(f"Needed, with each core busy for at most {TARGET:.0%}", _needs(plan)),
-        Table("Limits", _limits(plan)),
-        Table(f"A rehearsal of this size, all on {figures.cores} cores", _rehearsal(plan)),
+        Section(f"Each second of the {evening.before_s} s before the start", _work(plan.before)),
+        Section(f"Each second of the {evening.press_s} s in which all press", _work(plan.start)),
+        Section(f"Needed, with each core busy for at most {TARGET:.0%}", _needs(plan)),
+        Section("Limits", _limits(plan)),
+        Section(f"A rehearsal of this size, all on {figures.cores} cores", _rehearsal(plan)),
     ]
 
 
-def _work(moment: Moment) -> list[tuple[str, str]]:
-    cores = {
-        "Web": moment.web_cores,
-        "Worker": moment.worker_cores,
-        "Redis": moment.redis_cores,
-        "MariaDB": moment.database_cores,
-    }
+def _work(moment: Moment) -> list[Figure]:
+    names = {"web": "Web", "worker": "Worker", "redis": "Redis", "database": "MariaDB"}
+    cores = {name: moment.cores(part) for part, name in names.items()}
     return [
-        *((work.value, _number(rate)) for work, rate in moment.rates.items() if rate),
-        *((name, f"{_number(load)} cores") for name, load in cores.items() if load),
+        *(Figure(it.value, _number(rate)) for it, rate in moment.rates.items() if rate),
+        *(Figure(name, f"{_number(load)} cores") for name, load in cores.items() if load),
     ]
 
 
-def _needs(plan: Plan) -> list[tuple[str, str]]:
+def _needs(plan: Plan) -> list[Figure]:
     return [
-        ("Web processes", _number(plan.web_processes)),
-        (f"Machines of {plan.cores} cores for them", _number(plan.web_machines)),
-        ("Worker processes", _number(WORKERS)),
-        ("Beat processes", "1"),
-        ("Redis servers: ledger; broker and cache", "2"),
-        ("Memory of the ledger", f"{_number(plan.ledger_bytes / 1e6)} MB"),
-        ("MariaDB servers", "1"),
-        ("Cores of MariaDB", _number(plan.database_cores)),
-        ("Machines in all, without a proxy", _number(plan.machines)),
+        Figure("Web processes", _number(plan.web_processes)),
+        Figure(f"Machines of {plan.cores} cores for them", _number(plan.web_machines)),
+        Figure("Worker processes", _number(WORKERS)),
+        Figure("Beat processes", "1"),
+        Figure("Redis servers: ledger; broker and cache", "2"),
+        Figure("Memory of the ledger", f"{_number(plan.ledger_bytes / 1e6)} MB"),
+        Figure("MariaDB servers", "1"),
+        Figure("Cores of MariaDB", _number(plan.database_cores)),
+        Figure("Machines in all, without a proxy", _number(plan.machines)),
     ]
 
 
-def _limits(plan: Plan) -> list[tuple[str, str]]:
+def _limits(plan: Plan) -> list[Figure]:
     return [
-        ("One Redis is enough", _yes(plan.one_redis_is_enough)),
-        ("Its core is busy for", f"{plan.redis_load:.0%}"),
-        ("It is enough for a crowd this many times as large", _number(plan.redis_times)),
-        ("One writer is enough", _yes(plan.one_writer_is_enough)),
-        ("From the start to the last order", f"{_number(plan.last_row_s)} s"),
-        (f"Units before a buyer waits {MOST_WAIT_S} s", _number(plan.writer_units)),
+        Figure("One Redis is enough", _yes(plan.one_redis_is_enough)),
+        Figure("Its core is busy for", f"{plan.redis_load:.0%}"),
+        Figure("It is enough for a crowd this many times as large", _number(plan.redis_times)),
+        Figure("One writer is enough", _yes(plan.one_writer_is_enough)),
+        Figure("From the start to the last order", f"{_number(plan.last_row_s)} s"),
+        Figure(f"Units before a buyer waits {MOST_WAIT_S} s", _number(plan.writer_units)),
     ]
 
 
-def _rehearsal(plan: Plan) -> list[tuple[str, str]]:
+def _rehearsal(plan: Plan) -> list[Figure]:
     """Name the figures as the verdict of a rehearsal does."""
     evening = plan.evening
-    found = predict_rehearsal(figures=plan.figures, buyers=evening.buyers, units=evening.units)
+    predicted = predict_rehearsal(figures=plan.figures, buyers=evening.buyers, units=evening.units)
     return [
-        ("Requests", f"{_number(found.requests_per_s)} per second"),
-        ("From the first request to the last order", f"{_number(found.drain_s)} s"),
-        ("Processor time of the web server", f"{_number(found.web_s)} s"),
+        Figure("Requests", f"{_number(predicted.requests_per_s)} per second"),
+        Figure("From the first request to the last order", f"{_number(predicted.drain_s)} s"),
+        Figure("Processor time of the web server", f"{_number(predicted.web_s)} s"),
     ]
 
 

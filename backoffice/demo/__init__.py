@@ -1,1 +1,1 @@
-"""The demo: three sales of three merchants, with drawn pictures, for a fresh installation."""
+"""The demo: three sales of three merchants, with pictures, for a fresh installation."""

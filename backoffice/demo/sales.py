@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from backoffice.demo.pictures import DRAWINGS
 from orders.models import VoucherOrder
 from vouchers.catalogue.sales import (
     SaleTerms,
@@ -18,6 +18,7 @@ from vouchers.catalogue.sales import (
 from vouchers.inventory.rebuild import load_sale
 from vouchers.models import Merchant, SaleStage, SeckillVoucher
 
+PICTURES = Path(__file__).with_name("pictures")
 STOCK = 100
 SOON = dt.timedelta(minutes=5)
 """The time from a start of the shop to the start of its next sale."""
@@ -139,7 +140,7 @@ def _put_on_sale(offer: Offer, *, now: dt.datetime) -> SeckillVoucher:
         rules_en=offer.rules_en,
         price_cents=offer.price_cents,
         face_value_cents=offer.face_value_cents,
-        picture=DRAWINGS[offer.picture](),
+        picture=(PICTURES / f"{offer.picture}.webp").read_bytes(),
         merchant=merchant,
         valid_until=(now + VALID).date(),
     )

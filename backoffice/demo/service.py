@@ -37,5 +37,5 @@ def make_demo(*, now: dt.datetime) -> Demo | None:
 
 def demo_accounts() -> list[str]:
     """Return the names of the demo's accounts that may sign in, the admin first."""
-    found = User.objects.filter(username__in=(ADMIN, *BUYERS), is_active=True)
-    return sorted(found.values_list("username", flat=True))
+    users = User.objects.filter(username__in=(ADMIN, *BUYERS), is_active=True)
+    return sorted(users.values_list("username", flat=True))

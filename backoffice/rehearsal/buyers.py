@@ -48,11 +48,11 @@ def buyers_of(*, shadow_id: int) -> QuerySet[User]:
 
 def _user_ids(shadow_id: int, numbers: Iterable[int]) -> dict[int, int]:
     names = {username_of(shadow_id=shadow_id, number=number): number for number in numbers}
-    todo, found = iter(names), dict[int, int]()
+    todo, ids = iter(names), dict[int, int]()
     while chunk := list(islice(todo, BUYERS_AT_ONCE)):
         rows = get_user_model().objects.filter(username__in=chunk)
-        found |= {names[name]: user_id for name, user_id in rows.values_list("username", "pk")}
-    return found
+        ids |= {names[name]: user_id for name, user_id in rows.values_list("username", "pk")}
+    return ids
 
 
 class Click(NamedTuple):

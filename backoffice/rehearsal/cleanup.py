@@ -33,7 +33,7 @@ from vouchers.models import AnswerCount, SaleStage, SeckillVoucher, Voucher
 logger = logging.getLogger(__name__)
 
 ORDERS_AT_ONCE, SCANNED_AT_ONCE = 1_000, 1_000
-WORK_S = 2.0
+REMOVING_S = 2.0
 """Seconds that one call spends on removing buyers."""
 
 WORKER_WAIT = dt.timedelta(seconds=10)
@@ -88,10 +88,10 @@ def _close(shadow: SeckillVoucher, now: dt.datetime) -> None:
 
 def _is_quiet(shadow_id: int) -> bool:
     """Return whether nothing is pending and no fulfil task is queued."""
-    found = snapshots(sale_ids=[shadow_id])[shadow_id]
+    ledger = snapshots(sale_ids=[shadow_id])[shadow_id]
     with ledger_errors():
         kicked = ledger_connection().exists(LedgerKeys(shadow_id).kick)
-    return not kicked and not (found and found.pending)
+    return not kicked and not (ledger and ledger.pending)
 
 
 def _delete_orders(shadow: SeckillVoucher) -> bool:
@@ -152,8 +152,8 @@ def _delete_log(model: type[Model], ids: Iterable[int]) -> None:
 
 
 def _delete_buyers(shadow_id: int) -> bool:
-    """Delete buyers for ``WORK_S`` and return whether none is left."""
-    until = time.monotonic() + WORK_S
+    """Delete buyers for ``REMOVING_S`` and return whether none is left."""
+    until = time.monotonic() + REMOVING_S
     buyers = buyers_of(shadow_id=shadow_id)
     while ids := list(buyers.values_list("pk", flat=True)[:BUYERS_AT_ONCE]):
         if time.monotonic() > until:
@@ -183,7 +183,7 @@ def _forget_keys(shadow_id: int, *, but: str = "") -> None:
     """Delete all keys of the shadow, with locks and fence, except those that start with ``but``."""
     client = ledger_connection()
     with ledger_errors():
-        found = list(client.scan_iter(f"*seckill:{{{shadow_id}}}:*", count=SCANNED_AT_ONCE))
-        keys = [key for key in found if not but or not key.startswith(but)]
+        all_keys = list(client.scan_iter(f"*seckill:{{{shadow_id}}}:*", count=SCANNED_AT_ONCE))
+        keys = [key for key in all_keys if not but or not key.startswith(but)]
         for first in range(0, len(keys), SCANNED_AT_ONCE):
             client.unlink(*keys[first : first + SCANNED_AT_ONCE])

@@ -121,14 +121,14 @@ def cancel_rehearsal(*, rehearsal_id: int, why: str = CANCELLED) -> Rehearsal:
 
     :raises NotRunning: it is over or cleaning up.
     """
-    found = Rehearsal.objects.filter(pk=rehearsal_id, running=True)
-    found = found.exclude(phase=RehearsalPhase.CLEARING)
+    running = Rehearsal.objects.filter(pk=rehearsal_id, running=True)
+    running = running.exclude(phase=RehearsalPhase.CLEARING)
     turn, now = F("turn") + 1, database_now()
     # Without a shadow sale there is nothing to clean up.
-    ended = found.filter(shadow_id=None).update(
+    ended = running.filter(shadow_id=None).update(
         phase=RehearsalPhase.FAILED, running=None, problem=why, turn=turn, changed_at=now, crowd={}
     )
-    if not ended and not found.update(
+    if not ended and not running.update(
         phase=RehearsalPhase.CLEARING, done=0, problem=why, turn=turn, changed_at=now
     ):
         raise NotRunning
@@ -156,7 +156,7 @@ def progress(rehearsal: Rehearsal) -> tuple[int, int]:
     return min(rehearsal.done, total), total
 
 
-def work_at(
+def take_turn(
     *, rehearsal_id: int, turn: int, now: dt.datetime, clicks_at_once: int = CLICKS_AT_ONCE
 ) -> Turn | None:
     """Do the next step of a rehearsal."""
@@ -164,7 +164,7 @@ def work_at(
     return do_turn(due, partial(do_step, clicks_at_once=clicks_at_once), now=now)
 
 
-def work_through(*, rehearsal_id: int, clicks_at_once: int = CLICKS_AT_ONCE) -> Iterator[Rehearsal]:
+def take_turns(*, rehearsal_id: int, clicks_at_once: int = CLICKS_AT_ONCE) -> Iterator[Rehearsal]:
     """Run all steps in this process; yield the rehearsal before each and at the end.
 
     Continue even if the rehearsal is cancelled or another process takes it over.
@@ -176,7 +176,7 @@ def work_through(*, rehearsal_id: int, clicks_at_once: int = CLICKS_AT_ONCE) -> 
     while rehearsal.running:
         yield rehearsal
         turn = rehearsal.turn
-        step = work_at(
+        step = take_turn(
             rehearsal_id=rehearsal_id, turn=turn, now=database_now(), clicks_at_once=clicks_at_once
         )
         time.sleep(step.pause_s if step else 0)
@@ -221,7 +221,7 @@ def clear_leftovers() -> Iterator[str]:
         _wait_for_lease(running)
         with suppress(NotRunning):
             cancel_rehearsal(rehearsal_id=running.pk, why=DIED)
-        *_, cleared = work_through(rehearsal_id=running.pk)
+        *_, cleared = take_turns(rehearsal_id=running.pk)
         yield str(cleared)
     for shadow_id in orphans(now=database_now()):
         while not clear_shadow(shadow_id=shadow_id, now=database_now()):
@@ -243,5 +243,5 @@ def orphans(*, now: dt.datetime) -> list[int]:
     """Return the shadow sales whose rehearsal is gone."""
     running = Rehearsal.objects.filter(running=True, shadow_id__isnull=False)
     shadows = SeckillVoucher.objects.filter(stage=SaleStage.REHEARSAL, created_at__lt=now - LEASE)
-    found = shadows.exclude(pk__in=running.values("shadow_id"))
-    return list(found.order_by("pk").values_list("pk", flat=True))
+    abandoned = shadows.exclude(pk__in=running.values("shadow_id"))
+    return list(abandoned.order_by("pk").values_list("pk", flat=True))

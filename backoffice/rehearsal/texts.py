@@ -1,11 +1,11 @@
 """A rehearsal in words: its progress and its verdict."""
 
 import datetime as dt
-from dataclasses import dataclass
 from typing import Any
 
 from django.utils.translation import gettext, gettext_noop
 
+from backoffice.figures import Figure, Section
 from backoffice.rehearsal.service import progress
 from backoffice.rehearsal.verdict import Verdict
 from orders.models import Rehearsal, RehearsalPhase
@@ -71,14 +71,6 @@ ANSWERS = {
 }
 
 
-@dataclass(frozen=True)
-class Table:
-    """A part of the verdict: rows of a name, a value, and whether the value is right."""
-
-    title: str
-    rows: list[tuple[str, str, bool]]
-
-
 def progress_json(rehearsal: Rehearsal, *, now: dt.datetime) -> dict[str, Any]:
     """Return the progress of a rehearsal, for its page and its script."""
     done, total = progress(rehearsal)
@@ -130,31 +122,34 @@ def headline(rehearsal: Rehearsal) -> tuple[str, str]:
 
 
 def _wrongs(verdict: Verdict) -> str:
-    found = [(text, getattr(verdict, key)) for key, (_, text) in _ERRORS.items()]
-    return ", ".join(gettext(text) % {"count": _number(count)} for text, count in found if count)
+    counts = [(text, getattr(verdict, key)) for key, (_, text) in _ERRORS.items()]
+    return ", ".join(gettext(text) % {"count": _number(count)} for text, count in counts if count)
 
 
-def tables(rehearsal: Rehearsal) -> list[Table]:
+def tables(rehearsal: Rehearsal) -> list[Section]:
     """Return the figures of the verdict, or an empty list without one."""
     if not rehearsal.verdict:
         return []
     verdict = Verdict.of(rehearsal.verdict)
-    right = [(gettext(name), getattr(verdict, key)) for key, (name, _) in _ERRORS.items()]
+    errors = [(gettext(name), getattr(verdict, key)) for key, (name, _) in _ERRORS.items()]
     fast = []
     for key, (name, unit) in _FAST.items():
         value = getattr(verdict, key)
         shown = NO_VALUE if value is None else gettext(unit) % _number(value)
-        fast.append((gettext(name), shown))
-    many = [(gettext(name), _number(getattr(verdict, key))) for key, name in _MANY.items()]
+        fast.append(Figure(gettext(name), shown))
+    many = [Figure(gettext(name), _number(getattr(verdict, key))) for key, name in _MANY.items()]
     answers = [
-        (gettext(ANSWERS.get(code, code)), _number(count))
+        Figure(gettext(ANSWERS.get(code, code)), _number(count))
         for code, count in sorted(verdict.answers.items(), key=lambda item: -item[1])
     ]
     return [
-        Table(gettext("Correctness"), [(it, _number(count), not count) for it, count in right]),
-        Table(gettext("Speed"), [(name, value, True) for name, value in fast]),
-        Table(gettext("Counts"), [(name, value, True) for name, value in many]),
-        Table(gettext("Answers to clicks"), [(it, count, True) for it, count in answers]),
+        Section(
+            gettext("Correctness"),
+            [Figure(name, _number(count), is_wrong=count != 0) for name, count in errors],
+        ),
+        Section(gettext("Speed"), fast),
+        Section(gettext("Counts"), many),
+        Section(gettext("Answers to clicks"), answers),
     ]
 
 

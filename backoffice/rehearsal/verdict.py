@@ -60,9 +60,9 @@ class Verdict:
         return self.drained and self.accepted > 0 and not any(off)
 
     @classmethod
-    def of(cls, found: dict[str, Any]) -> Verdict:
+    def of(cls, stored: dict[str, Any]) -> Verdict:
         """Read a verdict stored in a row."""
-        return cls(**{name: found[name] for name in cls.__dataclass_fields__})
+        return cls(**{name: stored[name] for name in cls.__dataclass_fields__})
 
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "is_right": self.is_right}
@@ -134,10 +134,10 @@ def _percentile(log: AnswerLog, percent: int) -> int | None:
 
 def _drain_s(shadow: SeckillVoucher, log: AnswerLog) -> float | None:
     """Return the seconds from the first request to the last written order."""
-    found = VoucherOrder.objects.filter(seckill_voucher=shadow).aggregate(last=Max("created_at"))
-    if found["last"] is None or not log.started_ms:
+    newest = VoucherOrder.objects.filter(seckill_voucher=shadow).aggregate(last=Max("created_at"))
+    if newest["last"] is None or not log.started_ms:
         return None
-    return round(max(epoch_ms(found["last"]) - log.started_ms, 1) / 1000, 3)
+    return round(max(epoch_ms(newest["last"]) - log.started_ms, 1) / 1000, 3)
 
 
 def _rate(count: int, seconds: float | None) -> float | None:

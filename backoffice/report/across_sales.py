@@ -115,12 +115,12 @@ class Scope:
 
     def of_sales(self, path: str = "") -> Q:
         """Return the condition for rows whose sale, at this path, is in the report."""
-        found = ~Q(**{f"{path}stage": SaleStage.REHEARSAL})
+        condition = ~Q(**{f"{path}stage": SaleStage.REHEARSAL})
         if self.voucher_id is not None:
-            found &= Q(**{f"{path}voucher": self.voucher_id})
+            condition &= Q(**{f"{path}voucher": self.voucher_id})
         if self.merchant_id is not None:
-            found &= Q(**{f"{path}voucher__merchant": self.merchant_id})
-        return found
+            condition &= Q(**{f"{path}voucher__merchant": self.merchant_id})
+        return condition
 
     def key(self, moment: str, sale: str = "seckill_voucher__") -> Combinable:
         """Return the key of a row by its moment, or by its sale at this path."""
@@ -145,12 +145,12 @@ class Report:
 
 def report_across(*, scope: Scope, now: dt.datetime) -> Report:
     """Return the figures of all sales in a period, also without Redis."""
-    found = _Groups()
-    knows_latest = _add_requests(found, scope, now)
-    _add_sales(found, scope, now)
-    _add_orders(found, scope)
-    _add_money(found, scope)
-    rows = _named(found, scope)
+    groups = _Groups()
+    knows_latest = _add_requests(groups, scope, now)
+    _add_sales(groups, scope, now)
+    _add_orders(groups, scope)
+    _add_money(groups, scope)
+    rows = _named(groups, scope)
     total = Figures()
     for row in rows:
         total.add(row.figures)
@@ -163,26 +163,26 @@ class _Groups(dict[int, Figures]):
         return self[key]
 
 
-def _add_sales(found: _Groups, scope: Scope, now: dt.datetime) -> None:
+def _add_sales(groups: _Groups, scope: Scope, now: dt.datetime) -> None:
     """Add the sales that have started in the period."""
     started = SeckillVoucher.objects.filter(scope.of_sales(), **scope.period.within("begins_at"))
     public = started.filter(stage=SaleStage.PUBLIC, begins_at__lte=now).order_by()
     rows = public.values_list(scope.key("begins_at", sale=""), "begins_at", "sold_out_at")
     for key, begins_at, sold_out_at in rows:
-        found[key].note_sale(begins_at=begins_at, sold_out_at=sold_out_at)
+        groups[key].note_sale(begins_at=begins_at, sold_out_at=sold_out_at)
 
 
-def _add_orders(found: _Groups, scope: Scope) -> None:
+def _add_orders(groups: _Groups, scope: Scope) -> None:
     """Add the orders that were accepted in the period, by their present state."""
     rows = VoucherOrder.objects.filter(
         scope.of_sales("seckill_voucher__"), **scope.period.within("accepted_at")
     )
     grouped = _grouped(rows, scope.key("accepted_at"), "status", "live")
     for key, status, live, count in grouped.values_list("key", "status", "live", Count("pk")):
-        found[key].note_orders(status=status, live=bool(live), count=count)
+        groups[key].note_orders(status=status, live=bool(live), count=count)
 
 
-def _add_money(found: _Groups, scope: Scope) -> None:
+def _add_money(groups: _Groups, scope: Scope) -> None:
     """Add what was received and refunded in the period, by the history of the orders."""
     paid, refunding = OrderStatus.PAID, OrderStatus.REFUNDING
     # Both sides of a change: some events only say something of an order that stays as it is.
@@ -196,20 +196,20 @@ def _add_money(found: _Groups, scope: Scope) -> None:
     grouped = _grouped(rows, scope.key("at", sale="order__seckill_voucher__"), "after")
     for key, after, cents in grouped.values_list("key", "after", Sum("order__price_cents")):
         if after == paid:
-            found[key].received_cents += cents
+            groups[key].received_cents += cents
         else:
-            found[key].refunded_cents += cents
+            groups[key].refunded_cents += cents
 
 
 def _grouped(rows: QuerySet[Any], key: Combinable, *fields: str) -> QuerySet[Any, Any]:
-    found: QuerySet[Any, Any] = rows.order_by().annotate(key=key).values("key", *fields)
-    return found
+    sums: QuerySet[Any, Any] = rows.order_by().annotate(key=key).values("key", *fields)
+    return sums
 
 
 # --- Requests -------------------------------------------------------------------------------------
 
 
-def _add_requests(found: _Groups, scope: Scope, now: dt.datetime) -> bool:
+def _add_requests(groups: _Groups, scope: Scope, now: dt.datetime) -> bool:
     """Add the order requests; return whether those of the last minutes are among them."""
     period = scope.period
     storable = SeckillVoucher.objects.filter(scope.of_sales(), ends_at__gt=now - RETENTION)
@@ -223,26 +223,26 @@ def _add_requests(found: _Groups, scope: Scope, now: dt.datetime) -> bool:
         for it in counts:
             by_day = scope.by is Grouping.DAY
             key = period.number_of(it.at) if by_day else sales[pk] or NOBODY
-            found[key].requests += it.count
+            groups[key].requests += it.count
     rows = AnswerCount.objects.filter(
         scope.of_sales("seckill_voucher__"), **period.within("at")
     ).exclude(seckill_voucher__in=live)
     grouped = _grouped(rows, scope.key("at"))
     for key, count in grouped.values_list("key", Sum("count")):
-        found[key].requests += count
+        groups[key].requests += count
     return knows_latest
 
 
 # --- Names ----------------------------------------------------------------------------------------
 
 
-def _named(found: _Groups, scope: Scope) -> list[Row]:
+def _named(groups: _Groups, scope: Scope) -> list[Row]:
     """Return the rows with their names: days in order, others by revenue."""
     if scope.by is Grouping.DAY:
-        return [Row(it, f"{scope.period.day(it):%Y-%m-%d}", found[it]) for it in sorted(found)]
+        return [Row(it, f"{scope.period.day(it):%Y-%m-%d}", groups[it]) for it in sorted(groups)]
     if scope.by is Grouping.VOUCHER:
-        names = {pk: it.local_title for pk, it in Voucher.objects.in_bulk(found).items()}
+        names = {pk: it.local_title for pk, it in Voucher.objects.in_bulk(groups).items()}
     else:
-        names = {pk: it.name for pk, it in Merchant.objects.in_bulk(found).items()}
-    rows = [Row(key, names.get(key, ""), figures) for key, figures in found.items()]
+        names = {pk: it.name for pk, it in Merchant.objects.in_bulk(groups).items()}
+    rows = [Row(key, names.get(key, ""), figures) for key, figures in groups.items()]
     return sorted(rows, key=lambda it: (-it.figures.revenue_cents, -it.figures.sold, it.name))

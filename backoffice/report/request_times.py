@@ -49,11 +49,11 @@ class Span:
 
 def spans_of(counts: Iterable[RequestCount]) -> list[Span]:
     """Return a span for each counted second or minute, oldest first."""
-    found: dict[tuple[dt.datetime, int], Counter[str]] = {}
+    answers: dict[tuple[dt.datetime, int], Counter[str]] = {}
     for it in counts:
         answer = it.answer if it.answer in ANSWERS + LIMITED else OTHER
-        found.setdefault((it.at, it.seconds), Counter())[answer] += it.count
-    return [Span(*key, found[key]) for key in sorted(found)]
+        answers.setdefault((it.at, it.seconds), Counter())[answer] += it.count
+    return [Span(*key, answers[key]) for key in sorted(answers)]
 
 
 def peak_of(spans: Iterable[Span]) -> Span | None:

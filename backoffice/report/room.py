@@ -1,8 +1,6 @@
 """The waiting room in the report of a sale: how long buyers waited, in figures and one by one."""
 
-import csv
 import datetime as dt
-import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -11,12 +9,11 @@ from django.db.models.functions import Greatest, Least
 from django.utils import timezone
 from django.utils.translation import gettext
 
-from backoffice.csv_cells import harmless
 from orders.models import RoomVisit
 from seckill_site.formatting import timestamp
+from seckill_site.web.csv_files import Row, csv_parts, harmless
 from vouchers.models import SeckillVoucher
 
-BYTE_ORDER_MARK = "\ufeff"
 CHUNK = 2_000
 
 
@@ -51,7 +48,7 @@ def read_room(*, sale: SeckillVoucher) -> RoomFigures | None:
 
 def room_csv(*, sale: SeckillVoucher) -> Iterator[str]:
     """Return the parts of a CSV file: who joined the line, when, and when they were let in."""
-    head = [
+    headings = [
         gettext("buyer"), gettext("joined at"), gettext("number"), gettext("let in at"),
         gettext("waited, in seconds"),
     ]  # fmt: skip
@@ -59,15 +56,15 @@ def room_csv(*, sale: SeckillVoucher) -> Iterator[str]:
     fields = ("pk", "user__username", "joined_at", "given", "let_in_at")
     zone = timezone.get_current_timezone()
 
-    def parts() -> Iterator[str]:
-        yield BYTE_ORDER_MARK + _lines([head])
+    def chunks() -> Iterator[Sequence[Row]]:
         last = 0
         while chunk := list(visits.filter(pk__gt=last).values_list(*fields)[:CHUNK]):
             last = chunk[-1][0]
             with timezone.override(zone):
-                yield _lines([_cells(*row, begins_at=sale.begins_at) for _pk, *row in chunk])
+                rows = [_cells(*row, begins_at=sale.begins_at) for _pk, *row in chunk]
+            yield rows
 
-    return parts()
+    return csv_parts(headings, chunks())
 
 
 def _cells(
@@ -83,9 +80,3 @@ def _cells(
         return [*cells, "", ""]
     waited = max(dt.timedelta(), let_in - max(joined, begins_at))
     return [*cells, timestamp(let_in), round(waited.total_seconds(), 3)]
-
-
-def _lines(rows: Sequence[Sequence[object]]) -> str:
-    text = io.StringIO(newline="")
-    csv.writer(text).writerows(rows)
-    return text.getvalue()

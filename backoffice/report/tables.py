@@ -3,10 +3,7 @@
 The lists are the requests over time, as chart and table, and the changes of the sale.
 """
 
-import codecs
-import csv
 import datetime as dt
-import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,11 +13,11 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext, ngettext, pgettext
 
 from backoffice.board.texts import REFUSAL_LABELS
-from backoffice.csv_cells import unevaluated
 from backoffice.report.figures import SaleReport
 from backoffice.report.request_times import Span, coarser, near
 from backoffice.report.texts import sections
 from seckill_site.formatting import grouped, timestamp
+from seckill_site.web.csv_files import csv_parts, unevaluated
 from vouchers.inventory.request_stats import ACCEPTED, MINUTE, PER_SECOND_WINDOW
 from vouchers.models import SeckillVoucher
 from vouchers.templatetags.seckill import utc_offset
@@ -148,21 +145,20 @@ def _chart(spans: Sequence[Span], *, unit_s: int) -> dict[str, Any]:
 # --- The CSV file ---------------------------------------------------------------------------------
 
 
-def report_csv(report: SaleReport) -> bytes:
-    """Return the whole report in UTF-8 with the byte order mark that Excel needs."""
-    text = io.StringIO(newline="")
-    csv.writer(text).writerows(
-        # Titles and reasons are typed by people: a spreadsheet must not evaluate them.
+def report_csv(report: SaleReport) -> list[str]:
+    """Return the parts of the whole report as a CSV file."""
+    # Titles and reasons are typed by people: a spreadsheet must not evaluate them.
+    rows = [
         [unevaluated(cell) if isinstance(cell, str) else cell for cell in row]
         for row in _csv_rows(report)
-    )
-    return codecs.BOM_UTF8 + text.getvalue().encode()
+    ]
+    headings = [gettext("Section"), gettext("Figure"), gettext("Value")]
+    return list(csv_parts(headings, [rows]))
 
 
 def _csv_rows(report: SaleReport) -> Iterator[Sequence[str | int | float]]:
     about = gettext("Report")
     zone = f"{timezone.get_current_timezone_name()} ({utc_offset(report.at)})"
-    yield [gettext("Section"), gettext("Figure"), gettext("Value")]
     yield [about, gettext("Voucher"), report.sale.voucher.local_title]
     yield [about, gettext("Sale"), report.sale.pk]
     yield [about, gettext("As of"), timestamp(report.at)]
@@ -172,8 +168,7 @@ def _csv_rows(report: SaleReport) -> Iterator[Sequence[str | int | float]]:
         yield [about, gettext("Not known"), text]
     for section in sections(report):
         for figure in section.figures:
-            unit = f" ({figure.unit})" if figure.unit else ""
-            yield [section.title, f"{figure.label}{unit}", figure.plain]
+            yield [section.title, figure.heading, figure.plain]
     yield []
     # The requests at the finest stored resolution.
     labels = answer_labels(report.spans)

@@ -1,39 +1,20 @@
 """The figures of a report as text, for its page and for a spreadsheet."""
 
-import datetime as dt
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from django.utils.text import capfirst
 from django.utils.translation import gettext, pgettext
 
 from backoffice.board.texts import REFUSAL_LABELS
+from backoffice.figures import Figure, Section, count, duration, moment, percent, yuan
 from backoffice.report.draw import DrawFigures
 from backoffice.report.figures import Durations, SaleReport
 from backoffice.report.request_times import ANSWERS, Span
 from backoffice.report.room import RoomFigures
 from orders.models import OrderStatus, RefusalReason
-from seckill_site.formatting import NO_VALUE, exact_duration, grouped, money, plain_money, timestamp
+from seckill_site.formatting import NO_VALUE, grouped, money
 from vouchers.catalogue.audience import RULES
 from vouchers.inventory.request_stats import ACCEPTED
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One figure: the text shown, the plain value in its unit, and an optional note."""
-
-    label: str
-    shown: str
-    plain: str | int | float = ""
-    unit: str = ""
-    note: str = ""
-    is_part: bool = False
-
-
-@dataclass(frozen=True)
-class Section:
-    title: str
-    figures: list[Figure]
 
 
 def headline(report: SaleReport) -> list[Figure]:
@@ -42,10 +23,10 @@ def headline(report: SaleReport) -> list[Figure]:
     revenue = report.cents(OrderStatus.PAID, OrderStatus.USED)
     return [
         Figure(gettext("Sold"), gettext("%(sold)s of %(total)s") % sold),
-        Figure(gettext("Sold out after"), exact_duration(report.sold_out_after)),
+        duration(gettext("Sold out after"), report.sold_out_after),
         Figure(gettext("Revenue"), money(revenue).removesuffix(".00")),
-        Figure(gettext("Buyers"), grouped(report.buyers)),
-        Figure(gettext("Requests"), grouped(report.answers.total())),
+        count(gettext("Buyers"), report.buyers),
+        count(gettext("Requests"), report.answers.total()),
         Figure(gettext("Most requests per second"), _rate(report.peak)),
     ]
 
@@ -66,24 +47,24 @@ def sections(report: SaleReport) -> list[Section]:
 
 
 def _sale(report: SaleReport) -> Iterator[Figure]:
-    sale, found = report.sale, report.snapshot
-    yield _moment(gettext("Start"), sale.begins_at)
-    yield _moment(gettext("End"), sale.ends_at)
-    yield _count(gettext("Vouchers offered"), sale.stock)
-    yield _count(gettext("Sold"), sale.sold, gettext("Orders that hold a voucher now."))
+    sale, ledger = report.sale, report.snapshot
+    yield moment(gettext("Start"), sale.begins_at)
+    yield moment(gettext("End"), sale.ends_at)
+    yield count(gettext("Vouchers offered"), sale.stock)
+    yield count(gettext("Sold"), sale.sold, gettext("Orders that hold a voucher now."))
     if not report.is_over:
-        yield _count(gettext("Left"), found.remaining if found else None)
-    if not report.is_over or (found and found.pending):
+        yield count(gettext("Left"), ledger.remaining if ledger else None)
+    if not report.is_over or (ledger and ledger.pending):
         note = gettext(
             "Accepted but not written yet; not included in any other figure of this report."
         )
-        yield _count(gettext("Queued"), found.pending if found else None, note)
+        yield count(gettext("Queued"), ledger.pending if ledger else None, note)
     note = gettext(
         "When the number of accepted orders reached the current stock. Orders "
         "that were refused later do not count; those that ended later do."
     )
-    yield _moment(gettext("Sold out at"), report.sold_out_at, note, exact=True)
-    yield _duration(gettext("Sold out after"), report.sold_out_after, gettext("From the start."))
+    yield moment(gettext("Sold out at"), report.sold_out_at, note, exact=True)
+    yield duration(gettext("Sold out after"), report.sold_out_after, gettext("From the start."))
 
 
 def _requests(report: SaleReport) -> Iterator[Figure]:
@@ -91,11 +72,11 @@ def _requests(report: SaleReport) -> Iterator[Figure]:
     note = gettext(
         "Valid order requests. A buyer may send several; each counts under its own answer."
     )
-    yield _count(gettext("Requests"), answers.total(), note)
-    yield _count(pgettext("order requests", "Accepted"), answers[ACCEPTED], is_part=True)
+    yield count(gettext("Requests"), answers.total(), note)
+    yield count(pgettext("order requests", "Accepted"), answers[ACCEPTED], is_part=True)
     for code, refusal in REFUSAL_LABELS.items():
         if code in ANSWERS or answers[code]:
-            yield _count(capfirst(str(refusal)), answers[code], is_part=True)
+            yield count(capfirst(str(refusal)), answers[code], is_part=True)
     peak = report.peak
     note = ""
     if peak and peak.seconds > 1:
@@ -104,7 +85,7 @@ def _requests(report: SaleReport) -> Iterator[Figure]:
         )
     label = gettext("Most requests per second")
     yield Figure(label, _rate(peak), round(peak.per_second, 2) if peak else "", note=note)
-    yield _moment(gettext("Time of the peak"), peak.at if peak else None)
+    yield moment(gettext("Time of the peak"), peak.at if peak else None)
 
 
 def _audience(report: SaleReport) -> list[Section]:
@@ -117,7 +98,7 @@ def _audience(report: SaleReport) -> list[Section]:
         "some may have been allowed to buy later."
     )
     rules = [it for it in RULES.values() if it.name in counts]
-    figures = [_count(capfirst(str(it.label)), counts[it.name], note) for it in rules]
+    figures = [count(capfirst(str(it.label)), counts[it.name], note) for it in rules]
     return [Section(gettext("Buyers refused by a rule"), figures)]
 
 
@@ -125,34 +106,32 @@ def _orders(report: SaleReport) -> Iterator[Figure]:
     note = gettext(
         "Every accepted request becomes one order; a refused order gave its voucher back."
     )
-    yield _count(gettext("Orders"), report.accepted, note)
+    yield count(gettext("Orders"), report.accepted, note)
     for it in report.orders:
-        yield _count(capfirst(str(it.status.label)), it.count, is_part=True)
+        yield count(capfirst(str(it.status.label)), it.count, is_part=True)
     for reason in RefusalReason:
-        if count := report.refused.get(reason):
+        if refused := report.refused.get(reason):
             label = gettext("Refused: %(reason)s") % {"reason": reason.label}
-            yield _count(label, count, is_part=True)
+            yield count(label, refused, is_part=True)
     note = gettext("Different buyers with an order that was not refused.")
-    yield _count(gettext("Buyers"), report.buyers, note)
+    yield count(gettext("Buyers"), report.buyers, note)
 
 
 def _money(report: SaleReport) -> Iterator[Figure]:
     note = gettext("Total price of the paid and used orders.")
-    yield _yuan(gettext("Revenue"), report.cents(OrderStatus.PAID, OrderStatus.USED), note)
-    yield _yuan(gettext("Refunded"), report.cents(OrderStatus.REFUNDED))
-    yield _yuan(gettext("Refund on its way"), report.cents(OrderStatus.REFUNDING))
-    share, note = report.conversion, gettext("Includes orders that were refunded later.")
-    shown = NO_VALUE if share is None else f"{100 * share:.1f} %"
-    plain = "" if share is None else round(100 * share, 2)
-    yield Figure(gettext("Share of orders paid"), shown, plain, "%", note)
+    yield yuan(gettext("Revenue"), report.cents(OrderStatus.PAID, OrderStatus.USED), note)
+    yield yuan(gettext("Refunded"), report.cents(OrderStatus.REFUNDED))
+    yield yuan(gettext("Refund on its way"), report.cents(OrderStatus.REFUNDING))
+    note = gettext("Includes orders that were refunded later.")
+    yield percent(gettext("Share of orders paid"), report.conversion, note)
 
 
 def _times(report: SaleReport) -> Iterator[Figure]:
     written, paid = report.written, report.paid
-    yield _duration(gettext("Accepted → written, median"), written.median, _sample(written))
-    yield _duration(gettext("Accepted → written, 95th percentile"), written.p95)
-    yield _duration(gettext("Accepted → paid, median"), paid.median, _sample(paid))
-    yield _duration(gettext("Accepted → paid, 95th percentile"), paid.p95)
+    yield duration(gettext("Accepted → written, median"), written.median, _sample(written))
+    yield duration(gettext("Accepted → written, 95th percentile"), written.p95)
+    yield duration(gettext("Accepted → paid, median"), paid.median, _sample(paid))
+    yield duration(gettext("Accepted → paid, 95th percentile"), paid.p95)
 
 
 def _sample(durations: Durations) -> str:
@@ -164,62 +143,40 @@ def _sample(durations: Durations) -> str:
 
 def _line(report: SaleReport) -> Iterator[Figure]:
     line = report.waiting_list
-    yield _count(gettext("Joined"), line.joined)
-    yield _count(gettext("Got a voucher"), line.offered, is_part=True)
-    yield _count(pgettext("waiting list", "Left it"), line.left, is_part=True)
-    yield _count(gettext("Waited until the end"), line.over, is_part=True)
-    yield _count(gettext("Still waiting"), line.waiting, is_part=True)
+    yield count(gettext("Joined"), line.joined)
+    yield count(gettext("Got a voucher"), line.offered, is_part=True)
+    yield count(pgettext("waiting list", "Left it"), line.left, is_part=True)
+    yield count(gettext("Waited until the end"), line.over, is_part=True)
+    yield count(gettext("Still waiting"), line.waiting, is_part=True)
 
 
-def _draw(draw: DrawFigures) -> Iterator[Figure]:
-    yield _count(gettext("Entries"), draw.entries)
-    yield _count(gettext("Withdrawn"), draw.withdrawn)
-    yield _count(gettext("Vouchers to win"), draw.units)
-    yield _count(gettext("Winners"), draw.winners)
-    yield _moment(gettext("List closed at"), draw.closed_at)
-    yield _moment(gettext("Drawn at"), draw.drawn_at)
-    yield _moment(gettext("All winners have orders since"), draw.finished_at)
+def _draw(figures: DrawFigures) -> Iterator[Figure]:
+    draw = figures.draw
+    yield count(gettext("Entries"), figures.entries)
+    yield count(gettext("Withdrawn"), figures.withdrawn)
+    yield count(gettext("Vouchers to win"), draw.units)
+    yield count(gettext("Winners"), figures.winners)
+    yield moment(gettext("List closed at"), draw.closed_at)
+    yield moment(gettext("Drawn at"), draw.drawn_at)
+    yield moment(gettext("All winners have orders since"), draw.finished_at)
     hashes = [
-        (gettext("Promise (SHA-256 of the seed)"), draw.commitment),
+        (gettext("Promise (SHA-256 of the seed)"), figures.commitment),
         (gettext("SHA-256 of the list"), draw.digest),
-        (gettext("Seed"), draw.seed),
+        (gettext("Seed"), figures.seed),
     ]
     for label, value in hashes:
         yield Figure(label, value or NO_VALUE, value)
 
 
 def _room(room: RoomFigures) -> Iterator[Figure]:
-    yield _count(gettext("Joined the line"), room.joined)
-    yield _count(gettext("Let in"), room.let_in, is_part=True)
+    yield count(gettext("Joined the line"), room.joined)
+    yield count(gettext("Let in"), room.let_in, is_part=True)
     note = gettext("They left before their turn, or have not had it yet.")
-    yield _count(gettext("Not let in"), room.joined - room.let_in, note, is_part=True)
+    yield count(gettext("Not let in"), room.joined - room.let_in, note, is_part=True)
     note = gettext("From joining the line, or from the start, until the buyer was let in.")
-    yield _duration(gettext("Waited, median"), room.median, note)
-    yield _duration(gettext("Waited, 95th percentile"), room.p95)
-    yield _duration(gettext("Waited longest"), room.longest)
-
-
-def _count(label: str, value: int | None, note: str = "", *, is_part: bool = False) -> Figure:
-    plain = "" if value is None else value
-    return Figure(label, grouped(value), plain, note=note, is_part=is_part)
-
-
-def _yuan(label: str, cents: int, note: str = "") -> Figure:
-    return Figure(label, money(cents), plain_money(cents), "¥", note)
-
-
-def _moment(
-    label: str, moment: dt.datetime | None, note: str = "", *, exact: bool = False
-) -> Figure:
-    if moment is None:
-        return Figure(label, NO_VALUE, note=note)
-    text = timestamp(moment, exact=exact)
-    return Figure(label, text, text, note=note)
-
-
-def _duration(label: str, length: dt.timedelta | None, note: str = "") -> Figure:
-    plain = "" if length is None else round(length.total_seconds(), 3)
-    return Figure(label, exact_duration(length), plain, "s", note)
+    yield duration(gettext("Waited, median"), room.median, note)
+    yield duration(gettext("Waited, 95th percentile"), room.p95)
+    yield duration(gettext("Waited longest"), room.longest)
 
 
 def _rate(span: Span | None) -> str:

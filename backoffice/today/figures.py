@@ -177,14 +177,14 @@ def _trade(midnight: dt.datetime) -> Trade:
     events = events.exclude(order__seckill_voucher__stage=SaleStage.REHEARSAL)
     events = events.exclude(before=F("after"))  # such an event only tells of money that goes back
     paid, refunded = Q(after=OrderStatus.PAID), Q(after=OrderStatus.REFUNDED)
-    found = events.order_by().aggregate(
+    sums = events.order_by().aggregate(
         orders=Count("pk", filter=Q(after=OrderStatus.UNPAID)),
         paid=Count("pk", filter=paid),
         paid_cents=Sum("order__price_cents", filter=paid, default=0),
         refunded=Count("pk", filter=refunded),
         refunded_cents=Sum("order__price_cents", filter=refunded, default=0),
     )
-    return Trade(**{name: int(value) for name, value in found.items()})
+    return Trade(**{name: int(value) for name, value in sums.items()})
 
 
 def _first_event_id(midnight: dt.datetime) -> int:
@@ -213,22 +213,22 @@ def _first_event_id(midnight: dt.datetime) -> int:
 
 
 def _worries(boards: list[Board], *, now: dt.datetime, rights: Rights) -> Worries:
-    found: dict[str, Any] = {"boards": [it for it in boards if has_problem(it)]}
+    worries: dict[str, Any] = {"boards": [it for it in boards if has_problem(it)]}
     if rights.orders:
-        found |= _order_worries(now)
+        worries |= _order_worries(now)
     if rights.payments:
-        found |= _payment_worries(now)
+        worries |= _payment_worries(now)
     if rights.system:
-        found |= _system_worries(now)
-    return Worries(**found)
+        worries |= _system_worries(now)
+    return Worries(**worries)
 
 
 def has_problem(board: Board) -> bool:
     """Return whether a sale needs somebody: late or set-aside orders, or a wrong balance."""
     if board.snapshot is None:
         return False
-    found = board.sum
-    is_off = found is not None and found.difference != 0 and not found.in_flight
+    balance = board.sum
+    is_off = balance is not None and balance.difference != 0 and not balance.in_flight
     return bool(board.snapshot.set_aside) or board.is_behind or board.is_late or is_off
 
 
@@ -275,10 +275,10 @@ def late_by_s(now: dt.datetime) -> dict[str, float]:
 def _checks(parts: dict[str, bool], now: dt.datetime) -> dict[str, Any]:
     """Return what the start-up checks find; they take a second, so the cache keeps it."""
 
-    def found() -> dict[str, Any]:
+    def findings() -> dict[str, Any]:
         return {"checks": [it.msg for it in current_errors(parts)], "late": late_by_s(now)}
 
-    return kept_counts("today:checks", found, now=now) or {}
+    return kept_counts("today:checks", findings, now=now) or {}
 
 
 def _count(rows: QuerySet[Any]) -> int:

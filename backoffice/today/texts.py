@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.urls import reverse
@@ -14,10 +14,11 @@ from django.utils.translation import gettext_lazy as _
 from backoffice.board.actions import offered
 from backoffice.board.snapshot import Board, Pace
 from backoffice.board.texts import alert_of, rate_text, state_of, sum_verdict
+from backoffice.figures import Figure, count, yuan
 from backoffice.rehearsal.texts import headline
 from backoffice.today.figures import MOST, Next, Today, Trade, Worries
 from seckill_site.clocks.machine import epoch_ms
-from seckill_site.formatting import NO_VALUE, duration, grouped, money
+from seckill_site.formatting import NO_VALUE, duration, grouped
 from vouchers.admin.sale_list import TONES
 from vouchers.templatetags.buyer_texts import DAYS
 
@@ -51,50 +52,6 @@ class Spark:
 
 
 @dataclass(frozen=True)
-class SaleCard:
-    """A running sale on the page."""
-
-    title: str
-    url: str
-    board_url: str
-    pause_url: str
-    tone: str
-    state: str
-    left: str
-    total: int
-    taken: int
-    sold: str
-    accepted: str
-    requests: str
-    spark: Spark | None
-    alert: str
-    ends_at_ms: int
-
-
-@dataclass(frozen=True)
-class NextCard:
-    """The next sale on the page; ``checks`` are (tone, text, address) of what is to be ready."""
-
-    title: str
-    url: str
-    board_url: str
-    starts_at: Any
-    starts_at_ms: int
-    stock: str
-    checks: list[tuple[str, str, str]]
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One large figure with its name, what stands below it, and where it is handled."""
-
-    name: str
-    value: str
-    more: str
-    url: str
-
-
-@dataclass(frozen=True)
 class Alert:
     """One thing that needs attention, and where it is handled."""
 
@@ -103,34 +60,33 @@ class Alert:
     url: str
 
 
-def sale_cards(today: Today, *, may_run: bool) -> list[SaleCard]:
+def sale_cards(today: Today, *, may_run: bool) -> list[dict[str, Any]]:
     """Return the running sales."""
     return [_sale_card(board, may_run=may_run) for board in today.running or []]
 
 
-def _sale_card(board: Board, *, may_run: bool) -> SaleCard:
-    sale, found = board.sale, board.snapshot
-    left = found.remaining if found else None
+def _sale_card(board: Board, *, may_run: bool) -> dict[str, Any]:
+    sale = board.sale
+    left = board.snapshot.remaining if board.snapshot else None
     actions = offered(board) if may_run else []
     action = next((it for it in ("pause", "resume") if it in actions), "")
     state = state_of(board)
-    return SaleCard(
-        title=sale.voucher.local_title,
-        url=reverse("admin:vouchers_seckillvoucher_change", args=[sale.pk]),
-        board_url=reverse("admin:sale-board", args=[sale.pk]),
-        pause_url=reverse(f"admin:sale-board-{action}", args=[sale.pk]) if action else "",
-        tone=TONES.get(board.state, ""),
-        state=state["text"],
-        left=grouped(left),
-        total=sale.stock,
-        taken=sale.stock - left if left is not None else 0,
-        sold=grouped(sale.sold),
-        accepted=rate_text(board.pace.accepted_now if board.pace else None),
-        requests=rate_text(board.pace.requests_now if board.pace else None),
-        spark=_spark(board.pace) if board.pace and any(board.pace.requests) else None,
-        alert=alert_of(board)["text"] if board.ledger_answers else "",
-        ends_at_ms=epoch_ms(sale.ends_at),
-    )
+    return {
+        "title": sale.voucher.local_title,
+        "url": reverse("admin:vouchers_seckillvoucher_change", args=[sale.pk]),
+        "board_url": reverse("admin:sale-board", args=[sale.pk]),
+        "pause_url": reverse(f"admin:sale-board-{action}", args=[sale.pk]) if action else "",
+        "tone": TONES.get(board.state, ""),
+        "state": state["text"],
+        "left": grouped(left),
+        "total": sale.stock,
+        "taken": sale.stock - left if left is not None else 0,
+        "accepted": rate_text(board.pace.accepted_now if board.pace else None),
+        "requests": rate_text(board.pace.requests_now if board.pace else None),
+        "spark": _spark(board.pace) if board.pace and any(board.pace.requests) else None,
+        "alert": alert_of(board)["text"] if board.ledger_answers else "",
+        "ends_at_ms": epoch_ms(sale.ends_at),
+    }
 
 
 def _spark(pace: Pace) -> Spark:
@@ -158,33 +114,33 @@ def _path(bars: list[float], highest: float) -> str:
     )
 
 
-def next_card(found: Next, *, may_rehearse: bool) -> NextCard:
+def next_card(coming: Next, *, may_rehearse: bool) -> dict[str, Any]:
     """Return the next sale, with what is to be ready before it starts."""
-    sale = found.sale
-    return NextCard(
-        title=sale.voucher.local_title,
-        url=reverse("admin:vouchers_seckillvoucher_change", args=[sale.pk]),
-        board_url=reverse("admin:sale-board", args=[sale.pk]),
-        starts_at=sale.begins_at,
-        starts_at_ms=epoch_ms(sale.begins_at),
-        stock=grouped(sale.stock),
-        checks=[_loaded(found), _rehearsed(found, may_rehearse=may_rehearse)],
-    )
+    sale = coming.sale
+    return {
+        "title": sale.voucher.local_title,
+        "url": reverse("admin:vouchers_seckillvoucher_change", args=[sale.pk]),
+        "board_url": reverse("admin:sale-board", args=[sale.pk]),
+        "starts_at": sale.begins_at,
+        "starts_at_ms": epoch_ms(sale.begins_at),
+        "stock": grouped(sale.stock),
+        "checks": [_loaded(coming), _rehearsed(coming, may_rehearse=may_rehearse)],
+    }
 
 
-def _loaded(found: Next) -> tuple[str, str, str]:
-    board_url = reverse("admin:sale-board", args=[found.sale.pk])
-    if found.is_loaded is None:
+def _loaded(coming: Next) -> tuple[str, str, str]:
+    board_url = reverse("admin:sale-board", args=[coming.sale.pk])
+    if coming.is_loaded is None:
         return "warn", gettext("Unknown whether it is loaded: Redis is not responding"), board_url
-    if found.is_loaded:
+    if coming.is_loaded:
         return "good", gettext("Loaded"), board_url
     return "warn", gettext("Not loaded yet; its first visitor will load it"), board_url
 
 
-def _rehearsed(found: Next, *, may_rehearse: bool) -> tuple[str, str, str]:
-    rehearsal = found.rehearsal
+def _rehearsed(coming: Next, *, may_rehearse: bool) -> tuple[str, str, str]:
+    rehearsal = coming.rehearsal
     if rehearsal is None:
-        url = reverse("admin:sale-rehearse", args=[found.sale.pk]) if may_rehearse else ""
+        url = reverse("admin:sale-rehearse", args=[coming.sale.pk]) if may_rehearse else ""
         return "warn", gettext("Not rehearsed"), url
     url = reverse("admin:orders_rehearsal_change", args=[rehearsal.pk]) if may_rehearse else ""
     if rehearsal.running:
@@ -206,22 +162,22 @@ def figures(trade: Trade | None, *, may_see_payments: bool) -> list[Figure]:
             gettext("Revenue"): paid_url,
             gettext("Refunds"): f"{orders_url}?status__exact=refunded",
         }
-        return [Figure(name, NO_VALUE, unknown, url) for name, url in words.items()]
+        return [Figure(name, NO_VALUE, note=unknown, url=url) for name, url in words.items()]
     paid = ngettext("%(count)s payment", "%(count)s payments", trade.paid)
     refunded = ngettext("%(count)s refund", "%(count)s refunds", trade.refunded)
     return [
-        Figure(gettext("Orders"), grouped(trade.orders), gettext("today"), orders_url),
-        Figure(
-            gettext("Revenue"),
-            money(trade.paid_cents),
-            paid % {"count": grouped(trade.paid)},
-            f"{paid_url}?status__exact=paid",
+        replace(count(gettext("Orders"), trade.orders, gettext("today")), url=orders_url),
+        replace(
+            yuan(gettext("Revenue"), trade.paid_cents, paid % {"count": grouped(trade.paid)}),
+            url=f"{paid_url}?status__exact=paid",
         ),
-        Figure(
-            gettext("Refunds"),
-            money(trade.refunded_cents),
-            refunded % {"count": grouped(trade.refunded)},
-            f"{orders_url}?status__exact=refunded",
+        replace(
+            yuan(
+                gettext("Refunds"),
+                trade.refunded_cents,
+                refunded % {"count": grouped(trade.refunded)},
+            ),
+            url=f"{orders_url}?status__exact=refunded",
         ),
     ]
 
@@ -233,15 +189,15 @@ def alerts(today: Today) -> list[Alert]:
     """Return what needs attention, the most urgent first."""
     worries = today.worries
     system = reverse("admin:system")
-    found = [
+    alerts = [
         Alert("bad", gettext("%(part)s does not respond") % {"part": PARTS[it]}, system)
         for it in worries.parts
     ]
-    found += [Alert("bad", text, f"{system}#queues") for text in late_texts(worries.late)]
-    found += [_board_alert(board) for board in worries.boards]
-    found += _counted(worries)
-    found += [Alert("warn", text, f"{system}#checks") for text in worries.checks]
-    return found
+    alerts += [Alert("bad", text, f"{system}#queues") for text in late_texts(worries.late)]
+    alerts += [_board_alert(board) for board in worries.boards]
+    alerts += _counted(worries)
+    alerts += [Alert("warn", text, f"{system}#checks") for text in worries.checks]
+    return alerts
 
 
 def late_texts(late: Mapping[str, float]) -> list[str]:

@@ -40,9 +40,9 @@ def cache(sale_id: int, load: Load, *, keeps_missing: bool = False, jitter: floa
     key, client = f"{KEY}{sale_id}", ledger_connection()
     if (kept := client.get(key)) is not None:
         return str(kept)
-    if (found := load(sale_id)) or keeps_missing:
-        client.set(key, found, px=int(LIFE_MS * random.uniform(1 - jitter, 1 + jitter)))
-    return found
+    if (loaded := load(sale_id)) or keeps_missing:
+        client.set(key, loaded, px=int(LIFE_MS * random.uniform(1 - jitter, 1 + jitter)))
+    return loaded
 
 
 def known_ids(sale_id: int, load: Load) -> str:
@@ -69,9 +69,9 @@ def logical_expiry(sale_id: int, load: Load) -> str:
     # The lock is not released, so that nobody who read the old value loads it once more.
     if kept and (is_fresh or not client.set(lock, 1, nx=True, px=LIFE_MS // 2)):
         return str(kept)
-    found = load(sale_id)
-    client.set(key, f"{time.time() + LIFE_MS / 1_000}:{found}")
-    return found
+    loaded = load(sale_id)
+    client.set(key, f"{time.time() + LIFE_MS / 1_000}:{loaded}")
+    return loaded
 
 
 SAME, NEW = gettext_noop("made-up ids, the same ones"), gettext_noop("made-up ids, ever new")
@@ -120,11 +120,11 @@ def read_in_a_crowd(sales: int = 60, orders: int = 20_000, for_s: float = 3.0) -
 
 def _load(sale_id: int) -> str:
     """Return the stock of a sale and the number of its orders."""
-    found = sql(
+    rows = sql(
         "SELECT stock, (SELECT COUNT(*) FROM lab_laborder WHERE sale_id = %s)"
         " FROM lab_labsale WHERE id = %s", sale_id, sale_id,
     )  # fmt: skip
-    return " ".join(map(str, *found)) if found else ""
+    return " ".join(map(str, *rows)) if rows else ""
 
 
 def _crowd(

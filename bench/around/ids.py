@@ -35,8 +35,8 @@ class ClockSetBack(Exception):
 
 def auto_increment(count: int, now_s: float, region: int) -> Sequence[int]:
     rows = ", ".join(["(1)"] * count)
-    found = sql(f"INSERT INTO {TABLES[region]} (user_id) VALUES {rows} RETURNING id")
-    return [it for (it,) in found]
+    new = sql(f"INSERT INTO {TABLES[region]} (user_id) VALUES {rows} RETURNING id")
+    return [it for (it,) in new]
 
 
 def of_the_course(count: int, now_s: float, region: int) -> Sequence[int]:

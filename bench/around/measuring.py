@@ -16,12 +16,12 @@ def sql(statement: str, *values: Any) -> Sequence[Sequence[Any]]:
         return cursor.fetchall() if cursor.description else ()
 
 
-def in_threads(count: int, work: Callable[[], object]) -> None:
-    """Work in threads at once, each with a connection of its own."""
+def in_threads(count: int, call: Callable[[], object]) -> None:
+    """Call this in threads at once, each with a connection of its own."""
 
     def run(_: int) -> None:
         try:
-            work()
+            call()
         finally:
             connection.close()
 

@@ -71,18 +71,18 @@ def lead(sales: int = 1_000, orders: int = 100_000) -> Iterator[Row]:
 
 
 def poll_rows(now_ms: int) -> list[int]:
-    found = sql(
+    due = sql(
         f"SELECT id FROM {TABLE} WHERE status = 0 AND due_ms <= %s"
         f" ORDER BY due_ms LIMIT {AT_ONCE} FOR UPDATE SKIP LOCKED", now_ms,
     )  # fmt: skip
-    return [it for (it,) in found]
+    return [it for (it,) in due]
 
 
 def pop_without_script(now_ms: int) -> list[int]:
-    found = ledger_connection().zrange(DUE, "-inf", now_ms, byscore=True, offset=0, num=AT_ONCE)
-    if found:
-        ledger_connection().zrem(DUE, *found)
-    return [*map(int, found)]
+    due = ledger_connection().zrange(DUE, "-inf", now_ms, byscore=True, offset=0, num=AT_ONCE)
+    if due:
+        ledger_connection().zrem(DUE, *due)
+    return [*map(int, due)]
 
 
 def pop(now_ms: int, lease_ms: int = 0) -> list[int]:
@@ -142,7 +142,7 @@ def _race(way: Way, orders: int, for_s: float) -> tuple[Cell, ...]:
     late_ms: dict[int, float] = {}
     taken: list[int] = []
 
-    def work() -> None:
+    def look() -> None:
         look_at = start
         while len(late_ms) < orders:
             time.sleep(max(0.0, look_at - time.time()))
@@ -151,7 +151,7 @@ def _race(way: Way, orders: int, for_s: float) -> tuple[Cell, ...]:
             late_ms.update({it: 1_000 * (time.time() - due_s[it]) for it in ids})
             look_at += way.every_s
 
-    in_threads(WORKERS, work)
+    in_threads(WORKERS, look)
     median, p99 = quantiles(late_ms.values(), n=100)[49::49]
     empty_look_ms = median_ms(lambda: end_due(way, int(1_000 * start)))
     return median, p99, WORKERS / way.every_s, empty_look_ms, len(taken) - len(late_ms)

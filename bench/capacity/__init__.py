@@ -1,4 +1,4 @@
-"""What this machine spends on each piece of work, and rehearsals beside the plan made from it."""
+"""What this machine spends on each operation, and rehearsals beside the plan made from it."""
 
 import django
 

@@ -1,4 +1,4 @@
-"""The figures of this machine: what each piece of work costs, and what all of it can do at once.
+"""The figures of this machine: what each operation costs, and what all of it can do at once.
 
 Orders come from the crowd of a rehearsal, the other requests are those of ``script/bench sale``.
 Each connection has one request in flight, as those of browsers.
@@ -17,9 +17,9 @@ from django.contrib.auth.hashers import check_password, make_password
 from django.db.models import Count, Max
 from django.urls import reverse
 
-from backoffice.capacity.figures import Cost, Figures, Work
+from backoffice.capacity.figures import Cost, Figures, Operation
 from backoffice.rehearsal.crowd import fire
-from bench.processes import cpu_s
+from bench.processes import cpu_spent
 from bench.sale.data import open_sale, reserve_all, sign_in, users
 from bench.sale.generator import Shot, packed
 from bench.sale.requests import KINDS, SESSIONS, Kind
@@ -55,15 +55,15 @@ class Orders:
 def figures_of(
     machine: dict[str, Any],
     *,
-    requests: Sequence[dict[Work, Cost]],
+    requests: Sequence[dict[Operation, Cost]],
     orders: Sequence[Orders],
     rows_per_s: Sequence[float],
     unit_bytes: float,
 ) -> Figures:
     """Return the median of each figure."""
-    costs = {work: _median_cost([each[work] for each in requests]) for work in requests[0]}
-    costs[Work.WIN] = _median_cost([each.win for each in orders])
-    costs[Work.REFUSAL] = _median_cost([each.refusal for each in orders])
+    costs = {it: _median_cost([each[it] for each in requests]) for it in requests[0]}
+    costs[Operation.WIN] = _median_cost([each.win for each in orders])
+    costs[Operation.REFUSAL] = _median_cost([each.refusal for each in orders])
     return Figures(
         machine=f"{machine['cores']} cores of {machine['processor']}",
         cores=machine["cores"],
@@ -101,18 +101,18 @@ def _receipt_pages(run: Run) -> list[bytes]:
 
 _BY_NAME = {kind.name: kind for kind in KINDS}
 REQUESTS = {
-    Work.PAGE: _BY_NAME["purchase page, visitor"],
-    Work.LIVE: _BY_NAME["live/"],
-    Work.ME: _BY_NAME["me/ with token"],
-    Work.RECEIPT_PAGE: Kind("", "receipt page", 0, 200, _receipt_pages),
-    Work.RECEIPT: _BY_NAME["receipt of a queued order"],
+    Operation.PAGE: _BY_NAME["purchase page, visitor"],
+    Operation.LIVE: _BY_NAME["live/"],
+    Operation.ME: _BY_NAME["me/ with token"],
+    Operation.RECEIPT_PAGE: Kind("", "receipt page", 0, 200, _receipt_pages),
+    Operation.RECEIPT: _BY_NAME["receipt of a queued order"],
 }
 
 
-def request_costs(run: Run) -> dict[Work, Cost]:
-    """Measure every piece of work but the orders."""
-    costs = {work: _request_cost(run, kind) for work, kind in REQUESTS.items()}
-    return {**costs, Work.SIGN_IN: Cost(_sign_in_s() * 1e6, 0, 0, 0)}
+def request_costs(run: Run) -> dict[Operation, Cost]:
+    """Measure every operation but the orders."""
+    costs = {it: _request_cost(run, kind) for it, kind in REQUESTS.items()}
+    return {**costs, Operation.SIGN_IN: Cost(_sign_in_s() * 1e6, 0, 0, 0)}
 
 
 def _request_cost(run: Run, kind: Kind) -> Cost:
@@ -186,17 +186,16 @@ def sell(run: Run, crowd: Executor, worker: Sequence[int], *, units: int, buyers
     signed = {number: token.sign() for number, token in enumerate(tokens)}
     url, path = f"http://127.0.0.1:{run.web.port}", reverse("place-order", args=[sale.pk])
     web, redis, database = run.parts(run.web)
-    parts = (web, worker, redis, database)
-    before = [cpu_s(pids) for pids in parts]
-    began_at, ended_at = crowd.submit(fire_crowd, url, path, signed).result()
-    while snapshot(sale_id=sale.pk).pending:
-        time.sleep(LOOK_S)
-    spent_us = [(cpu_s(pids) - was) * 1e6 for pids, was in zip(parts, before, strict=True)]
+    with cpu_spent(web, worker, redis, database) as spent_s:
+        began_at, ended_at = crowd.submit(fire_crowd, url, path, signed).result()
+        while snapshot(sale_id=sale.pk).pending:
+            time.sleep(LOOK_S)
     rows = VoucherOrder.objects.filter(seckill_voucher=sale, live=True)
-    found = rows.aggregate(count=Count("pk"), last=Max("created_at"))
-    if found["count"] != units:
-        raise WrongAnswers(f"{found['count']} of {units} units were sold")
-    return Sold(ended_at - began_at, found["last"].timestamp() - began_at, spent_us)
+    sold = rows.aggregate(count=Count("pk"), last=Max("created_at"))
+    if sold["count"] != units:
+        raise WrongAnswers(f"{sold['count']} of {units} units were sold")
+    spent_us = [it * 1e6 for it in spent_s]
+    return Sold(ended_at - began_at, sold["last"].timestamp() - began_at, spent_us)
 
 
 # --- The report -----------------------------------------------------------------------------------
@@ -205,10 +204,10 @@ HEADINGS = ("work", "web", "worker", "Redis", "MariaDB")
 
 
 def report_on_costs(figures: Figures) -> Report:
-    """Return the processor time of each piece of work, and the other figures."""
+    """Return the processor time of each operation, and the other figures."""
     rows = [
-        [work.value, *(f"{shown(us)} µs" for us in asdict(cost).values())]
-        for work, cost in figures.costs.items()
+        [operation.value, *(f"{shown(us)} µs" for us in asdict(cost).values())]
+        for operation, cost in figures.costs.items()
     ]
     text = f"""\
 - Machine: {figures.machine}, {figures.measured_on}

@@ -10,7 +10,7 @@ from typing import Any
 
 from backoffice.capacity.figures import Figures
 from backoffice.capacity.prediction import Prediction, predict_rehearsal
-from bench.processes import cpu_s
+from bench.processes import cpu_spent
 from bench.sale.data import open_sale
 from bench.sale.run import ROOT, Run, WrongAnswers
 from bench.tables import Report, shown, spread
@@ -50,11 +50,11 @@ def rehearse(run: Run, size: Size) -> dict[str, Any]:
     command = [sys.executable, "manage.py", "rehearse", str(open_sale().pk), "--json"]
     command += ["--buyers", str(size.buyers), "--stock", str(size.units)]
     command += ["--url", f"http://127.0.0.1:{run.web.port}"]
-    before = cpu_s(run.web.pids)
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    with cpu_spent(run.web.pids) as spent_s:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise WrongAnswers(f"a rehearsal ended with {done.returncode}: {done.stdout}{done.stderr}")
-    return {**json.loads(done.stdout), "web_s": cpu_s(run.web.pids) - before}
+    return {**json.loads(done.stdout), "web_s": spent_s[0]}
 
 
 def report_on_rehearsals(figures: Figures, verdicts: Verdicts) -> Report:

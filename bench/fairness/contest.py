@@ -28,6 +28,7 @@ from bench.sale.generator import Crowd
 from bench.sale.plan import SALE_CONNECTIONS
 from bench.sale.run import Run, Site, Web, WrongAnswers, back_half, web
 from bench.sale.whole_sales import LONGEST_S, LOOK_S, ours_agree, owners
+from lab.waiting import wait_until
 from orders.placing.tokens import issue_tokens
 from vouchers.catalogue.sales import edit_sale, terms_of
 from vouchers.models import Draw, SaleMode, SeckillVoucher
@@ -66,7 +67,7 @@ def measure(run: Run, guards: Sequence[Guard]) -> list[Shares]:
     plan = run.plan
     user_ids = users(count=plan.honest + plan.attacking)
     honest, attacking = user_ids[: plan.honest], user_ids[plan.honest :]
-    found = [Shares(guard, addresses) for guard in guards for addresses in ADDRESSES]
+    contests = [Shares(guard, addresses) for guard in guards for addresses in ADDRESSES]
     with ExitStack() as stack:
         _confirm_contacts([*honest, *attacking[:CONFIRMED]])
         environ = {**os.environ, **PROXY}
@@ -80,9 +81,9 @@ def measure(run: Run, guards: Sequence[Guard]) -> list[Shares]:
             attacking,
             sign_in(user_ids=attacking),
         )
-        for shares in run.steps(found * plan.contests, what="contests"):
+        for shares in run.steps(contests * plan.contests, what="contests"):
             shares.units.append(_compete(rivals, shares.guard, shares.addresses))
-    return found
+    return contests
 
 
 def _compete(rivals: Rivals, guard: Guard, addresses: int) -> int:
@@ -138,12 +139,9 @@ def _wait_for_the_draw(sale: SeckillVoucher) -> None:
 
     :raises WrongAnswers: it did not in time.
     """
-    deadline = time.monotonic() + DRAW.total_seconds() + LONGEST_S
-    while time.monotonic() < deadline:
-        if Draw.objects.filter(seckill_voucher=sale, finished_at__isnull=False).exists():
-            return
-        time.sleep(LOOK_S)
-    raise WrongAnswers("the draw did not finish")
+    finished = Draw.objects.filter(seckill_voucher=sale, finished_at__isnull=False)
+    if not wait_until(finished.exists, within_s=DRAW.total_seconds() + LONGEST_S, every_s=LOOK_S):
+        raise WrongAnswers("the draw did not finish")
 
 
 def _confirm_contacts(user_ids: Sequence[int]) -> None:

@@ -5,12 +5,12 @@ from itertools import groupby
 from typing import Any
 
 from bench.fairness.guards import ADDRESSES, Shares
-from bench.sale.outcome import text_at
+from bench.sale.outcome import WIDTH, picture, text_at
 from bench.sale.plan import Plan
 from bench.sale.report import HEADINGS, Line, machine_line
 from bench.tables import Report, shown, spread
 
-WIDTH, LEFT, RIGHT, TOP, BAR, GAP = 880, 330, 90, 74, 20, 18
+LEFT, RIGHT, TOP, BAR, GAP = 330, 90, 74, 20, 18
 COLOURS = ("#0b6e4f", "#b3401f")
 
 
@@ -79,16 +79,11 @@ def draw(contests: Sequence[Shares], plan: Plan) -> str:
         f"{place} bar: {_attacker(addresses)}"
         for place, addresses in zip(("upper", "lower"), ADDRESSES, strict=True)
     )
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y + 10}" '
-            'font-family="sans-serif" font-size="13">',
-            f'<rect width="{WIDTH}" height="{y + 10}" fill="#fff"/>',
-            text_at(20, 24, "Share of the units that the attacker gets", size=16),
-            text_at(20, 46, f"{legend} · dashed: the attacker's share of all accounts"),
-            *bars,
-            f'<line x1="{fair:.1f}" x2="{fair:.1f}" y1="{TOP - 8}" y2="{y - GAP + 6}" '
-            'stroke="#222" stroke-dasharray="5 4"/>',
-            "</svg>\n",
-        ]
+    return picture(
+        y + 10,
+        text_at(20, 24, "Share of the units that the attacker gets", size=16),
+        text_at(20, 46, f"{legend} · dashed: the attacker's share of all accounts"),
+        *bars,
+        f'<line x1="{fair:.1f}" x2="{fair:.1f}" y1="{TOP - 8}" y2="{y - GAP + 6}" '
+        'stroke="#222" stroke-dasharray="5 4"/>',
     )

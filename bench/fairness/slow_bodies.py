@@ -6,10 +6,12 @@ it; then another takes its place. All send to the path of orders.
 
 import socket
 import time
+from collections.abc import Sequence
 
+from bench.sale.generator import Hits
 from bench.sale.report import Line
 from bench.sale.run import Run
-from bench.sale.sign_ins import WARM_UP_S, flood_lines, refused_orders, send_orders
+from bench.sale.sign_ins import WARM_UP_S, flood_lines, in_floods, send_orders
 
 CONNECTIONS = 200
 BODY = 1_000
@@ -21,20 +23,17 @@ HEAD = (
 
 
 def measure(run: Run) -> list[Line]:
-    orders = refused_orders()
-    alone, beside, ended = [], [], []
-    for turn in run.steps(range(run.plan.repetitions + 1), what="orders, slow bodies"):
-        quiet = send_orders(run, orders)
-        flood = run.generator.submit(send_slowly, run.web.port, WARM_UP_S + run.plan.flood_s)
-        time.sleep(WARM_UP_S)
-        busy = send_orders(run, orders)
-        count = flood.result()
-        if turn:  # the first has warmed up the processes
-            alone.append(quiet)
-            beside.append(busy)
-            ended.append(count)
+    alone, beside, ended = in_floods(run, _order_in_flood, what="orders, slow bodies")
     note = f"{CONNECTIONS} connections, a byte each {EVERY_S} s; the server ended {sum(ended):,}"
     return flood_lines("slow bodies", alone, beside, note=note)
+
+
+def _order_in_flood(run: Run, orders: Sequence[bytes]) -> tuple[int, Hits]:
+    """Return how many connections the server ended, and the answers to the orders."""
+    flood = run.generator.submit(send_slowly, run.web.port, WARM_UP_S + run.plan.flood_s)
+    time.sleep(WARM_UP_S)
+    busy = send_orders(run, orders)
+    return flood.result(), busy
 
 
 def send_slowly(port: int, seconds: float) -> int:

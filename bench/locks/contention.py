@@ -22,6 +22,7 @@ from redis import Redis
 from bench.locks.libraries import CONTENDED, Library, client_of
 from bench.locks.run import CONTROL_TIMEOUT_S, Better, C, Figure, Run, Value, control_of, figure_of
 from bench.tables import percentile
+from lab.waiting import wait_until
 
 THREADS = 16
 INSIDE_S = 0.0001  # a sleep, so that the interpreter's own lock does not exclude the threads
@@ -145,12 +146,13 @@ def wait_for_all(control: Redis, processes: int) -> None:
 
     :raises TimeoutError: one did not call it in time
     """
-    deadline = time.monotonic() + START_S
     control.incr("bench:arrived")
-    while int(control.get("bench:arrived") or 0) < processes:
-        if time.monotonic() > deadline:
-            raise TimeoutError("a process of the benchmark did not start")
-        time.sleep(0.001)
+
+    def are_all_here() -> bool:
+        return int(control.get("bench:arrived") or 0) >= processes
+
+    if not wait_until(are_all_here, within_s=START_S, every_s=0.001):
+        raise TimeoutError("a process of the benchmark did not start")
 
 
 def visits_of(library: type[Library], client: Redis, until: int, number: int) -> list[Visit]:

@@ -1,7 +1,8 @@
-"""Row m: orders while the shop reads the report on a large sale and exports all orders.
+"""Row m: orders while staff read the report on a large sale and export all orders.
 
-Both are asked for again and again, by one reader each. They go to other processes of the same
-program, as ``deploy/nginx.conf`` sends them, or to those that answer the orders.
+One reader asks for the report and one for the export, again and again. nginx sends such requests
+to web processes of their own (``deploy/nginx.conf``), which run at a lower priority. The row
+compares that with sending them to the processes that answer the orders, and with no reader at all.
 """
 
 import threading
@@ -20,7 +21,6 @@ from bench.sale.generator import Shot
 from bench.sale.report import Line, Target
 from bench.sale.requests import wins
 from bench.sale.run import Run, Site, WrongAnswers, web
-from bench.tables import ratios
 from vouchers.models import MAX_LIMIT
 
 SITE_NUMBER = 8
@@ -29,7 +29,7 @@ NICE = 10
 """The priority of the other processes, as ``deploy/`` gives it to them."""
 
 APART, TOGETHER, ALONE = "in other processes", "in the same processes", "without"
-TARGETS = {APART: Target(2, at_least=False), TOGETHER: None}
+TARGETS = {APART: Target.most(2), TOGETHER: None}
 PART_BYTES = 1 << 16
 
 Seconds = dict[str, list[float]]
@@ -57,19 +57,11 @@ def measure(run: Run) -> list[Line]:
 
 
 def _line(orders: int, how: str, p99_ms: dict[str, list[float]], answered_s: Seconds) -> Line:
-    mine, others = p99_ms[how], p99_ms[ALONE]
     waits = [f"{what} began after {median(it):.2f} s" for what, it in sorted(answered_s.items())]
-    return Line(
-        row="m",
-        name=f"p99 of orders beside a report and an export of {orders:,} orders, {how}",
-        against="the same without them",
-        target=TARGETS[how],
-        values=ratios(mine, others),
-        unit="ms",
-        ours=mine,
-        theirs=others,
-        note=", ".join(waits),
-    )
+    name = f"p99 of orders beside a report and an export of {orders:,} orders, {how}"
+    target, mine, others = TARGETS[how], p99_ms[how], p99_ms[ALONE]
+    note = ", ".join(waits)
+    return Line.ratio("m", name, "the same without them", target, "ms", mine, others, note=note)
 
 
 def _large_sale(count: int) -> int:

@@ -17,6 +17,7 @@ from bench.sale.pending import write_orders
 from bench.sale.report import Line, Target
 from bench.sale.run import Run, WrongAnswers, back_half
 from bench.sale.whole_sales import LONGEST_S, LOOK_S, ours_agree
+from lab.waiting import wait_until
 from orders.placing.publishing import publish_fulfillment
 from orders.placing.tokens import PurchaseToken, issue_tokens
 from seckill_site.ledger_connection import ledger_connection
@@ -115,12 +116,9 @@ def _unless_behind(reply: Reply) -> Reservation | None:
 
 
 def _wait_for_rows(sale: SeckillVoucher, count: int) -> None:
-    deadline = time.monotonic() + LONGEST_S
     sold = SeckillVoucher.objects.filter(pk=sale.pk).values_list("sold", flat=True)
-    while sold.get() < count:
-        if time.monotonic() > deadline:
-            raise WrongAnswers(f"{sold.get():,} of {count:,} rows after {LONGEST_S:.0f} s")
-        time.sleep(LOOK_S)
+    if not wait_until(lambda: sold.get() >= count, within_s=LONGEST_S, every_s=LOOK_S):
+        raise WrongAnswers(f"{sold.get():,} of {count:,} rows after {LONGEST_S:.0f} s")
 
 
 def _longest_wait_s(sale: SeckillVoucher) -> float:
@@ -145,27 +143,15 @@ def _used_bytes() -> int:
 
 def _lines(units: int, bursts: Sequence[Burst]) -> list[Line]:
     waits, allowed = [it.longest_wait_s for it in bursts], [it.allowed_s for it in bursts]
-    shares = [it.longest_wait_s / it.allowed_s for it in bursts]
     refused = [float(it.refused) for it in bursts]
     grew, ledger = [it.worker_grew_mb for it in bursts], [it.bytes_a_unit for it in bursts]
     last = bursts[-1]
     times = f"accepted within {last.accepted_s:.1f} s, last row after {last.written_s:.1f} s"
 
-    def most(bound: float, unit: str) -> Target:
-        return Target(bound, at_least=False, unit=unit)
-
+    name = f"{units:,} units accepted at once: the longest wait for a row"
+    against, most = f"burst ÷ rate of row e + {MORE_S:.0f} s", Target.most
     return [
-        Line(
-            "n",
-            f"{units:,} units accepted at once: the longest wait for a row",
-            f"burst ÷ rate of row e + {MORE_S:.0f} s",
-            most(1, "×"),
-            shares,
-            "s",
-            waits,
-            allowed,
-            note=times,
-        ),
+        Line.ratio("n", name, against, most(1), "s", waits, allowed, note=times),
         Line("n", "its buyers refused because orders are late", "–", most(0, ""), refused),
         Line("n", "growth of a worker process", "–", most(MOST_GROWTH_MB, "MB"), grew),
         Line("n", "ledger, a unit at the peak", "–", most(MOST_BYTES, "bytes"), ledger),

@@ -99,12 +99,12 @@ def _cookie(sale: SeckillVoucher, place: Place) -> str:
 
 def users(*, count: int) -> list[int]:
     """Return users with rows, after making the missing ones."""
-    found = get_user_model().objects.order_by("pk")
-    missing = count - found.count()
+    rows = get_user_model().objects.order_by("pk")
+    missing = count - rows.count()
     if missing > 0:
         for _ in create_buyers(count=missing, sale_id=open_sale(stock=1).pk):
             pass
-    return list(found.values_list("pk", flat=True)[:count])
+    return list(rows.values_list("pk", flat=True)[:count])
 
 
 def sign_in(*, user_ids: Sequence[int]) -> list[str]:

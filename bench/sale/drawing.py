@@ -44,7 +44,7 @@ def measure(run: Run) -> list[Line]:
             "p",
             f"{count:,} entries drawn and written",
             "–",
-            Target(LONGEST_S, at_least=False, unit="s"),
+            Target.most(LONGEST_S, "s"),
             seconds,
             note=f"{winners:,} orders, {count - winners:,} on the waiting list; no entry had a row",
         ),

@@ -7,23 +7,20 @@ so it includes whatever the pages have left to do.
 from collections.abc import Sequence
 from functools import partial
 
-from bench.processes import cpu_s
+from bench.processes import cpu_spent
 from bench.sale.buyers import LIVE, ME, ORDER, PAGE, buyers_with_pages, buyers_with_tokens
 from bench.sale.data import open_sale, sign_in, users
 from bench.sale.generator import Crowd, Hits, Visit
-from bench.sale.outcome import EXACT, verdict_on
 from bench.sale.plan import SALE_CONNECTIONS
 from bench.sale.report import Line, Target
-from bench.sale.run import Run, WrongAnswers, back_half
-from bench.sale.whole_sales import ACCEPTED, REFUSED, ours_agree, owners
-from bench.tables import ratios
+from bench.sale.run import Run, back_half
+from bench.sale.whole_sales import UNAVAILABLE, expect_exact
 from orders.placing.tokens import issue_tokens
 from vouchers.models import SeckillVoucher
 
 LEAD_S = 2
 """Time to start a crowd before the first page load, or before a sale without any."""
 
-UNAVAILABLE = 503
 MOST_TIMES = 1.5
 
 
@@ -44,11 +41,9 @@ def _evening(run: Run, user_ids: Sequence[int]) -> tuple[Hits, str]:
     cookies, minute_s = sign_in(user_ids=user_ids), run.plan.minute_s
     sale = open_sale(stock=run.plan.sale_units, begins_in_s=LEAD_S + 2 * minute_s)
     opens_at = sale.begins_at.timestamp()
-    parts = run.parts(run.web)
-    before = [cpu_s(pids) for pids in parts]
     visits = partial(buyers_with_pages, sale.pk, cookies, opens_at, minute_s)
-    hits = _sell(run, sale, user_ids, visits)
-    spent = [cpu_s(pids) - was for pids, was in zip(parts, before, strict=True)]
+    with cpu_spent(*run.parts(run.web)) as spent:
+        hits = _sell(run, sale, user_ids, visits)
     spent.append(hits.generator_cpu_s)
     names = ("web", "Redis", "MariaDB", "generator")
     shares = [f"{name} {it / sum(spent):.0%}" for name, it in zip(names, spent, strict=True)]
@@ -65,21 +60,9 @@ def _sale_alone(run: Run, user_ids: Sequence[int]) -> Hits:
 def _sell(
     run: Run, sale: SeckillVoucher, user_ids: Sequence[int], visits: "partial[list[Visit]]"
 ) -> Hits:
-    """Let the crowd come.
-
-    :raises WrongAnswers: the sale was not sold exactly, to those who were told so.
-    """
+    """Let the crowd come."""
     hits = run.start(Crowd(run.web.port, visits, SALE_CONNECTIONS)).result()
-    orders = hits.of(ORDER)
-    verdict = verdict_on(
-        units=sale.stock,
-        winners={user_ids[it.number] for it in orders.answers if it.status == ACCEPTED},
-        rows=owners(sale),
-        books_agree=ours_agree(sale.pk, sale.stock),
-        others=set(orders.statuses()) - {ACCEPTED, REFUSED, UNAVAILABLE},
-    )
-    if verdict != EXACT:
-        raise WrongAnswers(verdict)
+    expect_exact(sale, hits.of(ORDER), user_ids)
     return hits
 
 
@@ -92,8 +75,8 @@ def _lines(run: Run, evening: Hits, without: Sequence[Hits], shares: str) -> lis
     mine = [evening.of(ORDER).latency_ms(0.99)] * len(others)
     what = f"an evening of {plan.evening_buyers:,} buyers for {plan.sale_units:,} units"
     against, note = "a sale without page loads", f"processor time: {shares}"
-    most = Target(MOST_TIMES, at_least=False)
-    busy = evening.statuses()[UNAVAILABLE]
+    name = f"{what}: p99 of orders, from the press"
+    most, busy = Target.most(MOST_TIMES), evening.statuses()[UNAVAILABLE]
     answers = f"of {len(evening.answers):,} answers"
 
     def shown(name: str) -> Line:
@@ -101,24 +84,7 @@ def _lines(run: Run, evening: Hits, without: Sequence[Hits], shares: str) -> lis
         return Line("l", f"p99 of its {name} requests", "–", None, [value], "ms")
 
     return [
-        Line(
-            "l",
-            f"{what}: p99 of orders, from the press",
-            against,
-            most,
-            ratios(mine, others),
-            "ms",
-            mine,
-            others,
-            note=note,
-        ),
-        Line(
-            "l",
-            "its answers with 503",
-            "–",
-            Target(0, at_least=False, unit=""),
-            [busy],
-            note=answers,
-        ),
+        Line.ratio("l", name, against, most, "ms", mine, others, note=note),
+        Line("l", "its answers with 503", "–", Target.most(0, ""), [busy], note=answers),
         *map(shown, (PAGE, LIVE, ME)),
     ]

@@ -95,17 +95,12 @@ def draw(outcomes: Sequence[Outcome]) -> str:
             points = [(at_s, percentile(them, share / 100) * 1000) for at_s, them in slices]
             latencies.append(Curve(of, f"{of}, p{share}", points, thin=share == 50))
     height = TOP + 2 * PANEL + 2 * GAP
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
-            'font-family="sans-serif" font-size="13">',
-            f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>',
-            text_at(LEFT, 24, "A whole sale over HTTP, 256 connections", size=16),
-            *_panel(rates, longest_s, y=TOP, title="answers per second"),
-            *_panel(latencies, longest_s, y=TOP + PANEL + GAP, title="latency, ms"),
-            text_at(LEFT, height - 12, "seconds since the first request"),
-            "</svg>\n",
-        ]
+    return picture(
+        height,
+        text_at(LEFT, 24, "A whole sale over HTTP, 256 connections", size=16),
+        *_panel(rates, longest_s, y=TOP, title="answers per second"),
+        *_panel(latencies, longest_s, y=TOP + PANEL + GAP, title="latency, ms"),
+        text_at(LEFT, height - 12, "seconds since the first request"),
     )
 
 
@@ -156,6 +151,16 @@ def _stroke(curve: Curve) -> str:
     colour, dashes = STYLES[curve.design]
     width = 1.2 if curve.thin else 2.4
     return f'stroke="{colour}" stroke-width="{width}" stroke-dasharray="{dashes}"'
+
+
+def picture(height: int, *parts: str) -> str:
+    """Return an SVG file of ``WIDTH`` with these parts."""
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
+        'font-family="sans-serif" font-size="13">'
+    )
+    ground = f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>'
+    return "\n".join([head, ground, *parts, "</svg>\n"])
 
 
 def text_at(x: float, y: float, text: str, *, anchor: str = "start", size: int = 13) -> str:

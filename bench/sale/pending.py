@@ -20,7 +20,6 @@ from django.utils import timezone
 from bench.sale.data import insert_statement, open_sale, reserve_all, strangers, users
 from bench.sale.report import Line, Target
 from bench.sale.run import Run
-from bench.tables import ratios
 from orders.fulfilment.bulk_insert import EVENT_COLUMNS, ORDER_COLUMNS, pay_by
 from orders.fulfilment.worker import fulfill_sale
 from orders.models import OrderEvent, OrderStatus, VoucherOrder
@@ -56,8 +55,7 @@ def measure_commits(run: Run) -> list[Line]:
 
     def line(against: str, bound: float, note: str) -> Line:
         name, ours, theirs = "accepted → committed rows", rates[OURS], rates[against]
-        values = ratios(ours, theirs)
-        return Line("e", name, against, Target(bound), values, "/s", ours, theirs, note=note)
+        return Line.ratio("e", name, against, Target(bound), "/s", ours, theirs, note=note)
 
     return [
         line(RAW, 0.85, f"{settings.SECKILL_BATCH_UNITS} a transaction, both"),
@@ -132,7 +130,7 @@ def measure_memory(run: Run) -> list[Line]:
         written = used_bytes(sale_id=sale.pk) - before
         ledger_connection().unlink(*LedgerKeys(sale.pk).copies)  # they expire after 30 s
         confirmed = used_bytes(sale_id=sale.pk) - before
-    target = Target(MOST_BYTES, at_least=False, unit="bytes")
+    target = Target.most(MOST_BYTES, "bytes")
     note = f"MEMORY USAGE of all keys of a sale of {held:,} buyers"
     just_now = "with its copy, for 30 s"
     return [

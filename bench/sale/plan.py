@@ -1,7 +1,7 @@
 """The sizes of a run: full, quick, and one that only shows that the benchmark works."""
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,15 @@ class Size:
         return f"{self.buyers:,} buyers, {self.sales:,} sales, {self.orders:,} orders"
 
 
+SMALL = Size(1_000, 1, 1_000), Size(1_000, 1, 1_000), Size(20, 1, 20)
+LARGE = Size(1_000_000, 1_000, 1_000_000), Size(50_000, 50, 50_000), Size(100, 3, 60)
+
+
+def _sizes(full: Any, quick: Any, tiny: Any) -> Any:
+    """Return a field with its values in the three plans."""
+    return field(metadata={"sizes": (full, quick, tiny)})
+
+
 @dataclass(frozen=True)
 class Plan:
     """The sizes of one run; ``shot_s`` is how long one kind of request is sent at a time.
@@ -25,40 +34,40 @@ class Plan:
     ``minute_s`` is how long a minute of an evening takes.
     """
 
-    repetitions: int
-    shot_s: float
-    wins: int
-    warm_up: int
-    connections: int
-    written: int
-    written_singly: int
-    sale_repetitions: int
-    sale_requests: int
-    sale_buyers: int
-    sale_units: int
-    small: Size
-    large: Size
-    size_repetitions: int
-    single_requests: int
-    held: int
-    cut_off_s: float
-    evening_buyers: int
-    minute_s: int
-    admin_orders: int
-    in_line: int
-    in_line_s: int
-    visitors: int
-    visitors_come_s: int
-    let_in_per_s: int
-    burst: int
-    burst_repetitions: int
-    flood_s: float
-    entries: int
-    draw_repetitions: int
-    honest: int
-    attacking: int
-    contested: int
-    contests: int
+    small: Size = field(metadata={"sizes": SMALL})
+    large: Size = field(metadata={"sizes": LARGE})
+    repetitions: int = _sizes(5, 2, 1)
+    shot_s: float = _sizes(1.5, 0.4, 0.05)
+    wins: int = _sizes(12_000, 3_000, 60)
+    warm_up: int = _sizes(400, 100, 8)
+    connections: int = _sizes(64, 64, 8)
+    written: int = _sizes(20_000, 2_000, 40)
+    written_singly: int = _sizes(1_000, 100, 5)
+    sale_repetitions: int = _sizes(9, 1, 1)
+    sale_requests: int = _sizes(20_000, 4_000, 200)
+    sale_buyers: int = _sizes(10_000, 2_000, 100)
+    sale_units: int = _sizes(1_000, 200, 10)
+    size_repetitions: int = _sizes(9, 2, 1)
+    single_requests: int = _sizes(2_000, 304, 16)
+    held: int = _sizes(100_000, 5_000, 100)
+    cut_off_s: float = _sizes(3, 2, 1)
+    evening_buyers: int = _sizes(20_000, 4_000, 40)
+    minute_s: int = _sizes(60, 12, 1)
+    admin_orders: int = _sizes(200_000, 20_000, 200)
+    in_line: int = _sizes(100_000, 10_000, 200)
+    in_line_s: int = _sizes(90, 10, 2)
+    visitors: int = _sizes(20_000, 1_000, 40)
+    visitors_come_s: int = _sizes(60, 6, 2)
+    let_in_per_s: int = _sizes(200, 100, 20)
+    burst: int = _sizes(100_000, 10_000, 60)
+    burst_repetitions: int = _sizes(3, 1, 1)
+    flood_s: float = _sizes(10, 4, 0.5)
+    entries: int = _sizes(100_000, 10_000, 60)
+    draw_repetitions: int = _sizes(3, 1, 1)
+    honest: int = _sizes(2_000, 400, 20)
+    attacking: int = _sizes(1_000, 200, 20)
+    contested: int = _sizes(200, 40, 10)
+    contests: int = _sizes(3, 1, 1)
 
 
 DEPTH = 16
@@ -69,43 +78,9 @@ SALE_CONNECTIONS = 256
 WORKERS, THREADS = 2, 4
 """Processes and threads of the web server, as in ``script/server``."""
 
-_SIZES: dict[str, tuple[Any, Any, Any]] = {
-    "repetitions": (5, 2, 1),
-    "shot_s": (1.5, 0.4, 0.05),
-    "wins": (12_000, 3_000, 60),
-    "warm_up": (400, 100, 8),
-    "connections": (64, 64, 8),
-    "written": (20_000, 2_000, 40),
-    "written_singly": (1_000, 100, 5),
-    "sale_repetitions": (9, 1, 1),
-    "sale_requests": (20_000, 4_000, 200),
-    "sale_buyers": (10_000, 2_000, 100),
-    "sale_units": (1_000, 200, 10),
-    "small": (Size(1_000, 1, 1_000), Size(1_000, 1, 1_000), Size(20, 1, 20)),
-    "large": (Size(1_000_000, 1_000, 1_000_000), Size(50_000, 50, 50_000), Size(100, 3, 60)),
-    "size_repetitions": (9, 2, 1),
-    "single_requests": (2_000, 304, 16),
-    "held": (100_000, 5_000, 100),
-    "cut_off_s": (3, 2, 1),
-    "evening_buyers": (20_000, 4_000, 40),
-    "minute_s": (60, 12, 1),
-    "admin_orders": (200_000, 20_000, 200),
-    "in_line": (100_000, 10_000, 200),
-    "in_line_s": (90, 10, 2),
-    "visitors": (20_000, 1_000, 40),
-    "visitors_come_s": (60, 6, 2),
-    "let_in_per_s": (200, 100, 20),
-    "burst": (100_000, 10_000, 60),
-    "burst_repetitions": (3, 1, 1),
-    "flood_s": (10, 4, 0.5),
-    "entries": (100_000, 10_000, 60),
-    "draw_repetitions": (3, 1, 1),
-    "honest": (2_000, 400, 20),
-    "attacking": (1_000, 200, 20),
-    "contested": (200, 40, 10),
-    "contests": (3, 1, 1),
-}
-FULL, QUICK, TINY = (Plan(**{name: of[i] for name, of in _SIZES.items()}) for i in range(3))
+FULL, QUICK, TINY = (
+    Plan(**{it.name: it.metadata["sizes"][number] for it in fields(Plan)}) for number in range(3)
+)
 
 
 def options_of(benchmark: str) -> argparse.ArgumentParser:

@@ -9,7 +9,6 @@ acknowledged. Orders are sent as fast as they are refused, and receipts are read
 
 import os
 import signal
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from bench.sale.plan import DEPTH, SALE_CONNECTIONS
 from bench.sale.report import Line, Target
 from bench.sale.requests import queued, wins
 from bench.sale.run import Run, Sample, Site, Web, expect_status, web
-from bench.tables import ratios
+from lab.waiting import wait_until
 from seckill_site.ledger_connection import ledger_connection
 
 SITE_NUMBER = 9
@@ -70,17 +69,9 @@ def _line(
     target: Target | None = None,
 ) -> Line:
     mine, others = [value(it) for it in ours], [value(it) for it in theirs]
-    return Line(
-        row="i",
-        name=f"order request that wins and waits for a replica, {how}",
-        against="the same, without waiting",
-        target=target,
-        values=ratios(mine, others),
-        unit=unit,
-        ours=mine,
-        theirs=others,
-        note=f"{_cost(ours)} (without: {_cost(theirs)})",
-    )
+    name = f"order request that wins and waits for a replica, {how}"
+    against, note = "the same, without waiting", f"{_cost(ours)} (without: {_cost(theirs)})"
+    return Line.ratio("i", name, against, target, unit, mine, others, note=note)
 
 
 def _cost(samples: Sequence[Sample]) -> str:
@@ -100,11 +91,12 @@ def _replica(site: Site) -> Iterator[Client]:
         ledger_connection().config_set("repl-diskless-sync-delay", 0)
         it.config_set("masterauth", primary.password)
         it.replicaof(primary.hostname, primary.port)
-        deadline = time.monotonic() + LONGEST_S
-        while it.info("replication")["master_link_status"] != "up":
-            if time.monotonic() > deadline:
-                raise NotInStep(f"after {LONGEST_S:.0f} s")
-            time.sleep(LOOK_S)
+
+        def is_in_step() -> bool:
+            return bool(it.info("replication")["master_link_status"] == "up")
+
+        if not wait_until(is_in_step, within_s=LONGEST_S, every_s=LOOK_S):
+            raise NotInStep(f"after {LONGEST_S:.0f} s")
         yield it
 
 
@@ -139,28 +131,14 @@ def _measure_cut_off(run: Run, waiting: Web, replica: Client) -> list[Line]:
     rates = [it.hits.rate for it in refusals]
     mine, others = ([_latency_us(it) for it in of] for of in (meanwhile, before))
     name, waited = "order request while the replica is cut off", WAIT["SECKILL_LEDGER_REPLICAS_MS"]
-    longest = Target(LONGEST_REFUSAL_MS, at_least=False, unit="ms")
-    slower = Target(MOST_TIMES, at_least=False)
+    longest = Target.most(LONGEST_REFUSAL_MS, "ms")
+    slower, reading = Target.most(MOST_TIMES), "receipt of a queued order meanwhile, one at a time"
+    waits_ms = [it.hits.latency_ms(1) for it in refusals]
+    note = f"SECKILL_LEDGER_REPLICAS_MS={waited}, {SALE_CONNECTIONS} in flight"
     return [
-        Line(
-            "i",
-            f"{name}: the longest wait for its 503",
-            "–",
-            longest,
-            [it.hits.latency_ms(1) for it in refusals],
-            note=f"SECKILL_LEDGER_REPLICAS_MS={waited}, {SALE_CONNECTIONS} in flight",
-        ),
+        Line("i", f"{name}: the longest wait for its 503", "–", longest, waits_ms, note=note),
         Line("i", f"{name}: 503", "–", None, rates, "/s", note=_cost(refusals)),
-        Line(
-            "i",
-            "receipt of a queued order meanwhile, one at a time",
-            "the same before, without orders",
-            slower,
-            ratios(mine, others),
-            "µs",
-            mine,
-            others,
-        ),
+        Line.ratio("i", reading, "the same before, without orders", slower, "µs", mine, others),
     ]
 
 

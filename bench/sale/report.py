@@ -15,7 +15,7 @@ from django.db import connection
 
 from bench.sale.outcome import Outcome
 from bench.sale.plan import THREADS, WORKERS, Plan
-from bench.tables import Report, shown, spread
+from bench.tables import Report, ratios, shown, spread
 from seckill_site.ledger_connection import ledger_connection
 
 PACKAGES = ("django", "granian", "redis", "hiredis", "django-redis", "mysqlclient", "celery")
@@ -37,6 +37,10 @@ class Target:
 
     def met_by(self, value: float) -> bool:
         return value >= self.bound if self.at_least else value <= self.bound
+
+    @classmethod
+    def most(cls, bound: float, unit: str = "×") -> "Target":
+        return cls(bound, at_least=False, unit=unit)
 
     def __str__(self) -> str:
         return f"{'≥' if self.at_least else '≤'} {_with_unit(self.bound, self.unit)}"
@@ -60,6 +64,23 @@ class Line:
     theirs: Sequence[float] = ()
     processor: Sequence[float] = ()
     note: str = ""
+
+    @classmethod
+    def ratio(
+        cls,
+        row: str,
+        name: str,
+        against: str,
+        target: Target | None,
+        unit: str,
+        ours: Sequence[float],
+        theirs: Sequence[float],
+        *,
+        note: str = "",
+    ) -> "Line":
+        """Return the line of a comparison, repetition by repetition."""
+        values = ratios(ours, theirs)
+        return cls(row, name, against, target, values, unit, ours, theirs, note=note)
 
     @property
     def verdict(self) -> str:

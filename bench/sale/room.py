@@ -21,22 +21,16 @@ from pathlib import Path
 
 from redis.exceptions import RedisError
 
-from bench.processes import cpu_s
+from bench.processes import cpu_spent
 from bench.sale.buyers import ME, ORDER, ROOM, wait_and_order
 from bench.sale.data import in_line, open_sale, sign_in, users
-from bench.sale.generator import (
-    Crowd,
-    Hits,
-    Step,
-    Visit,
-    room_request,
-)
-from bench.sale.outcome import EXACT, verdict_on
+from bench.sale.generator import Crowd, Hits, Step, Visit, room_request
 from bench.sale.plan import SALE_CONNECTIONS
 from bench.sale.report import Line, Target
-from bench.sale.run import Run, WrongAnswers, back_half
-from bench.sale.whole_sales import ACCEPTED, REFUSED, ours_agree, owners
+from bench.sale.run import Run, WrongAnswers, back_half, expect_status
+from bench.sale.whole_sales import UNAVAILABLE, expect_exact
 from bench.tables import percentile
+from lab.waiting import wait_until
 from orders.lifecycle.room_visits import store_visits
 from orders.models import RoomVisit
 from seckill_site.clocks.database import database_now
@@ -49,7 +43,6 @@ CORES = 2
 MOST_SHARE = 0.2
 SAMPLE_S = 0.5
 RESTART_S = 1.0
-UNAVAILABLE = 503
 
 
 def measure(run: Run) -> list[Line]:
@@ -67,26 +60,18 @@ def _at_rest(run: Run) -> Line:
     plan = run.plan
     sale = open_sale(room_rate=plan.let_in_per_s)
     visits = partial(_resting, sale.pk, in_line(sale, count=plan.in_line), plan.in_line_s)
-    parts = run.parts(run.web)
-    before, began = [cpu_s(pids) for pids in parts], time.monotonic()
-    hits = run.start(Crowd(run.web.port, visits, SALE_CONNECTIONS)).result()
-    spent_s = [cpu_s(pids) - was for pids, was in zip(parts, before, strict=True)]
+    began = time.monotonic()
+    with cpu_spent(*run.parts(run.web)) as spent_s:
+        hits = run.start(Crowd(run.web.port, visits, SALE_CONNECTIONS)).result()
     available_s = CORES * plan.in_line_s
-    if set(hits.statuses()) != {200}:
-        raise WrongAnswers(f"statuses {dict(hits.statuses())}")
+    expect_status(hits, 200)
     note = (
         f"{len(hits.answers):,} polls in {time.monotonic() - began:.0f} s, "
         f"p99 {hits.latency_ms(0.99):.1f} ms; let in {plan.let_in_per_s} a second"
     )
-    return Line(
-        "o",
-        f"{plan.in_line:,} people in line: share of two cores",
-        "–",
-        Target(100 * MOST_SHARE, at_least=False, unit=" %"),
-        [100 * sum(spent_s) / available_s],
-        "%",
-        note=note,
-    )
+    name, most = f"{plan.in_line:,} people in line: share of two cores", 100 * MOST_SHARE
+    percent = 100 * sum(spent_s) / available_s
+    return Line("o", name, "–", Target.most(most, " %"), [percent], "%", note=note)
 
 
 def _resting(sale_id: int, cookies: Sequence[str], seconds: int) -> list[Visit]:
@@ -131,16 +116,15 @@ class _Evening:
         )
         opens_at = self.sale.begins_at.timestamp()
         visits = partial(_visits, self.sale.pk, cookies, opens_at, plan.visitors_come_s)
-        parts = run.parts(run.web)
-        before = [cpu_s(pids) for pids in parts[:1]]
         began = time.monotonic()
-        future = run.start(Crowd(run.web.port, visits, SALE_CONNECTIONS))
-        turns_s = plan.visitors / plan.let_in_per_s
-        self.lengths = self._watch(future, restart_at=opens_at + turns_s / 2)
-        self.hits: Hits = future.result()
+        with cpu_spent(run.web.pids) as spent_s:
+            future = run.start(Crowd(run.web.port, visits, SALE_CONNECTIONS))
+            turns_s = plan.visitors / plan.let_in_per_s
+            self.lengths = self._watch(future, restart_at=opens_at + turns_s / 2)
+            self.hits: Hits = future.result()
         self.seconds = time.monotonic() - began
-        self.web_s = cpu_s(parts[0]) - before[0]
-        self._check(user_ids)
+        (self.web_s,) = spent_s
+        expect_exact(self.sale, self.hits.of(ORDER), user_ids)
         while RoomVisit.objects.filter(seckill_voucher=self.sale).count() < plan.visitors:
             store_visits(now=database_now())
 
@@ -152,23 +136,11 @@ class _Evening:
                 _restart_redis()
                 restarted = True
             with suppress(LedgerUnavailable):
-                found = snapshots(sale_ids=[self.sale.pk])[self.sale.pk]
-                if found and found.line:
-                    lengths.append(found.line.length(found.now_ms))
+                ledger = snapshots(sale_ids=[self.sale.pk])[self.sale.pk]
+                if ledger and ledger.line:
+                    lengths.append(ledger.line.length(ledger.now_ms))
             time.sleep(SAMPLE_S)
         return lengths
-
-    def _check(self, user_ids: Sequence[int]) -> None:
-        orders = self.hits.of(ORDER)
-        verdict = verdict_on(
-            units=self.sale.stock,
-            winners={user_ids[it.number] for it in orders.answers if it.status == ACCEPTED},
-            rows=owners(self.sale),
-            books_agree=ours_agree(self.sale.pk, self.sale.stock),
-            others=set(orders.statuses()) - {ACCEPTED, REFUSED, UNAVAILABLE},
-        )
-        if verdict != EXACT:
-            raise WrongAnswers(verdict)
 
     def lines(self) -> list[Line]:
         """Return the lines of the table."""
@@ -181,16 +153,12 @@ class _Evening:
             f"{self.seconds:.0f} s; {len(self.hits.answers):,} answers, "
             f"{self.hits.statuses()[UNAVAILABLE]:,} with 503; sold exactly"
         )
+        name = (
+            f"{of}, {plan.sale_units:,} units, {plan.let_in_per_s} let in a second: "
+            "let in before somebody ahead in line could be"
+        )
         return [
-            Line(
-                "o",
-                f"{of}, {plan.sale_units:,} units, {plan.let_in_per_s} let in a second: "
-                "let in before somebody ahead in line could be",
-                "–",
-                Target(0, at_least=False, unit=""),
-                [jumps],
-                note=note,
-            ),
+            Line("o", name, "–", Target.most(0, ""), [jumps], note=note),
             Line("o", "let in after the turn had come, p95", "–", None, [late], "s"),
         ]
 
@@ -229,10 +197,11 @@ def _restart_redis() -> None:
         command = ["redis-server", str(info["config_file"])]
         again = subprocess.Popen(command, executable=program, cwd=directory, stdout=log, stderr=log)
     atexit.register(again.kill)  # the first one ends with the run, and this one with us
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
+
+    def is_back() -> bool:
         with suppress(RedisError):
-            if ledger_connection().ping():
-                return
-        time.sleep(0.1)
-    raise WrongAnswers("Redis did not come back")
+            return bool(ledger_connection().ping())
+        return False
+
+    if not wait_until(is_back, within_s=30, every_s=0.1):
+        raise WrongAnswers("Redis did not come back")

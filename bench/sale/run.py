@@ -21,7 +21,7 @@ from django.db import connection
 from servers import celery, free_port, granian, granian_wsgi, part, web_answers
 from tqdm import tqdm
 
-from bench.processes import cpu_s, family_of, spawned
+from bench.processes import cpu_spent, family_of, spawned
 from bench.sale.generator import Crowd, Hits, Shot, fire
 from bench.sale.plan import THREADS, WORKERS, Plan
 from seckill_site.ledger_connection import ledger_connection
@@ -110,14 +110,10 @@ class Run:
 
         :raises WrongAnswers: an answer had an unexpected status.
         """
-        parts = self.parts(web)
-        before = [cpu_s(pids) for pids in parts]
-        hits = self.start(shot).result()
-        after = [cpu_s(pids) for pids in parts]
+        with cpu_spent(*self.parts(web)) as spent:
+            hits = self.start(shot).result()
         expect_status(hits, expect)
-        count = len(hits.answers)
-        costs = [(b - a) / count for a, b in zip(before, after, strict=True)]
-        return Sample(hits, *costs)
+        return Sample(hits, *(it / len(hits.answers) for it in spent))
 
     def sample_warm(self, shot: Shot, *, web: Web, expect: int) -> Sample:
         """Warm up with the first requests, then measure the others, or all of them again."""

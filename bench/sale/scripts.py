@@ -15,7 +15,6 @@ from bench.sale.data import open_sale, reserve_all, strangers
 from bench.sale.plan import DEPTH
 from bench.sale.report import Line, Target
 from bench.sale.run import Run
-from bench.tables import ratios
 from locks.lua_script import LuaScript, ScriptCall
 from seckill_site.ledger_connection import ledger_connection
 from vouchers.inventory.keys import LedgerKeys
@@ -40,11 +39,10 @@ def measure(run: Run) -> list[Line]:
     lines = []
     for code, (name, bound) in TARGETS.items():
         mine, other = costs[code, True], costs[code, False]
-        what, target = f"the script that reserves: {name}", Target(bound, at_least=False)
+        what, target = f"the script that reserves: {name}", Target.most(bound)
         note = f"processor time of Redis, {DEPTH} calls in a write"
         against = "a bare script with the steps of the course"
-        values = ratios(mine, other)
-        lines.append(Line("j", what, against, target, values, "µs", mine, other, note=note))
+        lines.append(Line.ratio("j", what, against, target, "µs", mine, other, note=note))
     return lines
 
 
@@ -101,5 +99,5 @@ def _cost_us(calls: Sequence[ScriptCall[Any]], code: str) -> float:
 
 
 def _redis_cpu_s(client: Any) -> float:
-    found = client.info("cpu")
-    return float(found["used_cpu_user"] + found["used_cpu_sys"])
+    used = client.info("cpu")
+    return float(used["used_cpu_user"] + used["used_cpu_sys"])

@@ -6,7 +6,8 @@ by the ledger, so that they can be repeated for as long as the flood lasts.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import User
@@ -17,7 +18,6 @@ from bench.sale.data import open_sale, reserve_all, strangers
 from bench.sale.generator import Hits, Shot, form_request, order_request
 from bench.sale.report import Line, Target
 from bench.sale.run import Run, WrongAnswers, expect_status
-from bench.tables import ratios
 
 LEAST_RATE, MOST_P99 = 0.8, 2.0
 CONNECTIONS = 64
@@ -26,17 +26,11 @@ PASSWORD = "a password of the flood"
 WARM_UP_S = 0.5
 SIGNED, REFUSED = (200, 302), 429
 
+T = TypeVar("T")
+
 
 def measure(run: Run) -> list[Line]:
-    orders = refused_orders()
-    alone, beside, floods = [], [], []
-    for turn in run.steps(range(run.plan.repetitions + 1), what="q orders, sign-ins"):
-        quiet = send_orders(run, orders)
-        flood, busy = _order_in_flood(run, orders)
-        if turn:  # the first has warmed up the processes
-            alone.append(quiet)
-            beside.append(busy)
-            floods.append(flood)
+    alone, beside, floods = in_floods(run, _order_in_flood, what="q orders, sign-ins")
     answers = [answer.status for it in floods for answer in it.answers]
     seconds = sum(it.ended_at - it.began_at for it in floods)
     signed = sum(it in SIGNED for it in answers) / seconds
@@ -47,12 +41,23 @@ def measure(run: Run) -> list[Line]:
     return flood_lines("sign-ins", alone, beside, note=note)
 
 
-def refused_orders() -> list[bytes]:
-    """Return orders that the ledger refuses, so that they can be repeated."""
+def in_floods(
+    run: Run, order_in_flood: Callable[[Run, Sequence[bytes]], tuple[T, Hits]], *, what: str
+) -> tuple[list[Hits], list[Hits], list[T]]:
+    """Repeat orders that the ledger refuses, alone and in a flood in turn.
+
+    Return the answers to both, and what is told of each flood.
+    """
     sale = open_sale(stock=1)
     first, *others = strangers(sale, count=DIFFERENT + 1)
     reserve_all([first])
-    return [order_request(sale.pk, token.sign()) for token in others]
+    orders = [order_request(sale.pk, token.sign()) for token in others]
+    turns = [
+        (send_orders(run, orders), *order_in_flood(run, orders))
+        for _ in run.steps(range(run.plan.repetitions + 1), what=what)
+    ]
+    alone, floods, beside = zip(*turns[1:], strict=True)  # the first warms up the processes
+    return list(alone), list(beside), list(floods)
 
 
 def send_orders(run: Run, orders: Sequence[bytes]) -> Hits:
@@ -97,26 +102,9 @@ def flood_lines(
     """Return how fast orders are answered in a flood, against the same without it."""
     rates, quiet_rates = [it.rate for it in beside], [it.rate for it in alone]
     slow, quiet = [[it.latency_ms(0.99) for it in hits] for hits in (beside, alone)]
+    name, against, least = f"orders under floods of {flood}", f"without {flood}", Target(LEAST_RATE)
+    most = Target.most(MOST_P99)
     return [
-        Line(
-            "q",
-            f"orders under floods of {flood}: rate",
-            f"without {flood}",
-            Target(LEAST_RATE),
-            ratios(rates, quiet_rates),
-            "/s",
-            rates,
-            quiet_rates,
-            note=note,
-        ),
-        Line(
-            "q",
-            f"orders under floods of {flood}: p99",
-            f"without {flood}",
-            Target(MOST_P99, at_least=False),
-            ratios(slow, quiet),
-            "ms",
-            slow,
-            quiet,
-        ),
+        Line.ratio("q", f"{name}: rate", against, least, "/s", rates, quiet_rates, note=note),
+        Line.ratio("q", f"{name}: p99", against, most, "ms", slow, quiet),
     ]

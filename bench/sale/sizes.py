@@ -22,7 +22,6 @@ from bench.sale.generator import Shot, order_request, receipt_request
 from bench.sale.plan import Size
 from bench.sale.report import Line, Target
 from bench.sale.run import ROOT, Run, Sample, Site, Web, another, web
-from bench.tables import ratios
 from vouchers.inventory.keys import LedgerKeys
 
 RESERVE, RECEIPT = "order request that wins", "receipt of a finished order"
@@ -57,14 +56,13 @@ def measure(run: Run) -> list[Line]:
                 # All parts have the same number of requests.
                 costs[what, CPU, size].append(mean(it.cpu_s for it in samples) * 1e6)
                 costs[what, LATENCY, size].append(median(it.latency_s for it in answers) * 1e6)
-    target = Target(BOUND, at_least=False)
+    target = Target.most(BOUND)
     lines = []
     for what in STATUS:
         for figure in (CPU, LATENCY):
             few, many = costs[what, figure, small], costs[what, figure, large]
-            values, note = ratios(many, few), f"large: {large}"
-            name = f"{what}: {figure}"
-            lines.append(Line("g", name, str(small), target, values, "µs", many, few, note=note))
+            name, note = f"{what}: {figure}", f"large: {large}"
+            lines.append(Line.ratio("g", name, str(small), target, "µs", many, few, note=note))
     return lines
 
 
@@ -89,15 +87,15 @@ def _in_turn(run: Run, shops: Mapping[Size, Shop], what: str) -> dict[Size, list
     """Send the same requests to both shops in turn; return the cost of each part."""
     for shop in shops.values():
         _ask(run, shop, what, run.plan.warm_up)
-    found: dict[Size, list[Sample]] = {size: [] for size in shops}
+    samples: dict[Size, list[Sample]] = {size: [] for size in shops}
     for number in range(SLICES):
         for size in list(shops)[:: -1 if number % 2 else 1]:
-            found[size].append(_ask(run, shops[size], what, run.plan.single_requests // SLICES))
+            samples[size].append(_ask(run, shops[size], what, run.plan.single_requests // SLICES))
     for shop in shops.values():
         with Redis.from_url(shop.site.environ["REDIS_URL"]) as redis:
             # A pending entry that waits too long would close the sale.
             redis.delete(LedgerKeys(shop.sale_id).pending)
-    return found
+    return samples
 
 
 def _ask(run: Run, shop: Shop, what: str, count: int) -> Sample:

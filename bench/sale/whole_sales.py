@@ -20,15 +20,14 @@ from bench.sale.generator import Hits, Shot, classic_order_request, order_reques
 from bench.sale.outcome import CLASSIC, EXACT, OURS, Outcome, verdict_on
 from bench.sale.plan import SALE_CONNECTIONS
 from bench.sale.report import Line, Target
-from bench.sale.run import Run, back_half
+from bench.sale.run import Run, WrongAnswers, back_half
 from bench.tables import ratios
 from orders.fulfilment.reconcile import reconcile
 from orders.models import VoucherOrder
 from orders.placing.tokens import issue_tokens
 from vouchers.models import SeckillVoucher
 
-ACCEPTED = 202
-REFUSED = 409
+ACCEPTED, REFUSED, UNAVAILABLE = 202, 409, 503
 LONGEST_S = 120.0
 LOOK_S = 0.02
 WARM_UP_UNITS = 5
@@ -139,6 +138,22 @@ def ours_agree(sale_id: int, units: int) -> bool:
     while (books := reconcile(sale_id=sale_id)).pending and time.monotonic() < deadline:
         time.sleep(LOOK_S)
     return books.difference == 0 and (books.sold, books.buyers) == (units, units)
+
+
+def expect_exact(sale: SeckillVoucher, orders: Hits, user_ids: Sequence[int]) -> None:
+    """Raise unless a sale was sold exactly, to those visitors who were told so.
+
+    :raises WrongAnswers: it was not.
+    """
+    verdict = verdict_on(
+        units=sale.stock,
+        winners={user_ids[it.number] for it in orders.answers if it.status == ACCEPTED},
+        rows=owners(sale),
+        books_agree=ours_agree(sale.pk, sale.stock),
+        others=set(orders.statuses()) - {ACCEPTED, REFUSED, UNAVAILABLE},
+    )
+    if verdict != EXACT:
+        raise WrongAnswers(verdict)
 
 
 def _prepare_classic(*, units: int, asking: Sequence[int]) -> Prepared:

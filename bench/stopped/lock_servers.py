@@ -41,7 +41,7 @@ AWAITED_S = 0.15
 """Seconds for which the other one waits before anything happens to the holder."""
 
 NAME = "lab:{lock-servers}"
-WORK = f"{NAME}:work"
+ROW = f"{NAME}:row"
 """The row that the lock guards; its token is that of the last holder that wrote."""
 
 
@@ -121,8 +121,8 @@ class EtcdLock(NamedLock):
     def _ask(self, what: str, **body: object) -> dict[str, Any]:
         url = f"{os.environ[self.setting]}/v3/{what}"
         reply = self._http.request("POST", url, content=json.dumps(body).encode())
-        found: dict[str, Any] = json.loads(reply.content)
-        return found
+        answered: dict[str, Any] = json.loads(reply.content)
+        return answered
 
 
 # --- The processes --------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ class Holder:
     def write(self, *, checked: bool = True) -> bool:
         """Write with the lock's token; if checked, only if no later holder has written."""
         newest = {"token__lte": self._lock.token or 0} if checked else {}
-        row = LabLock.objects.filter(name=WORK, **newest)
+        row = LabLock.objects.filter(name=ROW, **newest)
         return bool(row.update(token=self._lock.token or 0))
 
     def write_late(self) -> list[str]:
@@ -203,7 +203,7 @@ def compare() -> Iterator[Row]:
         if form.setting and form.setting not in os.environ:
             yield title, form.absent, *[None] * 7
             continue
-        LabLock.objects.create(name=WORK, token=0, expires_at=timezone.now())
+        LabLock.objects.create(name=ROW, token=0, expires_at=timezone.now())
         try:
             with ForkServer() as server:
                 holds = [server.fork(partial(hold, form=form), number) for number in (1, 2, 3)]

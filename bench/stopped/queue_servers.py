@@ -27,7 +27,7 @@ from lab.steps.ours import OUR_SHOP, buy, is_settled
 from lab.waiting import wait_until
 from seckill_site.ledger_connection import ledger_connection
 
-MESSAGES, DIES_AT, WORK_S = 60, 10, 0.005
+MESSAGES, DIES_AT, HANDLING_S = 60, 10, 0.005
 IDLE_MS = 2_000
 """Milliseconds after which somebody else may take a message, or a consumer counts as dead."""
 
@@ -54,8 +54,8 @@ class Queue:
 
     def receive(self) -> str | None:
         """Return the next message, or None if the queue is empty."""
-        found = self._redis.blpop([QUEUE], POLL_S)
-        return found[1] if found else None
+        popped = self._redis.blpop([QUEUE], POLL_S)
+        return popped[1] if popped else None
 
     def acknowledge(self) -> None:
         """Say that the last received message is done."""
@@ -70,9 +70,9 @@ class MovedList(Queue):
             pass
 
     def receive(self) -> str | None:
-        found: str | None = self._redis.blmove(QUEUE, IN_HAND, POLL_S, "LEFT", "RIGHT")
-        self._message = found or ""
-        return found
+        moved: str | None = self._redis.blmove(QUEUE, IN_HAND, POLL_S, "LEFT", "RIGHT")
+        self._message = moved or ""
+        return moved
 
     def acknowledge(self) -> None:
         self._redis.lrem(IN_HAND, 1, self._message)
@@ -87,8 +87,8 @@ class Stream(Queue):
             self._redis.xadd(QUEUE, {"message": message})
 
     def receive(self) -> str | None:
-        found = self._redis.xreadgroup("group", self._consumer, {QUEUE: ">"}, 1, int(POLL_S * 1e3))
-        return self._first(found[0][1] if found else [])
+        read = self._redis.xreadgroup("group", self._consumer, {QUEUE: ">"}, 1, int(POLL_S * 1e3))
+        return self._first(read[0][1] if read else [])
 
     def _first(self, entries: list[tuple[str, dict[str, str]]]) -> str | None:
         for self._entry, fields in entries:
@@ -181,7 +181,7 @@ class KafkaTopicAutoCommit(KafkaTopic):
 
 
 def consume(pipe: Connection, *, form: type[Queue], number: int) -> None:
-    """Work on messages; consumer 1 dies before its tenth is done, consumer 2 after."""
+    """Handle messages; consumer 1 dies before its tenth is done, consumer 2 after."""
     queue, redis, count = form(f"consumer-{number}"), ledger_connection(), 0
     while True:
         message = queue.receive()
@@ -193,7 +193,7 @@ def consume(pipe: Connection, *, form: type[Queue], number: int) -> None:
                 redis.rpush(DEATHS, f"{message} {time.monotonic()}")
                 os.kill(os.getpid(), signal.SIGKILL)
             if step == 1:
-                time.sleep(WORK_S)
+                time.sleep(HANDLING_S)
                 redis.rpush(DONE, f"{message} {time.monotonic()}")
         queue.acknowledge()
 

@@ -358,7 +358,7 @@ def _exists(constraint: BaseConstraint, model: type[Model], found: Mapping[str, 
 
 def _unasked(what: str, error: Exception, setting: str, number: str) -> CheckMessage:
     return Warning(
-        f"{what} could not be probe. {error}",
+        f"{what} could not be probed. {error}",
         hint=f"See whether it runs, whether {setting} is right, and check again.",
         id=number,
     )

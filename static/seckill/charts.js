@@ -131,9 +131,11 @@ class TimeChart {
   }
 
   #colour(...names) {
-    const style = getComputedStyle(this.#element);
-    const found = names.map((name) => style.getPropertyValue(name).trim());
-    return found.find(Boolean) ?? style.color;
+    const { style } = this.#element;
+    style.color = names.reduceRight((rest, name) => `var(${name}, ${rest})`, "inherit");
+    const { color } = getComputedStyle(this.#element); // light or dark, as the page is
+    style.color = "";
+    return color;
   }
 
   #writeText() {

@@ -21,9 +21,8 @@ from backoffice.bulk_jobs import (
     NO_SUCH_ORDER,
     STEP_ORDERS,
     refusal_text,
-    required_status,
     start_job,
-    work_at,
+    take_turn,
 )
 from backoffice.job_engine import LEASE, RETRY_S, Superseded, Turn, record_step, resume
 from orders.lifecycle.cancellation import cancel_order
@@ -71,7 +70,7 @@ def won_by(sale: SeckillVoucher, count: int) -> list[int]:
 
 
 def step(job: OrderJob) -> Turn | None:
-    return work_at(job_id=job.pk, now=timezone.now())
+    return take_turn(job_id=job.pk, now=timezone.now())
 
 
 def finish(job: OrderJob) -> OrderJob:
@@ -172,14 +171,9 @@ def test_job_without_orders_is_done() -> None:
 def test_missing_or_finished_job_is_no_work() -> None:
     job = finish(job_of(won_by(make_sale(), 1)))
     before = rows()
-    assert work_at(job_id=404, now=timezone.now()) is None
+    assert take_turn(job_id=404, now=timezone.now()) is None
     assert step(job) is None
     assert rows() == before
-
-
-@pytest.mark.parametrize(("kind", "status"), [(CANCEL, "unpaid"), (REFUND, "paid")])
-def test_required_status_of_each_kind(kind: str, status: str) -> None:
-    assert required_status(kind) == status
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from backoffice import order_export
 from backoffice.order_export import export_orders
 from orders.lifecycle.transitions import SYSTEM, Change, note
 from orders.models import OrderStatus, Payment, VoucherOrder
+from seckill_site.web.csv_files import csv_parts
 from tests.support.orders import id_minted, make_buyer, make_buyers, make_order, make_sale
 from vouchers.models import Merchant, SeckillVoucher, Voucher
 
@@ -51,7 +52,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def exported(orders: QuerySet[VoucherOrder] | None = None, *, codes: bool = True) -> list[Any]:
     """Return the rows below the headings, parsed."""
     found = VoucherOrder.objects.all() if orders is None else orders
-    text = "".join(part.text for part in export_orders(orders=found, codes=codes, now=NOW))
+    text = "".join(csv_parts(*export_orders(orders=found, codes=codes, now=NOW)))
     assert text.startswith("\ufeff")
     headings, *rows = csv.reader(io.StringIO(text[1:], newline=""), strict=True)
     assert headings == HEADINGS
@@ -115,12 +116,6 @@ def test_exported_order_includes_its_outcome() -> None:
     }
 
 
-def test_code_is_masked_without_redeem_permission() -> None:
-    make_order(make_sale(loaded=False), make_buyer(), status=OrderStatus.PAID)
-    VoucherOrder.objects.update(code="0123456789ABCDEF")
-    assert only(codes=False)["voucher code"] == "****-****-****-CDEF"
-
-
 def test_refused_order_without_buyer_has_its_reason() -> None:
     make_order(make_sale(loaded=False), None, status=OrderStatus.REFUSED, reason="sold_out")
     row = only()
@@ -143,55 +138,27 @@ def test_order_id_keeps_all_digits_as_text(order_id: int) -> None:
     assert only()["order id"] == f"\t{order_id}"
 
 
-@pytest.mark.parametrize(
-    "title",
-    [
-        "=1+1", "+1", "-1", "@SUM(A1)", "\t=1+1", "\r=1+1", "\n=1+1", " =1+1", "＝1+1", "＠x",
-        '=HYPERLINK("https://evil.example","x")', "=cmd|' /C calc'!A0",
-    ],
-)  # fmt: skip
-def test_formulas_are_escaped(title: str) -> None:
+def test_typed_cells_stay_text() -> None:
     sale = make_sale(loaded=False)
-    Voucher.objects.update(title=title)
-    make_order(sale, User.objects.create(username=f"{title[:1].strip() or '@'}buyer"))
+    Voucher.objects.update(title="12-1")
+    make_order(sale, User.objects.create(username="@buyer"))
     row = only()
-    assert row["voucher"] == f"'{title}"
-    assert row["buyer"].startswith("'")
-
-
-@pytest.mark.parametrize(
-    "title", ["12-1", "1E5", "13800138000138000", "2026年12月1日", "１２", "0.50"]
-)
-def test_number_like_text_stays_text(title: str) -> None:
-    sale = make_sale(loaded=False)
-    Voucher.objects.update(title=title)
-    make_order(sale, make_buyer())
-    assert only()["voucher"] == f"\t{title}"
-
-
-@pytest.mark.parametrize(
-    "title", ["火锅券", "100元火锅券", 'a "quoted", title', "two\nlines", "a=b"]
-)
-def test_plain_text_is_unchanged(title: str) -> None:
-    sale = make_sale(loaded=False)
-    Voucher.objects.update(title=title)
-    make_order(sale, make_buyer())
-    assert only()["voucher"] == title
+    assert (row["voucher"], row["buyer"]) == ("\t12-1", "'@buyer")
 
 
 def test_export_uses_the_readers_language() -> None:
     make_order(make_sale(loaded=False), make_buyer())
     with translation.override("zh-hans"):
-        parts = export_orders(orders=VoucherOrder.objects.all(), codes=True, now=NOW)
-    text = "".join(part.text for part in parts)  # sent later, when nobody's language is set
+        export = export_orders(orders=VoucherOrder.objects.all(), codes=True, now=NOW)
+    text = "".join(csv_parts(*export))  # sent later, when nobody's language is set
     assert "受理时间" in text
     assert "未支付" in text or "待支付" in text or "待付款" in text
 
 
 def test_heading_names_both_offsets_with_daylight_saving() -> None:
     with timezone.override("Europe/Berlin"):
-        first = next(export_orders(orders=VoucherOrder.objects.all(), codes=True, now=NOW))
-    assert "accepted at (Europe/Berlin, UTC+1/UTC+2)" in first.text
+        export = export_orders(orders=VoucherOrder.objects.all(), codes=True, now=NOW)
+    assert "accepted at (Europe/Berlin, UTC+1/UTC+2)" in export.headings
 
 
 # --- Selection ------------------------------------------------------------------------------------
@@ -219,14 +186,13 @@ def test_orders_written_during_export_cause_no_gaps_or_repeats() -> None:
     sale = make_sale(loaded=False)
     make_orders(sale, 20)
     before = sorted(VoucherOrder.objects.values_list("pk", flat=True))
-    rows = []
+    ids = []
     between = itertools.cycle([before[0] - 1, before[10] + 1, before[-1] + 1_000])
-    parts = export_orders(orders=VoucherOrder.objects.all(), codes=True, now=NOW)
-    for number, part in enumerate(parts):
-        rows += list(csv.reader(io.StringIO(part.text, newline="")))
+    _, chunks = export_orders(orders=VoucherOrder.objects.all(), codes=True, now=NOW)
+    for number, rows in enumerate(chunks):
+        ids += ids_in(list(rows))
         # One behind the walk, one before it, one after its end.
         make_order(sale, make_buyer(), order_id=next(between) + number * 1_000_000)
-    ids = ids_in(rows[1:])
     assert ids == sorted(set(ids))
     assert set(before) <= set(ids)
     assert max(ids) == before[-1]
@@ -237,8 +203,7 @@ def test_orders_written_during_export_cause_no_gaps_or_repeats() -> None:
 
 def statements(orders: QuerySet[VoucherOrder]) -> int:
     with CaptureQueriesContext(connection) as captured:
-        for _ in export_orders(orders=orders, codes=True, now=NOW):
-            pass
+        list(csv_parts(*export_orders(orders=orders, codes=True, now=NOW)))
     return len(captured)
 
 
@@ -265,9 +230,10 @@ def test_export_statements_stay_within_a_window_outside_transactions() -> None:
 @pytest.mark.usefixtures("small")
 def test_headings_stream_first_and_reading_stops_on_disconnect() -> None:
     make_orders(make_sale(loaded=False), 30)
-    parts = export_orders(orders=VoucherOrder.objects.all(), codes=True, now=NOW)
+    export = export_orders(orders=VoucherOrder.objects.all(), codes=True, now=NOW)
+    parts = csv_parts(*export)
     with CaptureQueriesContext(connection) as captured:
-        assert "order id" in next(parts).text
+        assert "order id" in next(parts)
         assert len(captured) == 0
         next(parts)
         read = len(captured)

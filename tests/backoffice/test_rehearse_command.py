@@ -16,7 +16,6 @@ from django.utils import timezone
 from pytest_django import Settings
 from pytest_django.live_server_helper import LiveServer
 
-from backoffice.management.commands import rehearse as command
 from backoffice.rehearsal import phases
 from backoffice.rehearsal import service as rehearsing
 from backoffice.rehearsal.buyers import buy
@@ -189,16 +188,7 @@ def test_leftovers_are_cleared_up(live_server: LiveServer, monkeypatch: pytest.M
     sale = make_sale()
     before = everything_there()
     rehearsal = begun(sale, live_server.url)
-    rehearsing.work_at(rehearsal_id=rehearsal.pk, turn=0, now=timezone.now())
+    rehearsing.take_turn(rehearsal_id=rehearsal.pk, turn=0, now=timezone.now())
     monkeypatch.setattr(rehearsing, "LEASE", dt.timedelta())
     assert rehearse("--clear") == (0, f"cleared up after rehearsal #{rehearsal.pk}\n")
     assert everything_there() == before
-
-
-def test_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        call_command("rehearse", "--help")
-    out = capsys.readouterr().out
-    for option in ("--buyers", "--stock", "--duplicates", "--connections", "--url", "--clear"):
-        assert option in out
-    assert command.COULD_NOT == 2

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from backoffice.capacity.figures import Cost, Work
+from backoffice.capacity.figures import Cost, Operation
 from backoffice.capacity.prediction import predict_rehearsal
 from tests.support.capacity import FIGURES
 
@@ -30,12 +30,16 @@ def test_medians_of_all_repetitions_count() -> None:
     values = (3, 9, 5)
     figures = figures_of(
         {"cores": 2, "processor": "a processor"},
-        requests=[{Work.PAGE: cost(value)} for value in values],
+        requests=[{Operation.PAGE: cost(value)} for value in values],
         orders=[Orders(cost(it), cost(it + 1), 10 * it, 20 * it, lag_s=it) for it in values],
         rows_per_s=[100.0, 1.0, 2.0],
         unit_bytes=200,
     )
-    assert figures.costs == {Work.PAGE: cost(5), Work.WIN: cost(5), Work.REFUSAL: cost(6)}
+    assert figures.costs == {
+        Operation.PAGE: cost(5),
+        Operation.WIN: cost(5),
+        Operation.REFUSAL: cost(6),
+    }
     assert (figures.wins_per_s, figures.refusals_per_s, figures.lag_s) == (50, 100, 5)
     assert (figures.machine, figures.rows_per_s) == ("2 cores of a processor", 2)
 

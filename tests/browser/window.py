@@ -23,7 +23,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from backoffice.bulk_jobs import start_job, work_at
+from backoffice.bulk_jobs import start_job, take_turn
 from backoffice.rehearsal.verdict import Verdict
 from orders.lifecycle.cancellation import cancel_order
 from orders.lifecycle.redemption import redeem, written_code
@@ -261,7 +261,7 @@ def fill_window(*, crowd: int, pictures: Mapping[str, bytes] | None = None) -> W
         by=Actor.staff(people["operator"].pk),
         why="the supplier cannot deliver",
     )
-    work_at(job_id=job.pk, now=timezone.now())
+    take_turn(job_id=job.pk, now=timezone.now())
     rehearsal = _rehearsed(sales["soon"], by=people["operator"])
     return Window(sales, orders, _receipts(sales, orders), trades, job, rehearsal, people)
 

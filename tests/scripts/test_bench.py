@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from backoffice.capacity.figures import Work, read_figures
+from backoffice.capacity.figures import Operation, read_figures
 from tests.support.patience import eventually
 from tests.support.stack import ROOT, processes_of
 
@@ -129,7 +129,7 @@ def test_capacity_bench_measures_every_figure_and_rehearses(tmp_path: Path, resu
     said = output_of(
         [*CAPACITY, "--rehearse", "--figures", str(figures), "--json", str(values)], tmp_path
     )
-    assert set(read_figures(figures).costs) == set(Work)
+    assert set(read_figures(figures).costs) == set(Operation)
     rehearsals = json.loads(values.read_text())["rehearsals"]
     verdicts = [verdict for it in rehearsals for verdict in it["verdicts"]]
     assert [verdict["is_right"] for verdict in verdicts] == [True] * 2

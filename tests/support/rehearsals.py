@@ -19,7 +19,7 @@ from backoffice.rehearsal.crowd import check_web, fire
 from backoffice.rehearsal.service import (
     resume_rehearsals,
     start_rehearsal,
-    work_at,
+    take_turn,
 )
 from orders.fulfilment.worker import fulfill_sale
 from orders.models import Rehearsal, RehearsalPhase, SettlementRun
@@ -56,7 +56,7 @@ def begun(sale: SeckillVoucher, url: str, **changes: Any) -> Rehearsal:
 
 def step(rehearsal: Rehearsal, *, later: dt.timedelta = dt.timedelta()) -> Rehearsal:
     """Do one step, as a worker does, and return the rehearsal after it."""
-    work_at(rehearsal_id=rehearsal.pk, turn=rehearsal.turn, now=timezone.now() + later)
+    take_turn(rehearsal_id=rehearsal.pk, turn=rehearsal.turn, now=timezone.now() + later)
     return Rehearsal.objects.get(pk=rehearsal.pk)
 
 

@@ -1,13 +1,12 @@
 """The admin of vouchers: edit them one by one, or import many at once from a file."""
 
-import csv
 from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db import InterfaceError, OperationalError
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
@@ -18,6 +17,7 @@ from django.utils.translation import gettext_lazy as _
 from seckill_site.clocks.database import database_now
 from seckill_site.formatting import money
 from seckill_site.web.admin_lists import CheckedList
+from seckill_site.web.csv_files import csv_parts, csv_response
 from vouchers.admin.history import CodedHistory
 from vouchers.catalogue.listing import on_sale_now
 from vouchers.catalogue.staff_texts import StaffRefusal
@@ -161,15 +161,12 @@ class VoucherAdmin(CodedHistory):
             self.message_user(request, text % {**counts, "sales": plan.sales}, messages.SUCCESS)
         return HttpResponseRedirect(reverse("admin:vouchers_voucher_changelist"))
 
-    def import_example(self, request: HttpRequest) -> HttpResponse:
+    def import_example(self, request: HttpRequest) -> HttpResponseBase:
         """Return a valid example file that Excel can open."""
         self._importer(request)
-        response = HttpResponse(content_type="text/csv; charset=utf-8")
-        response["Content-Disposition"] = 'attachment; filename="vouchers.csv"'
-        response.write("\ufeff")
         chinese = (get_language() or "").startswith("zh")
-        csv.writer(response).writerows(example_rows(chinese=chinese, now=database_now()))
-        return response
+        headings, *rows = example_rows(chinese=chinese, now=database_now())
+        return csv_response(csv_parts(headings, [rows]), name="vouchers.csv")
 
     def _importer(self, request: HttpRequest) -> Importer:
         if not self.has_import_permission(request):

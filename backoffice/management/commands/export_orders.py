@@ -1,7 +1,8 @@
 """``manage.py export_orders``: print orders as CSV, as the admin exports them."""
 
 import datetime as dt
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser, no_translations
 from django.db import InterfaceError, OperationalError
@@ -11,15 +12,23 @@ from tqdm import tqdm
 
 from backoffice.order_export import export_orders
 from orders.models import VoucherOrder
+from seckill_site.web.csv_files import Row, csv_parts
 from vouchers.models import SaleStage
 
 
 def moment(text: str) -> dt.datetime:
     """Parse a time; without an offset it is in the shop's time zone."""
-    found = parse_datetime(text)
-    if found is None:
+    time = parse_datetime(text)
+    if time is None:
         raise ValueError
-    return found if timezone.is_aware(found) else timezone.make_aware(found)
+    return time if timezone.is_aware(time) else timezone.make_aware(time)
+
+
+def _counted(chunks: Iterator[Sequence[Row]], bar: "tqdm[NoReturn]") -> Iterator[Sequence[Row]]:
+    """Yield the chunks, and note their rows in the progress bar."""
+    for rows in chunks:
+        yield rows
+        bar.update(len(rows))
 
 
 class Command(BaseCommand):
@@ -47,9 +56,9 @@ class Command(BaseCommand):
         now = timezone.now()
         try:
             with tqdm(total=orders.count(), unit="order", file=self.stderr, disable=None) as bar:
-                for part in export_orders(orders=orders, codes=options["codes"], now=now):
-                    self.stdout.write(part.text, ending="")
-                    bar.update(part.orders)
+                export = export_orders(orders=orders, codes=options["codes"], now=now)
+                for part in csv_parts(export.headings, _counted(export.chunks, bar)):
+                    self.stdout.write(part, ending="")
         except (OperationalError, InterfaceError) as error:
             raise CommandError(
                 f"the database did not respond, the file ends here: {error}"

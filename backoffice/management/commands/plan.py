@@ -58,8 +58,8 @@ class Command(BaseCommand):
         )
         for table in tables(Plan(figures, evening, options["cores"] or figures.cores)):
             self.stdout.write(table.title)
-            for name, value in table.rows:
-                self.stdout.write(f"  {name:<52}{value:>18}")
+            for figure in table.figures:
+                self.stdout.write(f"  {figure.label:<52}{figure.shown:>18}")
         self.stdout.write(f"By the figures of {figures.measured_on}: {figures.machine}.")
 
 

@@ -21,7 +21,7 @@ from backoffice.rehearsal.service import (
     clear_leftovers,
     progress,
     start_rehearsal,
-    work_through,
+    take_turns,
 )
 from backoffice.rehearsal.texts import tables
 from orders.models import Rehearsal, RehearsalPhase
@@ -88,7 +88,7 @@ class Command(BaseCommand):
     def _rehearse(self, rehearsal: Rehearsal, *, as_json: bool) -> None:
         """Run all phases; clean up in any case."""
         try:
-            rehearsal = self._work_through(rehearsal)
+            rehearsal = self._take_turns(rehearsal)
         except KeyboardInterrupt as error:
             self._cancel(rehearsal)
             raise CommandError("cancelled, and cleared up", returncode=INTERRUPTED) from error
@@ -105,11 +105,11 @@ class Command(BaseCommand):
         self.stderr.write("Clearing up…")
         with suppress(NotRunning):  # it is already cleaning up
             cancel_rehearsal(rehearsal_id=rehearsal.pk)
-        self._work_through(rehearsal)
+        self._take_turns(rehearsal)
 
-    def _work_through(self, rehearsal: Rehearsal) -> Rehearsal:
+    def _take_turns(self, rehearsal: Rehearsal) -> Rehearsal:
         """Run the remaining phases, with a progress bar for each."""
-        states = work_through(rehearsal_id=rehearsal.pk, clicks_at_once=CLICKS_AT_ONCE)
+        states = take_turns(rehearsal_id=rehearsal.pk, clicks_at_once=CLICKS_AT_ONCE)
         phase, bar = "", tqdm(disable=True)
         try:
             for state in states:
@@ -143,8 +143,8 @@ class Command(BaseCommand):
             return
         for table in tables(rehearsal):
             self.stdout.write(table.title)
-            for name, value, _ in table.rows:
-                self.stdout.write(f"  {name:<45}{value:>15}")
+            for figure in table.figures:
+                self.stdout.write(f"  {figure.label:<45}{figure.shown:>15}")
         self.stdout.write(_in_words(rehearsal))
 
 

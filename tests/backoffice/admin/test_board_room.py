@@ -15,14 +15,13 @@ from tests.backoffice.admin.test_board import (
     board_of,
     data_of,
     everything,
-    said,
-    staff_client,
     stored,
     will,
 )
 from tests.support.inspection import ledger_contents
 from tests.support.orders import make_buyer, make_buyers, make_sale
 from tests.support.rooms import OPENED_MS, change_room, place_at
+from tests.support.staff import said, staff_with
 from vouchers.catalogue.history import history_text
 from vouchers.inventory.sale_state import snapshot
 from vouchers.inventory.waiting_room import RoomTerms
@@ -39,12 +38,12 @@ CHANGED = (
 
 @pytest.fixture
 def operator() -> Client:
-    return staff_client("operator", "view_seckillvoucher", "run_seckillvoucher")
+    return staff_with("view_seckillvoucher", "run_seckillvoucher")
 
 
 @pytest.fixture
 def looker() -> Client:
-    return staff_client("looker", "view_seckillvoucher")
+    return staff_with("view_seckillvoucher", name="looker")
 
 
 def make_room(*, visitors: int = 0, base: int = 0, **fields: Any) -> SeckillVoucher:
@@ -157,24 +156,6 @@ def test_confirmations_say_what_will_happen(operator: Client) -> None:
         "Closes the waiting room: everybody in line can buy as soon as their page asks.",
         "Pages in line learn of it within a minute.",
     ]
-
-
-@pytest.mark.parametrize("name", ROOM_ACTIONS)
-def test_opening_a_confirmation_changes_nothing(operator: Client, name: str) -> None:
-    sale = sale_of_action(name)
-    before = everything(sale)
-
-    assert operator.get(board_of(sale, f"{name}/")).status_code == 200
-    assert everything(sale) == before
-
-
-@pytest.mark.parametrize("name", ROOM_ACTIONS)
-def test_room_actions_need_run_permission(looker: Client, name: str) -> None:
-    sale = sale_of_action(name)
-    before = everything(sale)
-
-    assert act(looker, sale, name, rate="9", seen="200").status_code == 403
-    assert everything(sale) == before
 
 
 # --- Refused --------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import Permission, User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
@@ -16,6 +15,7 @@ from orders.lifecycle.invitations import MOST_CODES
 from orders.models import CodeUse, InvitationCode
 from tests.orders.audience.rules import give_code
 from tests.support.orders import make_buyer, make_order, make_sale
+from tests.support.staff import staff_with
 from vouchers.catalogue.history import history_text
 from vouchers.models import SeckillVoucher
 
@@ -24,17 +24,9 @@ pytestmark = [pytest.mark.django_db, pytest.mark.quick]
 LIST = "/admin/orders/invitationcode/"
 
 
-def staff(*permissions: str) -> Client:
-    user = User.objects.create(username="clerk", password="!", is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
-    client = Client(headers={"Accept": "text/html", "Accept-Language": "en"})
-    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
-    return client
-
-
 @pytest.fixture
 def clerk() -> Client:
-    return staff("view_seckillvoucher", "issue_invitationcode")
+    return staff_with("view_seckillvoucher", "issue_invitationcode")
 
 
 @pytest.fixture
@@ -101,7 +93,7 @@ def test_file_says_who_used_each_code(clerk: Client, sale: SeckillVoucher) -> No
     CodeUse.objects.create(code=used, order_id=order.pk)
     answer = clerk.get(f"{page_url(sale)}csv/")
     assert "no-store" in answer["Cache-Control"]
-    _, first, second = csv.reader(io.StringIO(answer.content.decode("utf-8-sig"), newline=""))
+    _, first, second = csv.reader(io.StringIO(answer.getvalue().decode("utf-8-sig"), newline=""))
     assert [it.strip() for it in (first[0], first[1], first[3])] == [
         "0123-4567-89AB", buyer.username, str(order.pk),
     ]  # fmt: skip
@@ -121,7 +113,7 @@ def test_list_is_searched_and_unused_codes_deleted(clerk: Client, sale: SeckillV
 
 def test_codes_need_their_permission(sale: SeckillVoucher) -> None:
     give_code(sale, None)
-    reader = staff("view_seckillvoucher", "view_voucherorder")
+    reader = staff_with("view_seckillvoucher", "view_voucherorder")
     for url in (page_url(sale), f"{page_url(sale)}csv/", LIST):
         assert reader.get(url).status_code == 403
     assert "/codes/" not in reader.get(f"/admin/vouchers/seckillvoucher/{sale.pk}/change/").text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -13,9 +13,8 @@ from django.utils import timezone
 from backoffice.admin import customers as module
 from backoffice.customers import PER_PAGE
 from orders.models import OrderStatus, RuleRefusal, WaitingEntry
-from orders.roles import Role, make_roles
-from tests.backoffice.admin.test_report import staff_with
 from tests.support.orders import make_buyer, make_buyers, make_order, make_sale
+from tests.support.staff import staff_with
 from vouchers.models import SeckillVoucher
 
 pytestmark = pytest.mark.django_db
@@ -51,20 +50,6 @@ def test_names_of_the_pages() -> None:
     assert (reverse("admin:customers"), reverse("admin:customer", args=[7])) == (
         LIST, f"{LIST}7/",
     )  # fmt: skip
-
-
-@pytest.mark.parametrize("permission", ["view_voucherorder", "view_user", "redeem_voucherorder"])
-def test_customers_need_a_permission_of_their_own(permission: str) -> None:
-    buyer, client = make_buyer(), staff_with(permission)
-    for url in (LIST, f"{LIST}{buyer.pk}/"):
-        assert client.get(url).status_code == 403
-        assert Client().get(url).status_code == 302
-
-
-def test_only_operators_have_it_by_role() -> None:
-    make_roles()
-    permission = Permission.objects.get(codename="see_customers")
-    assert [group.name for group in permission.group_set.all()] == [Role.OPERATOR.value]
 
 
 # --- The list -------------------------------------------------------------------------------------

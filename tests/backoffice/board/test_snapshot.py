@@ -71,23 +71,6 @@ def tallied(ledger: Redis, sale: SeckillVoucher, *counts: tuple[int, str, int]) 
 # --- A running sale ------------------------------------------------------------------------------
 
 
-def test_board_shows_left_pending_and_ordered_units(sale: SeckillVoucher) -> None:
-    reserved(sale, make_buyers(3))
-    fulfill_sale(sale_id=sale.pk)
-    reserved(sale, make_buyers(2))
-
-    found = shown(sale)
-
-    assert found["state"] == {"code": "open", "text": "On sale"}
-    assert (found["left"], found["texts"]["left"], found["texts"]["of_total"]) == (
-        95, "95", "of 100",
-    )  # fmt: skip
-    assert found["texts"]["pending"] == "2"
-    assert found["texts"]["sum"] == "100 = 95 + 2 + 3"
-    assert found["verdict"] == {"code": "fits", "text": "adds up"}
-    assert found["alert"]["code"] == ""
-
-
 def test_missing_unit_is_a_difference(sale: SeckillVoucher, ledger: Redis) -> None:
     reserved(sale, make_buyers(2))
     ledger.zpopmin(LedgerKeys(sale.pk).pending)
@@ -327,11 +310,6 @@ def test_board_names_an_unloaded_sale() -> None:
     assert found["alert"]["code"] == "unloaded"
     assert found["texts"]["left"] == "–"
     assert found["chart"]
-
-
-def test_missing_sale_raises_does_not_exist() -> None:
-    with pytest.raises(SeckillVoucher.DoesNotExist):
-        read_board(sale_id=999_999, now=NOW)
 
 
 # --- Queries -------------------------------------------------------------------------------------

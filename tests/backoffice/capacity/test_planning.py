@@ -22,20 +22,22 @@ def plan_of(**changes: Any) -> Plan:
 def test_pages_load_before_the_start() -> None:
     before = plan_of().before
     # 100 pages a second, each with 11 requests for live/ and one for me/
-    assert before.web_cores == pytest.approx(100 * 13 * 100e-6)
-    assert before.redis_cores == pytest.approx(100 * 13 * 10e-6)
-    assert before.worker_cores == before.database_cores == 0
+    assert before.cores("web") == pytest.approx(100 * 13 * 100e-6)
+    assert before.cores("redis") == pytest.approx(100 * 13 * 10e-6)
+    assert before.cores("worker") == before.cores("database") == 0
 
 
 def test_orders_and_receipts_come_at_the_start() -> None:
     start = plan_of().start
     # a second: 100 wins and 200 refusals, 2,000 requests for live/, 200 for receipts
-    assert start.web_cores == pytest.approx(2_500 * 100e-6 + 100 * 5_000e-6)
-    assert start.worker_cores == pytest.approx(100 * 40e-6)
-    assert start.redis_cores == pytest.approx(2_400 * 10e-6 + 100 * (20 + 30) * 1e-6)
-    assert start.database_cores == pytest.approx(100 * (300 + 50) * 1e-6)
-    parts = start.web_cores + start.worker_cores + start.redis_cores + start.database_cores
-    assert start.all_cores == pytest.approx(parts)
+    assert start.cores("web") == pytest.approx(2_500 * 100e-6 + 100 * 5_000e-6)
+    assert start.cores("worker") == pytest.approx(100 * 40e-6)
+    assert start.cores("redis") == pytest.approx(2_400 * 10e-6 + 100 * (20 + 30) * 1e-6)
+    assert start.cores("database") == pytest.approx(100 * (300 + 50) * 1e-6)
+    parts = (
+        start.cores("web") + start.cores("worker") + start.cores("redis") + start.cores("database")
+    )
+    assert start.cores("all") == pytest.approx(parts)
 
 
 def test_more_units_than_buyers_sell_no_more() -> None:
@@ -50,7 +52,7 @@ def test_small_evening_fits_on_one_machine() -> None:
 
 def test_sign_ins_take_more_than_all_else() -> None:
     plan = plan_of(sign_ins=3_000)  # 50 a second of 0.4 s each
-    assert plan.before.web_cores == pytest.approx(20.13)
+    assert plan.before.cores("web") == pytest.approx(20.13)
     assert plan.web_processes == 34
     assert plan.web_machines == 17
     assert plan.machines == 21

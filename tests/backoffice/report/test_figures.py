@@ -12,14 +12,13 @@ import pytest
 from django.contrib.admin.models import ADDITION, CHANGE, LogEntry
 from django.contrib.auth.models import User
 from django.contrib.contenttypes.models import ContentType
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 from django.utils import translation
 
+from backoffice.figures import Section
 from backoffice.report import figures as reporting
 from backoffice.report.figures import Change, Durations, SaleReport, WaitingListFigures, report_sale
 from backoffice.report.request_times import OTHER, Span, coarser, near, peak_of, spans_of
-from backoffice.report.texts import Section, sections
+from backoffice.report.texts import sections
 from orders.models import (
     LIVE_STATUSES,
     OrderEvent,
@@ -387,25 +386,6 @@ def test_report_on_running_sale_includes_pending() -> None:
 def test_report_on_unloaded_sale_uses_rows(ten: SeckillVoucher) -> None:
     report = report_of(ten)
     assert (report.snapshot, report.knows_latest, report.accepted) == (None, True, 10)
-
-
-def test_report_on_missing_sale_raises_does_not_exist() -> None:
-    with pytest.raises(SeckillVoucher.DoesNotExist):
-        report_sale(sale_id=4_711, now=OVER)
-
-
-def test_report_query_count_is_constant() -> None:
-    small, large = a_sale(stock=1), a_sale(stock=300)
-    for sale, count in ((small, 1), (large, 300)):
-        paid = [Row(it / 100, 0.1, OrderStatus.PAID, paid_after=9) for it in range(count)]
-        add_orders(sale, paid, make_buyers(count))
-        add_answers(sale, *((it, 1, "accepted", 1) for it in range(count)))
-    taken = []
-    for sale in (small, large):
-        with CaptureQueriesContext(connection) as queries:
-            report_of(sale)
-        taken.append(len(queries))
-    assert taken == [10, 10]
 
 
 def test_buyers_whom_rules_refused_are_counted_by_rule() -> None:

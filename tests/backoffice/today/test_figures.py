@@ -318,14 +318,6 @@ def test_failed_check_and_silent_part_need_attention(monkeypatch: pytest.MonkeyP
 # --- Rights and costs -----------------------------------------------------------------------------
 
 
-def test_viewer_without_rights_reads_nothing() -> None:
-    make_sale()
-    with CaptureQueriesContext(connection) as queries:
-        found = look(Rights())
-    assert (found.running, found.next, found.trade) == (None, None, None)
-    assert len(queries) == 0
-
-
 QUERIES = 13
 """The running sales, the next one, its rehearsal, the trade, seven counts, and two queues."""
 

@@ -1,0 +1,37 @@
+"""Cells that a spreadsheet keeps as text, in a file that it opens as it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from seckill_site.web.csv_files import csv_parts, exact, harmless, unevaluated
+
+pytestmark = pytest.mark.quick
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "=1+1", "+1", "-1", "@SUM(A1)", "\t=1+1", "\r=1+1", "\n=1+1", " =1+1", "＝1+1", "＠x",
+        '=HYPERLINK("https://evil.example","x")', "=cmd|' /C calc'!A0",
+    ],
+)  # fmt: skip
+def test_formula_gets_an_apostrophe(text: str) -> None:
+    assert harmless(text) == unevaluated(text) == f"'{text}"
+
+
+@pytest.mark.parametrize(
+    "text", ["12-1", "1E5", "13800138000138000", "2026年12月1日", "１２", "0.50"]
+)
+def test_text_like_a_number_gets_a_tab(text: str) -> None:
+    assert harmless(text) == exact(text) == f"\t{text}"
+
+
+@pytest.mark.parametrize("text", ["", "火锅券", "100元火锅券", 'a "quoted"', "two\nlines", "a=b"])
+def test_plain_text_is_unchanged(text: str) -> None:
+    assert harmless(text) == unevaluated(text) == text
+
+
+def test_file_has_excels_mark_and_quotes_every_cell() -> None:
+    parts = list(csv_parts(["id", "name"], [[[exact("17"), 'a "b"']], [["", 2.5]]]))
+    assert parts == ['\ufeff"id","name"\r\n', '"\t17","a ""b"""\r\n', '"","2.5"\r\n']
