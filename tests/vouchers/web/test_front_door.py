@@ -275,7 +275,10 @@ def test_head_tells_of_the_page_and_has_no_body() -> None:
     assert (head.status, head.headers, head.body) == (200, whole.headers, b"")
 
 
-def test_missing_sale_has_a_page_too(django_assert_num_queries: DjangoAssertNumQueries) -> None:
+def test_missing_sale_has_a_page_too(
+    django_assert_num_queries: DjangoAssertNumQueries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shells, "FRESH_S", 3600)
     assert page("/vouchers/999999/").status == 404
     with django_assert_num_queries(0):
         assert page("/vouchers/999999/").status == 404
