@@ -83,23 +83,6 @@ def test_burst_of_fifty_publishes_one_task(client: Client) -> None:
     assert len(pending_ids(sale)) == 50
 
 
-def test_request_after_task_start_publishes_another(ledger: Redis) -> None:
-    sale = make_sale()
-    first, second, third = tokens_for(sale, make_buyers(3))
-    place(first)
-    place(second)
-    ledger.delete(LedgerKeys(sale.pk).kick)
-    empty_broker()  # as the worker took the message
-    place(third)
-    assert broker_length() == 1
-
-
-def test_each_sale_has_its_own_task() -> None:
-    for token in [token_for(make_sale(), make_buyer()) for _ in range(2)]:
-        place(token)
-    assert broker_length() == 2
-
-
 def test_unreplicated_order_is_published_all_the_same(client: Client, settings: Settings) -> None:
     settings.SECKILL_LEDGER_REPLICAS, settings.SECKILL_LEDGER_REPLICAS_MS = 1, 1  # no replica
     sale = make_sale()
