@@ -1,9 +1,12 @@
 """Lists of the admin: their pills and moments, and no server error for made-up queries."""
 
-import datetime as dt
-from typing import Any
+from __future__ import annotations
 
-from django.contrib.admin import ModelAdmin
+import datetime as dt
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from django.contrib.admin import ModelAdmin, display
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
@@ -15,6 +18,11 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from seckill_site.formatting import NO_VALUE, timestamp
+
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
+
+T = TypeVar("T")
 
 _UNFIT = (ValueError, OverflowError, DataError, ProgrammingError)
 """What Python and the database raise for a value that fits no column, such as the year 10^11."""
@@ -44,6 +52,13 @@ class CheckedList(ModelAdmin):  # type: ignore[type-arg]
             except ValidationError as error:
                 raise BadRequest(f"{value!r} is not an id") from error
         return super().response_action(request, *args, **kwargs)
+
+
+def column(
+    label: StrOrPromise, value: Callable[[Any], T], *, ordering: str | None = None
+) -> Callable[[Any, Any], T]:
+    """Return a column, or a read-only field, with this value of a row."""
+    return display(description=label, ordering=ordering)(lambda _admin, row: value(row))
 
 
 def pill(tone: str, label: object) -> SafeString:

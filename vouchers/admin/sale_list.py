@@ -1,10 +1,8 @@
 """The admin's list of sales: columns, filters, live figures and actions."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.contrib import admin, messages
 from django.contrib.admin.views.main import ChangeList
@@ -18,17 +16,14 @@ from django.utils.translation import gettext_lazy as _
 
 from seckill_site.clocks.database import database_now
 from seckill_site.formatting import NO_VALUE, duration, money, spelled_duration
-from seckill_site.web.admin_lists import moment, pill
+from seckill_site.web.admin_lists import column, moment, pill
 from vouchers.catalogue.history import choice, entry, field_change
 from vouchers.catalogue.listing import SaleCard, cards
 from vouchers.catalogue.sales import publish_sale
 from vouchers.catalogue.series import MOST_SALES
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.rebuild import load_sale
-from vouchers.models import SaleStage, SaleState, SeckillVoucher, Voucher
-
-if TYPE_CHECKING:
-    from django_stubs_ext import StrOrPromise
+from vouchers.models import SaleStage, SaleState, SeckillVoucher
 
 STATES = {
     SaleStage.DRAFT: SaleStage.DRAFT.label,
@@ -113,19 +108,11 @@ def card_of(sale: SeckillVoucher) -> SaleCard:
     return card
 
 
-def of_voucher(
-    label: StrOrPromise, value: Callable[[Voucher], object], *, ordering: str | None = None
-) -> Callable[[Any, SeckillVoucher], object]:
-    """Return a column, or a read-only field, with a value of a sale's voucher."""
-    column = admin.display(description=label, ordering=ordering)
-    return column(lambda _, sale: value(sale.voucher))
-
-
 class SaleColumns:
     """The columns of the list, and the read-only fields of a sale's page."""
 
-    called = of_voucher(_("voucher"), lambda it: it.local_title, ordering="voucher__title")
-    title = of_voucher(_("voucher"), lambda it: it.title)
+    called = column(_("voucher"), lambda it: it.voucher.local_title, ordering="voucher__title")
+    title = column(_("voucher"), lambda it: it.voucher.title)
 
     @admin.display(description=_("state"))
     def state(self, sale: SeckillVoucher) -> str:
@@ -137,16 +124,10 @@ class SaleColumns:
             return shown
         return format_html('{} <span class="office-why">{}</span>', shown, gettext("not loaded"))
 
-    @admin.display(description=_("total"), ordering="stock")
-    def total(self, sale: SeckillVoucher) -> int:
-        return sale.stock
-
-    @admin.display(description=_("sold"), ordering="sold")
-    def sold_units(self, sale: SeckillVoucher) -> int:
-        return sale.sold
+    total = column(_("total"), lambda it: it.stock, ordering="stock")
+    sold_units = column(_("sold"), lambda it: it.sold, ordering="sold")
 
     # NO_VALUE, because the page of one sale does not show the admin's own text for None.
-
     @admin.display(description=_("left"))
     def left(self, sale: SeckillVoucher) -> int | str:
         remaining = card_of(sale).remaining
@@ -157,30 +138,24 @@ class SaleColumns:
         pending = card_of(sale).pending
         return NO_VALUE if pending is None else pending
 
-    @admin.display(description=_("starts"), ordering="begins_at")
-    def begins(self, sale: SeckillVoucher) -> str:
-        return moment(sale.begins_at)
-
-    @admin.display(description=_("ends"), ordering="ends_at")
-    def ends(self, sale: SeckillVoucher) -> str:
-        return moment(sale.ends_at)
+    begins = column(_("starts"), lambda it: moment(it.begins_at), ordering="begins_at")
+    ends = column(_("ends"), lambda it: moment(it.ends_at), ordering="ends_at")
 
     # Named like the fields of the form, for staff who may only view them.
 
-    rules = of_voucher(_("Rules"), lambda it: it.rules)
-    title_en = of_voucher(_("English title"), lambda it: it.title_en or NO_VALUE)
-    rules_en = of_voucher(_("English rules"), lambda it: it.rules_en or NO_VALUE)
-    merchant = of_voucher(
-        _("Merchant"), lambda it: str(it.merchant or NO_VALUE), ordering="voucher__merchant__name"
+    rules = column(_("Rules"), lambda it: it.voucher.rules)
+    title_en = column(_("English title"), lambda it: it.voucher.title_en or NO_VALUE)
+    rules_en = column(_("English rules"), lambda it: it.voucher.rules_en or NO_VALUE)
+    merchant = column(
+        _("Merchant"),
+        lambda it: str(it.voucher.merchant or NO_VALUE),
+        ordering="voucher__merchant__name",
     )
-    valid_where = of_voucher(_("Where it is valid"), lambda it: it.place or NO_VALUE)
-    valid_until = of_voucher(_("Valid until"), lambda it: str(it.valid_until or NO_VALUE))
-    price = of_voucher(_("Price"), lambda it: money(it.price_cents))
-    face_value = of_voucher(_("Face value"), lambda it: money(it.face_value_cents))
-
-    @admin.display(description=_("Time to pay"))
-    def pay_within(self, sale: SeckillVoucher) -> str:
-        return spelled_duration(sale.pay_within_s)
+    valid_where = column(_("Where it is valid"), lambda it: it.voucher.place or NO_VALUE)
+    valid_until = column(_("Valid until"), lambda it: str(it.voucher.valid_until or NO_VALUE))
+    price = column(_("Price"), lambda it: money(it.voucher.price_cents))
+    face_value = column(_("Face value"), lambda it: money(it.voucher.face_value_cents))
+    pay_within = column(_("Time to pay"), lambda it: spelled_duration(it.pay_within_s))
 
     @admin.display(description=_("Waiting list after the draw"))
     def draw_wait(self, sale: SeckillVoucher) -> str:

@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy as _
 
 from seckill_site.clocks.database import database_now
 from seckill_site.formatting import money
-from seckill_site.web.admin_lists import CheckedList
+from seckill_site.web.admin_lists import CheckedList, column
 from seckill_site.web.csv_files import csv_parts, csv_response
 from vouchers.admin.history import CodedHistory
 from vouchers.catalogue.listing import on_sale_now
@@ -77,17 +77,11 @@ class VoucherAdmin(CodedHistory):
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
         return {"merchant": Merchant.default().pk, **super().get_changeform_initial_data(request)}
 
-    @admin.display(description=_("Title"), ordering="title")
-    def called(self, voucher: Voucher) -> str:
-        return voucher.local_title
-
-    @admin.display(description=_("Price"), ordering="price_cents")
-    def price(self, voucher: Voucher) -> str:
-        return money(voucher.price_cents)
-
-    @admin.display(description=_("Face value"), ordering="face_value_cents")
-    def face_value(self, voucher: Voucher) -> str:
-        return money(voucher.face_value_cents)
+    called = column(_("Title"), lambda it: it.local_title, ordering="title")
+    price = column(_("Price"), lambda it: money(it.price_cents), ordering="price_cents")
+    face_value = column(
+        _("Face value"), lambda it: money(it.face_value_cents), ordering="face_value_cents"
+    )
 
     @admin.display(description=_("sale"))
     def new_sale(self, voucher: Voucher) -> str:

@@ -47,6 +47,6 @@ def learn_sale(*, sale_id: int) -> KnownSale:
     read_at = monotonic()
     rows = SeckillVoucher.objects.filter(pk=sale_id, stage=SaleStage.PUBLIC)
     row = rows.values("work", *(it.field for it in SALE_RULES)).first()
-    found = KnownSale(True, row.pop("work"), Audience(**row)) if row else _NOT_PUBLIC
-    _known.keep(sale_id, found, until=read_at + _known.for_s)
-    return found
+    known = KnownSale(True, row.pop("work"), Audience(**row)) if row else _NOT_PUBLIC
+    _known.keep(sale_id, known, until=read_at + _known.for_s)
+    return known
