@@ -210,7 +210,7 @@ def test_long_sale_is_shortened_on_the_page_only(
 # --- CSV -----------------------------------------------------------------------------------------
 
 
-def test_csv_matches_the_figures(reader: Client) -> None:
+def test_csv_matches_the_figures(reader: Client, in_shanghai: None) -> None:
     sale, buyers = over(make_sale(stock=2)), make_buyers(2)
     for buyer in buyers:
         make_order(sale, buyer, status=OrderStatus.PAID)
