@@ -56,7 +56,7 @@ class _HashingThreads(ProcessMemory):
 
 def _go_last() -> None:
     """Lower the priority of this thread; Linux has one for each."""
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
+    os.nice(NICE)
 
 
 hashing_threads = _HashingThreads()

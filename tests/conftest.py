@@ -39,6 +39,7 @@ pytest_plugins = [
     "tests.fixtures.orders",
     "tests.fixtures.processes",
     "tests.fixtures.site",
+    "tests.fixtures.stalls",
     "tests.fixtures.vouchers",
 ]
 

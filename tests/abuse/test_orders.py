@@ -31,7 +31,7 @@ from tests.support.orders import (
 from tests.support.work import do_work
 from vouchers.models import SeckillVoucher, Work
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("young_window")]
 
 HOME = "203.0.113.7"
 OFF = 0

@@ -82,7 +82,7 @@ def test_hashing_threads_go_last() -> None:
     def theirs() -> str:
         return str(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
 
-    assert int(hashing_threads.run(theirs)) == ours + NICE
+    assert int(hashing_threads.run(theirs)) == min(ours + NICE, 19)
 
 
 POSTS: dict[str, tuple[str, dict[str, str]]] = {

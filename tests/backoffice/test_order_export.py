@@ -25,7 +25,7 @@ from seckill_site.web.csv_files import csv_parts
 from tests.support.orders import id_minted, make_buyer, make_buyers, make_order, make_sale
 from vouchers.models import Merchant, SeckillVoucher, Voucher
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("in_shanghai")]
 
 NOW = dt.datetime(2026, 12, 1, 4, 0, 0, tzinfo=dt.UTC)
 HEADINGS = [

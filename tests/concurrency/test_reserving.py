@@ -58,6 +58,7 @@ def test_concurrent_buyers_reserve_exactly_the_stock() -> None:
     assert (snapshot(sale_id=sale.pk).taken, snapshot(sale_id=sale.pk).pending) == (STOCK, STOCK)
 
 
+@pytest.mark.usefixtures("young_window")
 def test_crowd_from_one_address_gets_exactly_its_limit(settings: Settings) -> None:
     settings.SECKILL_ORDERS_PER_ADDRESS = 7
     sale = make_sale(stock=STOCK)

@@ -31,7 +31,7 @@ from orders.receipts.service import NoReceipt, Receipt, find_receipt
 from seckill_site.clocks.machine import epoch_ms
 from tests.concurrency.sales import order_requests
 from tests.support.crowd import NO_ANSWER, Answer, fire
-from tests.support.patience import wait_for
+from tests.support.patience import GENEROUS_S, wait_for
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
@@ -195,7 +195,7 @@ class History:
             self.recoveries.append(seconds)
         return seconds
 
-    def settle(self, sale: SeckillVoucher, *, seconds: float = RECOVERY_SECONDS) -> None:
+    def settle(self, sale: SeckillVoucher, *, seconds: float = GENEROUS_S) -> None:
         """Wait until nothing is pending, and note how long that took after a fault's end."""
         wait_for(lambda: _is_quiet(sale), what="an empty pending set", seconds=seconds)
         if self._fault_ended is not None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 MOMENT_S = 6.0
 """More than any timeout of the site, less than the minutes that libraries wait by default."""
 
-GENEROUS_S = 60.0
+GENEROUS_S = 120.0
 """Far more than anything should take; a test that waits this long has failed."""
 
 

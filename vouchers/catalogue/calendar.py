@@ -43,7 +43,7 @@ def _event(sale: SeckillVoucher, page_url: str, now: dt.datetime) -> Event:
         uid=f"sale-{sale.pk}@{urlsplit(page_url).netloc}",
         # No row says when a sale was last changed. A later file has a higher number, so that a
         # calendar takes over a start that was moved.
-        sequence=(now - sale.created_at) // dt.timedelta(minutes=1),
+        sequence=max(0, (now - sale.created_at) // dt.timedelta(minutes=1)),
         stamp=now,
         last_modified=now,
         start=sale.begins_at.astimezone(dt.UTC),

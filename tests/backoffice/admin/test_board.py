@@ -650,7 +650,7 @@ def limit_an_address(sale: SeckillVoucher) -> None:
 
 
 @pytest.fixture
-def limited_sale() -> SeckillVoucher:
+def limited_sale(young_window: None) -> SeckillVoucher:
     sale = make_sale(stock=10, per_address=1)
     limit_an_address(sale)
     return sale

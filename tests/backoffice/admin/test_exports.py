@@ -92,6 +92,7 @@ def test_all_filtered_orders_can_be_selected(operator: Client) -> None:
     assert ids(response) == sorted([first.pk, second.pk])
 
 
+@pytest.mark.usefixtures("one_day")
 def test_export_file_is_dated_and_not_cached(operator: Client) -> None:
     response = operator.get(EXPORT)
     today = f"{timezone.localtime():%Y-%m-%d}"

@@ -210,7 +210,7 @@ def test_long_sale_is_shortened_on_the_page_only(
 # --- CSV -----------------------------------------------------------------------------------------
 
 
-def test_csv_matches_the_figures(reader: Client) -> None:
+def test_csv_matches_the_figures(reader: Client, in_shanghai: None) -> None:
     sale, buyers = over(make_sale(stock=2)), make_buyers(2)
     for buyer in buyers:
         make_order(sale, buyer, status=OrderStatus.PAID)
@@ -230,6 +230,7 @@ def test_csv_matches_the_figures(reader: Client) -> None:
     assert figures["Sale", "Start"] == f"{local:%Y-%m-%d %H:%M:%S}"
 
 
+@pytest.mark.usefixtures("one_day")
 def test_report_file_is_named_by_sale_and_day(reader: Client) -> None:
     sale = make_sale()
     name = f"sale-{sale.pk}-report-{timezone.localtime():%Y-%m-%d}.csv"
@@ -309,6 +310,7 @@ def test_report_without_visits_has_no_waiting_room(reader: Client) -> None:
     assert "Waiting room" not in {part for part, _ in figures}
 
 
+@pytest.mark.usefixtures("one_day")
 def test_file_of_visits_names_the_buyers(exporter: Client) -> None:
     sale = with_visit(over(make_sale()))
 

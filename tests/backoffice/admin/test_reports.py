@@ -58,6 +58,7 @@ def test_names_of_the_pages() -> None:
     assert (reverse("admin:reports"), reverse("admin:reports-csv")) == (PAGE, FILE)
 
 
+@pytest.mark.usefixtures("one_day")
 def test_first_view_is_the_last_thirty_days_by_day(reader: Client, sale: SeckillVoucher) -> None:
     page = shown(reader)
     assert timezone.localdate().isoformat() in page
@@ -111,6 +112,7 @@ def test_impossible_question_shows_the_form_again(
     assert "errorlist" in response.content.decode()
 
 
+@pytest.mark.usefixtures("one_day")
 def test_longest_period_is_a_year(reader: Client) -> None:
     until = timezone.localdate()
     assert reader.get(PAGE, {"since": str(until - dt.timedelta(days=365))}).status_code == 200

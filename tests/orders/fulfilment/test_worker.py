@@ -48,11 +48,10 @@ from tests.support.orders import (
 )
 from tests.support.patience import wait_for
 from tests.support.sales import change_state, lose_state, reserve
-from vouchers.inventory import rebuild
+from vouchers.inventory import rebuild, reservations
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.inventory.rebuild import FENCE_BITS, load_sale
 from vouchers.inventory.reservations import (
-    ACKNOWLEDGED_KICK_MS,
     PendingEntry,
     Reservation,
     clear_kick,
@@ -478,19 +477,21 @@ def test_queued_task_prevents_another(
 
 
 def test_task_beside_a_working_one_keeps_the_kick(
-    ledger: Redis, elsewhere: Callable[..., Any]
+    ledger: Redis, elsewhere: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(reservations, "ACKNOWLEDGED_KICK_MS", 30_000)
     sale = make_sale()
     reserved(sale, [make_buyer()])
     elsewhere(RedisLock(ledger, LedgerKeys(sale.pk).sale_lock).acquire)
     assert fulfill_sale(sale_id=sale.pk) is False
-    assert 0 < ledger.pttl(LedgerKeys(sale.pk).kick) <= ACKNOWLEDGED_KICK_MS
+    assert 0 < ledger.pttl(LedgerKeys(sale.pk).kick) <= 30_000
     assert not reserve_for(sale, make_buyer()).kick_due
 
 
 def test_entry_before_the_last_look_is_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(reservations, "ACKNOWLEDGED_KICK_MS", 60_000)
     sale = make_sale()
     late = iter([make_buyer()])
     reserved(sale, [make_buyer()])

@@ -149,7 +149,7 @@ def test_every_status_has_a_plain_text_mail(settings: Any, after: OrderStatus) -
     assert "\n\n\n\n" not in body
 
 
-def test_unpaid_mail_has_price_deadline_and_link(settings: Any) -> None:
+def test_unpaid_mail_has_price_deadline_and_link(settings: Any, in_shanghai: None) -> None:
     settings.LANGUAGE_CODE = "en"
     order = make_unpaid_order(make_sale(), buyers_with_addresses(1))
     tell()

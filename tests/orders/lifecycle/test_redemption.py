@@ -289,9 +289,9 @@ def past_its_day(*, last_day: dt.date) -> VoucherOrder:
     return order
 
 
-def test_voucher_is_valid_until_the_end_of_its_last_day() -> None:
+def test_voucher_is_valid_until_the_end_of_its_last_day(in_shanghai: None) -> None:
     order = past_its_day(last_day=dt.date(2026, 11, 11))
-    just_before_midnight = dt.datetime(2026, 11, 11, 15, 59, 59, tzinfo=dt.UTC)  # in Shanghai
+    just_before_midnight = dt.datetime(2026, 11, 11, 15, 59, 59, tzinfo=dt.UTC)
     assert not find_by_code(code=CODE).is_past(just_before_midnight)
     assert find_by_code(code=CODE).is_past(just_before_midnight + dt.timedelta(seconds=1))
     redeem(code=CODE, by=Actor.staff(clerk().pk), now=just_before_midnight)

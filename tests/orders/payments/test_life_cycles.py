@@ -504,6 +504,7 @@ def test_pay_button_leads_to_the_provider(at: StandIn, client: Client) -> None:
 
 
 @everywhere
+@pytest.mark.usefixtures("one_day")
 def test_list_of_the_day_agrees_with_ours(at: StandIn) -> None:
     paid(at, make_unpaid_order(make_sale()))
     order = make_unpaid_order(make_sale())

@@ -33,7 +33,7 @@ from tests.support.orders import PRICE_CENTS, make_sale
 from tests.support.payments import FakeProvider, make_payment, make_unpaid_order, notify_of_fake
 from tests.support.payments import use_fake as use
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("one_day")]
 
 ZONE = zoneinfo.ZoneInfo(django_settings.SECKILL_SHOP_TIME_ZONE)
 A_DAY = dt.timedelta(days=1)

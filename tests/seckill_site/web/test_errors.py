@@ -202,7 +202,7 @@ def test_413_page_names_the_limit(client):
 
 @pytest.mark.django_db
 @time_machine.travel("2026-11-21 04:00:00+00:00", tick=False)
-def test_lockout_page_names_the_retry_time(client, cheap_passwords):
+def test_lockout_page_names_the_retry_time(client, cheap_passwords, in_shanghai):
     form = {"username": "ada", "password": "wrong"}
     before = {"Referer": "http://testserver/accounts/login/?next=/orders/"}
 

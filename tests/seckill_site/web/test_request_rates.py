@@ -122,6 +122,7 @@ def test_account_is_limited_over_all_addresses(ask: Any, settings: Settings) -> 
 
 
 @DOORS
+@pytest.mark.usefixtures("young_window")
 def test_order_over_the_limit_of_its_address_is_refused(ask: Any, settings: Settings) -> None:
     settings.SECKILL_REQUESTS_PER_ADDRESS, settings.SECKILL_ORDERS_PER_ADDRESS = 0, 2
     sale = make_sale(stock=10)

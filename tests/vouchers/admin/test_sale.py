@@ -426,7 +426,7 @@ def test_check_uses_language_of_page(shop):
 
 
 @pytest.mark.django_db
-def test_check_names_overlapping_sales(shop):
+def test_check_names_overlapping_sales(shop, in_shanghai):
     voucher = make_voucher()
     begins_at = dt.datetime(2030, 1, 1, 1, tzinfo=dt.UTC)
     window = {"voucher": voucher, "begins_at": begins_at, "ends_at": begins_at + 2 * HOUR}
@@ -474,7 +474,7 @@ def test_check_of_missing_sale_returns_404(shop, odd):
 
 
 @pytest.mark.django_db
-def test_form_names_shop_time_zone(shop):
+def test_form_names_shop_time_zone(shop, in_shanghai):
     page = shop.get(ADD).content.decode()
 
     assert page.count("Shop time: Asia/Shanghai, now UTC+8.") == 2
@@ -669,7 +669,7 @@ def test_edit_refused_at_the_last_moment_keeps_entries_and_picture(shop, monkeyp
 
 
 @committing
-def test_history_shows_before_after_and_reason(shop):
+def test_history_shows_before_after_and_reason(shop, in_shanghai):
     begins_at = dt.datetime(2030, 1, 1, 2, tzinfo=dt.UTC)
     sale = make_loaded_sale(begins_at=begins_at, ends_at=begins_at + 2 * HOUR)
     sale.voucher.price_cents, sale.voucher.rules = 7_990, "One bowl."

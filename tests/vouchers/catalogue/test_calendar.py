@@ -114,10 +114,12 @@ def test_event_id_belongs_to_the_sale():
 
 def test_later_file_has_higher_sequence():
     sale = coming()
+    sale.created_at = BEGIN - HOUR
     first, later = event(sale), event(sale, now=BEGIN - HOUR / 2)
 
     assert 0 <= first["sequence"] < later["sequence"] < 2**31
     assert first["last-modified"].dt < later["last-modified"].dt
+    assert event(sale, now=sale.created_at - HOUR)["sequence"] == 0, "Redis has another clock"
 
 
 def test_event_does_not_block_time():

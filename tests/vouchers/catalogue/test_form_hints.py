@@ -11,7 +11,7 @@ from seckill_site.formatting import duration
 from vouchers.catalogue.form_hints import Entries, Hint, Level, sale_hints
 from vouchers.models import SaleStage, SeckillVoucher
 
-pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("english")]
+pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("english", "in_shanghai")]
 
 SHANGHAI = dt.timezone(dt.timedelta(hours=8))
 NOW = dt.datetime(2026, 11, 21, 17, 50, tzinfo=SHANGHAI)

@@ -353,7 +353,7 @@ def create(shop, entries, url=SERIES):
 
 
 @pytest.mark.django_db
-def test_series_preview_uses_shop_time(shop):
+def test_series_preview_uses_shop_time(shop, in_shanghai):
     page = shop.post(SERIES, filled()).content.decode()
 
     begins = re.findall(r"2030-01-\d\d 20:00:00", page)

@@ -98,7 +98,7 @@ def test_form_sets_payment_and_refund_terms(minutes, seconds):
     assert decided == (seconds, False, False)
 
 
-def test_time_is_read_in_shop_zone():
+def test_time_is_read_in_shop_zone(in_shanghai):
     form = filled()
 
     assert form.is_valid()

@@ -13,7 +13,7 @@ from vouchers.imports.rows import ReadRow, example_rows, read_row, text_rows
 from vouchers.imports.spreadsheet import BadCell, Cell, FileRefused
 from vouchers.models import SaleStage
 
-pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("english")]
+pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("english", "in_shanghai")]
 
 
 def read(*rows: Sequence[Cell], headings: Sequence[str] = ENGLISH) -> list[ReadRow]:

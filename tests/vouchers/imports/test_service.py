@@ -29,7 +29,7 @@ from vouchers.imports.service import (
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import Merchant, SaleStage, SeckillVoucher, Voucher
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("english")]
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("english", "in_shanghai")]
 
 NOW = dt.datetime(2029, 12, 1, tzinfo=dt.UTC)
 BEGINS_AT = dt.datetime(2030, 1, 1, 2, tzinfo=dt.UTC)  # that of HOTPOT: 10:00 in Shanghai

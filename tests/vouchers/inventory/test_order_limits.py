@@ -14,8 +14,7 @@ from seckill_site.ledger_connection import ledger_connection
 from seckill_site.process_memory import forget_everything
 from tests.fixtures.vouchers import ScriptWithout
 from tests.support.draws import make_draw
-from tests.support.patience import wait_for
-from tests.support.sales import lose_state, make_loaded_sale, open_ledger, redis_now_ms, reserve
+from tests.support.sales import lose_state, make_loaded_sale, open_ledger, reserve
 from tests.vouchers.inventory.test_reservations import WIN, commands_of_script
 from vouchers.catalogue.sales import edit_sale, terms_of
 from vouchers.inventory import reservations
@@ -44,10 +43,9 @@ USERS = range(1, 1_000)
 
 
 @pytest.fixture(autouse=True)
-def few(settings: Settings) -> None:
-    """Allow three orders per address and two per account, and start well within a window."""
+def few(settings: Settings, young_window: None) -> None:
+    """Allow three orders per address and two per account."""
     settings.SECKILL_ORDERS_PER_ADDRESS, settings.SECKILL_ORDERS_PER_ACCOUNT = 3, 2
-    wait_for(lambda: redis_now_ms() % WINDOW_MS < WINDOW_MS - 5_000, what="a window with time left")
 
 
 def order(user_id: int, *, address: str = HOME, order_id: int = 0) -> None:

@@ -13,7 +13,7 @@ from seckill_site.clocks.machine import epoch_ms
 from seckill_site.formatting import short_money
 from vouchers.templatetags.seckill import day_and_time, day_ends_at_ms
 
-pytestmark = pytest.mark.quick
+pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("in_shanghai")]
 
 LATE = dt.datetime(2026, 11, 21, 15, 30, tzinfo=dt.UTC)
 """23:30 on a Saturday in Shanghai."""

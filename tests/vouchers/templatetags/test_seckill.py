@@ -33,7 +33,7 @@ from vouchers.models import Merchant, SaleState, SeckillVoucher, Voucher
 from vouchers.templatetags import seckill
 from vouchers.templatetags.buyer_texts import MAIL, PAGES, RECEIPT
 
-pytestmark = pytest.mark.quick
+pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("in_shanghai")]
 
 CATALOGUE = Path(settings.BASE_DIR) / "locale/zh_Hans/LC_MESSAGES/django.po"
 SCRIPTS = Path(settings.BASE_DIR) / "static/seckill"

@@ -37,7 +37,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Stop the monotonic clock of what a process remembers until a test sets it."""
     open_door()
     now = [1000.0]
-    for module in (door, public_sales, process_memory):
+    for module in (door, public_sales, process_memory, shells):
         monkeypatch.setattr(module, "monotonic", lambda: now[0])
     return now
 
@@ -193,9 +193,7 @@ def test_page_is_djangos_and_costs_nothing_twice(
     path: str,
     language: str,
     django_assert_num_queries: DjangoAssertNumQueries,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(shells, "FRESH_S", 3600)
     path = path.format(make_loaded_sale().pk)
     sent: dict[str, Any] = {"accept": "text/html", "HTTP_ACCEPT_LANGUAGE": language}
     first, djangos = ask("GET", path, **sent), wsgi.ask("GET", path, **sent)
@@ -238,7 +236,6 @@ def test_even_a_personal_page_would_be_kept_without_its_owner(
     guarded: bool, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The page with a buyer's state is not stored; if it were, it would be asked for as nobody."""
-    monkeypatch.setattr(shells, "monotonic", lambda: 1_000.0)  # no page grows old meanwhile
     door: Any = asgi.application
     monkeypatch.setattr(door._shells, "_is_shared", lambda it: "/form/" in it["PATH_INFO"])
     ask_django = door._shells._ask
