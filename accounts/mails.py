@@ -12,7 +12,7 @@ from django.core.mail import EmailMessage
 from django.utils import translation
 
 from accounts.contacts import confirmed_contact
-from seckill_site.breaker import Breaker
+from seckill_site.redis.breaker import Breaker
 
 logger = logging.getLogger(__name__)
 

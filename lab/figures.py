@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connection
 
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -3,7 +3,7 @@
 All keys of a sale share one hash tag, so that a script may use several of them on a cluster too.
 """
 
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 
 NO_EXPIRY = -1
 """The time to live that Redis reports for a key that never expires."""

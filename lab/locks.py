@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 
 from lab.waiting import wait_until
 from locks.lua_script import LuaScript
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 
 LEASE_MS = 400
 """Milliseconds that a lock lasts without renewal; short, so that you can watch it expire."""

@@ -22,7 +22,7 @@ from lab.listing import ROOT, listing
 from lab.steps import STEPS
 from lab.steps.step import Step
 from locks import LockBusy, RedisLock
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from seckill_site.web.responses import allow, for_owner, for_visitors, unavailable
 
 FIGURES = ROOT / "docs" / "around-the-six-steps.json"

@@ -19,9 +19,9 @@ from orders.lifecycle import notices, notifications, room_visits, waiting_list
 from orders.payments import confirmation, expiry, refunds, sandbox, settlement
 from orders.payments import service as payments
 from orders.placing.publishing import publish, publish_fulfillment
-from seckill_site import cached_facts
 from seckill_site.clocks.database import database_now
 from seckill_site.clocks.watch import report_clocks
+from seckill_site.redis import cached_facts
 from vouchers.inventory.request_stats import store_request_counts
 from vouchers.inventory.reservations import set_kick
 from vouchers.inventory.restart_watch import rebuild_after_restart

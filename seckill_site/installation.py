@@ -10,7 +10,7 @@ import secrets
 from django.apps import apps
 from redis.exceptions import RedisError
 
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 
 _KEY = "seckill:installation"
 

@@ -24,7 +24,9 @@ from django.core.cache import cache
 from django.db import transaction
 
 from locks.lua_script import LuaScript, ScriptCall
-from seckill_site.cached_facts import (
+from seckill_site.kept_settings import kept
+from seckill_site.process_memory import Memory
+from seckill_site.redis.cached_facts import (
     LONGEST_LIFE_S,
     drop_after_commit,
     drop_now,
@@ -33,8 +35,6 @@ from seckill_site.cached_facts import (
     stored_key,
     take_lease,
 )
-from seckill_site.kept_settings import kept
-from seckill_site.process_memory import Memory
 
 DESK = "staff_desk"
 """The key in a session of staff that says where they work: ``office`` or ``redeem``."""

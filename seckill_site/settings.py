@@ -312,11 +312,11 @@ if redis_database(CACHE_URL) == redis_database(REDIS_URL):
     )
 CACHES = {
     "default": {
-        "BACKEND": "seckill_site.lossy_cache.LossyCache",
+        "BACKEND": "seckill_site.redis.lossy_cache.LossyCache",
         "LOCATION": CACHE_URL,
         "OPTIONS": {
             "SERIALIZER": "django_redis.serializers.json.JSONSerializer",
-            "CONNECTION_POOL_CLASS": "seckill_site.watched_connections.WatchedConnections",
+            "CONNECTION_POOL_CLASS": "seckill_site.redis.watched_connections.WatchedConnections",
             "SOCKET_CONNECT_TIMEOUT": 0.5,
             "SOCKET_TIMEOUT": 1,
             # A cache may be missing. The ledger may not, so this option stands only here.
@@ -329,7 +329,7 @@ CACHES = {
         "BACKEND": "django_redis.cache.RedisCache",
         "LOCATION": REDIS_URL,
         "OPTIONS": {
-            "CONNECTION_POOL_CLASS": "seckill_site.watched_connections.WatchedConnections",
+            "CONNECTION_POOL_CLASS": "seckill_site.redis.watched_connections.WatchedConnections",
             "SOCKET_CONNECT_TIMEOUT": 0.5,
             "SOCKET_TIMEOUT": 1,
             "CONNECTION_POOL_KWARGS": {

@@ -28,9 +28,9 @@ from accounts import mails
 from orders.audience.caps import capped_accounts
 from orders.placing import publishing
 from seckill_site.clocks import ledger as ledger_clock
-from seckill_site.ledger_connection import ledger_connection
 from seckill_site.mysql import base as mysql
 from seckill_site.process_memory import Buffer, forget_everything
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.support.database import delete_rows
 
 pytest_plugins = [

@@ -29,7 +29,7 @@ from locks import LockBusy, RedisLock
 from orders.models import OrderEvent
 from seckill_site.clocks.database import database_now
 from seckill_site.failpoints import failpoint
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.keys import ledger_errors
 
 logger = logging.getLogger(__name__)

@@ -29,7 +29,7 @@ from locks.inspection import held_locks
 from orders.models import JobStatus, OrderJob, Payment, PaymentStatus, SettlementDifference
 from orders.payments.providers import CURRENCY
 from seckill_site.formatting import NO_VALUE, foreign_money, money
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 
 REFUSALS_PER_PAGE = 100
 

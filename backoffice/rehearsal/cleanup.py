@@ -23,7 +23,7 @@ from backoffice.rehearsal.buyers import BUYERS_AT_ONCE, buyers_of
 from locks import LockBusy, LockNotOwned, RedisLock
 from orders.models import OrderEvent, Payment, SandboxTrade, VoucherOrder, WaitingEntry
 from seckill_site.failpoints import failpoint
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.keys import LedgerKeys, NotLoaded, ledger_errors
 from vouchers.inventory.rebuild import FENCE_BITS
 from vouchers.inventory.sale_state import LedgerTerms, snapshots, write_terms

@@ -17,7 +17,7 @@ from lab.experiments.experiment import Cell, Row
 from lab.keys import delete_keys
 from lab.models import LabOrder, LabSale
 from locks import RedisLock
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 
 KEY = "lab:cache:"
 KNOWN = f"{KEY}known"

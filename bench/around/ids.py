@@ -18,7 +18,7 @@ from bench.around.measuring import sql, timed_ms
 from lab.experiments.experiment import Row
 from lab.keys import delete_keys
 from orders.placing.order_ids import EPOCH, mint_call
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.keys import send
 
 EPOCH_S = int(EPOCH.timestamp())

@@ -16,7 +16,7 @@ from bench.around.measuring import in_threads, median_ms, sql
 from lab.experiments.experiment import Cell, Row
 from lab.models import LabOrder, LabSale
 from locks.lua_script import LuaScript
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 
 BOARD, DUE, TABLE = "lab:board", "lab:due", "lab_unpaid"
 TOP = 10

@@ -28,7 +28,7 @@ from bench.tables import Report, shown
 from orders.fulfilment.worker import fulfill_sale
 from orders.models import VoucherOrder
 from orders.placing.tokens import issue_tokens
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
 

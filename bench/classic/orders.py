@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bench.classic.models import ClassicSale
 from locks.lua_script import LuaScript
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 
 STREAM = "classic:orders"
 SESSION, STOCK, BUYERS = "classic:session:{}", "classic:stock:{}", "classic:buyers:{}"

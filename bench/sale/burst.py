@@ -20,7 +20,7 @@ from bench.sale.whole_sales import LONGEST_S, LOOK_S, ours_agree
 from lab.waiting import wait_until
 from orders.placing.publishing import publish_fulfillment
 from orders.placing.tokens import PurchaseToken, issue_tokens
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.keys import send_many
 from vouchers.inventory.reservations import (
     Reply,

@@ -37,7 +37,7 @@ from orders.models import OrderStatus, VoucherOrder
 from orders.placing.places import sign_place
 from orders.placing.tokens import PurchaseToken, issue_tokens
 from seckill_site.clocks.machine import epoch_ms
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from seckill_site.sessions import SessionStore
 from vouchers.catalogue.sales import SaleTerms, VoucherDetails, create_voucher_on_sale
 from vouchers.inventory.keys import LedgerKeys, send

@@ -25,7 +25,7 @@ from orders.fulfilment.worker import fulfill_sale
 from orders.models import OrderEvent, OrderStatus, VoucherOrder
 from orders.placing.tokens import issue_tokens
 from orders.receipts.row_copy import ReceiptRow
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.reservations import confirm, pending_entries
 from vouchers.models import SeckillVoucher

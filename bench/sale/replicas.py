@@ -25,7 +25,7 @@ from bench.sale.report import Line, Target
 from bench.sale.requests import queued, wins
 from bench.sale.run import Run, Sample, Site, Web, expect_status, web
 from lab.waiting import wait_until
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 
 SITE_NUMBER = 9
 WAIT = {"SECKILL_LEDGER_REPLICAS": "1", "SECKILL_LEDGER_REPLICAS_MS": "450"}

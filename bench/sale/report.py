@@ -16,7 +16,7 @@ from django.db import connection
 from bench.sale.outcome import Outcome
 from bench.sale.plan import THREADS, WORKERS, Plan
 from bench.tables import Report, ratios, shown, spread
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 
 PACKAGES = ("django", "granian", "redis", "hiredis", "django-redis", "mysqlclient", "celery")
 OF_MARIADB = ("version", "innodb_flush_log_at_trx_commit", "innodb_buffer_pool_size", "sync_binlog")

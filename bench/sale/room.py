@@ -34,7 +34,7 @@ from lab.waiting import wait_until
 from orders.lifecycle.room_visits import store_visits
 from orders.models import RoomVisit
 from seckill_site.clocks.database import database_now
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.sale_state import snapshots
 from vouchers.inventory.waiting_room import RoomTerms

@@ -24,7 +24,7 @@ from tqdm import tqdm
 from bench.processes import cpu_spent, family_of, spawned
 from bench.sale.generator import Crowd, Hits, Shot, fire
 from bench.sale.plan import THREADS, WORKERS, Plan
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 
 Item = TypeVar("Item")
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,7 +16,7 @@ from bench.sale.plan import DEPTH
 from bench.sale.report import Line, Target
 from bench.sale.run import Run
 from locks.lua_script import LuaScript, ScriptCall
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.reservations import reserve_call
 from vouchers.models import SeckillVoucher

@@ -31,7 +31,7 @@ from lab.models import LabLock
 from lab.verdict import percentile
 from lab.waiting import wait_until
 from locks import RedisLock
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 
 LEASE_S, WAIT_S, NOTICE_S, ANSWER_S = 2, 4.5, 3.0, 30.0
 """A lease; the longest wait for a lock, and for a holder to notice its loss; for an answer."""

@@ -25,7 +25,7 @@ from lab.experiments.experiment import Cell, Row
 from lab.keys import delete_keys
 from lab.steps.ours import OUR_SHOP, buy, is_settled
 from lab.waiting import wait_until
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 
 MESSAGES, DIES_AT, HANDLING_S = 60, 10, 0.005
 IDLE_MS = 2_000

@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 
 from lab.locks import LEASE_MS
 from lab.waiting import wait_until
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 
 SHARE = 0.3
 """Share of the stock that is promised when the fault comes."""

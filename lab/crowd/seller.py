@@ -25,7 +25,7 @@ from lab.points import listening
 from lab.steps import STEPS
 from lab.steps.step import Answer, Writer
 from lab.waiting import wait_until
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 
 AWAY = (RedisConnectionError, RedisTimeoutError, LedgerUnavailable, NotLoaded)

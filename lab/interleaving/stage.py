@@ -22,7 +22,7 @@ from lab.verdict import Answers, Verdict, judge
 from lab.waiting import wait_until
 from orders.models import OrderStatus, RefusalReason
 from orders.placing.tokens import PurchaseToken
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.keys import LedgerKeys
 
 LONG_LEASE_MS = 30_000

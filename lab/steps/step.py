@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from lab.keys import NO_EXPIRY, LabKeys, delete_keys
 from lab.models import LabLock, LabOrder, LabSale
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise

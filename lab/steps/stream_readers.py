@@ -11,7 +11,7 @@ from lab.locks import OwnedLock
 from lab.steps import v6
 from lab.steps.step import Answer
 from lab.steps.v5_stream import GROUP, Reader
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 
 logger = logging.getLogger(__name__)
 

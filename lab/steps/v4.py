@@ -17,7 +17,7 @@ from lab.models import LabOrder, LabSale
 from lab.points import point
 from lab.steps.step import Answer
 from locks.lua_script import LuaScript
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 
 LUA = Path(__file__).parents[1] / "lua"
 

@@ -22,7 +22,7 @@ from lab.steps import v2
 from lab.steps.step import Answer
 from lab.steps.v4 import LUA, refusal_of, set_stock
 from locks.lua_script import LuaScript
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 
 logger = logging.getLogger(__name__)
 

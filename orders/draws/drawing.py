@@ -28,7 +28,7 @@ from orders.placing.publishing import publish_fulfillment
 from seckill_site.clocks.ledger import read_ledger_ms
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.failpoints import failpoint
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.draw_entries import (
     close_entries,
     drop_entries_later,

@@ -74,8 +74,8 @@ from orders.fulfilment.bulk_insert import nothing
 from orders.fulfilment.sale_pass import LockedBatch, SalePass, UnconfirmedBatch
 from orders.models import RefusalReason
 from seckill_site.failpoints import failpoint
-from seckill_site.ledger_connection import ledger_connection
 from seckill_site.metrics import BACKOFFS, FULFILLED
+from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.batch_journal import (
     back_off,
     collect_suspects,

@@ -20,7 +20,7 @@ from orders.lock_objects import lock_orders
 from orders.models import SOURCES, ActorKind, OrderStatus, VoucherOrder
 from orders.placing.publishing import publish_fulfillment
 from seckill_site.failpoints import failpoint
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.holdings import Holding
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, ledger_errors
 from vouchers.inventory.reservations import Release, claim_kick, release

@@ -27,7 +27,7 @@ from orders.lifecycle.outbox import Delivery, Letter, Message, channel_to, deliv
 from orders.models import Notice, VoucherOrder, WaitingEntry
 from seckill_site.clocks.machine import from_epoch_ms
 from seckill_site.formatting import date_and_time
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from seckill_site.web.responses import absolute_url
 from vouchers.catalogue.listing import public_sale
 from vouchers.inventory.keys import ledger_errors

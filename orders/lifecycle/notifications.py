@@ -19,7 +19,7 @@ from locks import LockBusy, RedisLock
 from orders.lifecycle.outbox import Delivery, Letter, Mail, Message, deliver
 from orders.lifecycle.redemption import written_code
 from orders.models import OrderEvent, OrderStatus
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from seckill_site.web.responses import absolute_url
 from vouchers.inventory.keys import ledger_errors
 

@@ -13,7 +13,7 @@ from orders.models import Payment, PaymentStatus, VoucherOrder
 from orders.payments.service import FIRST_ASK_S, QueryOutcome, query_payment
 from orders.placing.publishing import publish
 from orders.receipts.payment_state import CONFIRM_FOR, is_unanswered
-from seckill_site.breaker import Breaker
+from seckill_site.redis.breaker import Breaker
 from vouchers.inventory.receipt_cache import invalidate_rows
 
 CONFIRM_PAYMENTS = "orders.tasks.confirm_payments"

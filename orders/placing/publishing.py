@@ -12,9 +12,9 @@ from django.conf import settings
 from kombu import Connection
 from kombu.pools import producers
 
-from seckill_site.breaker import Breaker
 from seckill_site.broker.messages import impatient, publish_options
 from seckill_site.metrics import PUBLISHES
+from seckill_site.redis.breaker import Breaker
 
 logger = logging.getLogger(__name__)
 

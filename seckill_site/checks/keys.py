@@ -18,7 +18,7 @@ from redis import RedisError
 from seckill_site.checks.configuration import SETTINGS
 from seckill_site.checks.services import SERVICES
 from seckill_site.clocks.ledger import read_ledger_ms
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 
 FINGERPRINTS = "seckill:keys"
 FRESH_S = 24 * 3600

@@ -24,7 +24,7 @@ from redis.retry import Retry
 from seckill_site.celery import app
 from seckill_site.checks.ledger_commands import may_use_channel, refused_commands
 from seckill_site.installation import ForeignLedger, check_owner
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 
 Check = Callable[..., Iterable[CheckMessage]]
 """A start-up check: returns what it finds."""

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from redis.exceptions import RedisError
 
 from seckill_site.clocks.machine import now_ms
-from seckill_site.ledger_connection import ledger_connection
 from seckill_site.process_memory import Latest
+from seckill_site.redis.ledger_connection import ledger_connection
 
 REFRESH_S = 10.0
 """How old an answer may be before Redis is asked again."""

@@ -15,8 +15,8 @@ from redis.exceptions import RedisError, ResponseError
 
 from seckill_site.clocks.ledger import read_ledger_ms
 from seckill_site.clocks.machine import epoch_ms, now_ms
-from seckill_site.ledger_connection import ledger_connection
 from seckill_site.process_memory import Latest
+from seckill_site.redis.ledger_connection import ledger_connection
 
 CLOCKS = "seckill:clocks"
 """The key of the last comparisons: a clock -> <ms ahead of Redis> <time of Redis in ms>."""

@@ -42,8 +42,8 @@ from locks.lua_script import Command, ScriptCall, is_unknown_script
 from seckill_site.clocks.ledger import learn_ledger_time
 from seckill_site.front_door.per_loop import PerLoop
 from seckill_site.kept_settings import kept
-from seckill_site.primary import HANDSHAKE, is_doubt
-from seckill_site.watched_connections import WatchedConnections
+from seckill_site.redis.primary import HANDSHAKE, is_doubt
+from seckill_site.redis.watched_connections import WatchedConnections
 
 T = TypeVar("T")
 

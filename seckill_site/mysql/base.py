@@ -8,7 +8,7 @@ from typing import Any
 import MySQLdb
 from django.db.backends.mysql import base
 
-from seckill_site.breaker import Breaker
+from seckill_site.redis.breaker import Breaker
 
 breaker = Breaker(MySQLdb.OperationalError)
 

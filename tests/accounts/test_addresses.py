@@ -17,7 +17,7 @@ from django.test import Client
 from accounts import mails
 from accounts.contacts import confirmed_contact
 from accounts.mails import MailNotSent
-from seckill_site.breaker import Breaker
+from seckill_site.redis.breaker import Breaker
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("cheap_passwords"), pytest.mark.quick]
 

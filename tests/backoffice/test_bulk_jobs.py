@@ -327,7 +327,9 @@ def test_job_waits_for_redis() -> None:
 def lose(patch: pytest.MonkeyPatch) -> None:
     """Point the ledger at a closed port while the patch holds."""
     nowhere = Redis(port=1, decode_responses=True, retry=Retry(NoBackoff(), 0))
-    patch.setattr("seckill_site.ledger_connection.get_redis_connection", lambda alias: nowhere)
+    patch.setattr(
+        "seckill_site.redis.ledger_connection.get_redis_connection", lambda alias: nowhere
+    )
 
 
 def test_redis_lost_midway_loses_no_recorded_change() -> None:

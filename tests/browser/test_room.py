@@ -11,7 +11,7 @@ from django.conf import settings
 from django.utils import timezone
 from playwright.sync_api import Page, Response, expect
 
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.browser.conftest import (
     IN_A_HURRY,
     PASSWORD,

@@ -17,7 +17,7 @@ from backoffice.rehearsal.buyers import buyers_of
 from backoffice.rehearsal.service import publish_rehearsal, start_rehearsal
 from orders.models import OrderEvent, OrderStatus, Rehearsal, RehearsalPhase, VoucherOrder
 from orders.models.jobs import OVER
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.concurrency.sales import make_sale
 from tests.support.patience import wait_for
 from tests.support.rehearsals import everything_there

@@ -20,7 +20,7 @@ from orders.draws.publishing import record_text
 from orders.draws.record import DrawRecord, verify
 from orders.models import DrawEntry
 from seckill_site import failpoints
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.concurrency.sales import crowd_of
 from tests.faults.conftest import OwnRedis, with_inside
 from tests.faults.history import History, Report

@@ -39,7 +39,7 @@ from orders.models import OrderStatus, RoomVisit, VoucherOrder, WaitingEntry
 from orders.payments.refunds import refund_order
 from orders.placing import publishing
 from orders.placing.tokens import PurchaseToken
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.faults.history import History, Outcome, Report
 from tests.support.crowd import Answer
 from tests.support.draws import end, listed, make_draw
@@ -496,7 +496,7 @@ def build(settings: Settings) -> Iterator[Callable[..., Shop]]:
 def test_r6_scripts_are_all_of_the_ledger() -> None:
     """Those of broker and cache are no ledger's; ``fail_once`` asserts that each script failed."""
     folders = {path.parent for app in APPS for path in (ROOT / app).rglob("lua/*.lua")}
-    others = {ROOT / "seckill_site/broker/lua", ROOT / "seckill_site/lua"}
+    others = {ROOT / f"seckill_site/{folder}" for folder in ("broker/lua", "redis/lua", "lua")}
     assert folders == {*FOLDERS.values(), *others}
     assert UNUSED.keys() < SCRIPTS.keys()
     assert len(NAMES) == 2 * len(SCRIPTS)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from redis.exceptions import ReadOnlyError, RedisError
 
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.concurrency.sales import crowd_of, make_sale
 from tests.faults.conftest import OwnRedis, Switch, with_inside
 from tests.faults.history import History, Report

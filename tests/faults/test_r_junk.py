@@ -11,7 +11,7 @@ import pytest
 
 from orders.fulfilment.reconcile import reconcile
 from orders.placing.tokens import read_token
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.concurrency.sales import crowd_of, make_sale
 from tests.faults.history import History, Report, get_receipt
 from tests.support.patience import wait_for

@@ -26,7 +26,7 @@ from orders.placing.publishing import publish_fulfillment
 from orders.placing.tokens import read_token
 from orders.tasks import reconcile as reconcile_task
 from seckill_site.celery import app
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.concurrency.sales import Crowd, accepted_ids, crowd_of, live_orders, make_sale
 from tests.faults.conftest import OwnRedis
 from tests.faults.history import History, Report, get_receipt, receipt_of

@@ -15,7 +15,7 @@ from orders.lifecycle.cancellation import cancel_order
 from orders.lifecycle.transitions import SYSTEM
 from orders.lifecycle.waiting_list import join
 from orders.models import OrderEvent, OrderStatus, VoucherOrder, WaitingEntry
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.concurrency.sales import accepted_ids, crowd_of, make_sale
 from tests.faults.conftest import with_inside
 from tests.faults.history import History, Report, check_conservation

@@ -19,7 +19,7 @@ from backoffice.rehearsal.http_client import Address
 from bench.sale.data import open_sale, sign_in
 from orders.models import RoomVisit
 from orders.placing.places import read_held_place
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.faults.conftest import PATIENT_MS, ClockedRedis, OwnRedis, Pair, Switch
 from tests.faults.history import History, Report
 from tests.faults.test_r_ledger import is_built_anew, went_back

@@ -21,7 +21,7 @@ from redis.connection import parse_url
 from backoffice.rehearsal.http_client import Address
 from orders.placing.tokens import read_token
 from seckill_site.front_door.ledger_node import LONGEST_S
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.concurrency.sales import crowd_of, make_sale
 from tests.faults.conftest import OwnRedis, standing_stack
 from tests.faults.history import ACCEPTED, History, Outcome, Report, get_receipt

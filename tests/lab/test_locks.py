@@ -25,7 +25,7 @@ from lab.locks import (
     is_held,
 )
 from lab.models import LabLock
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.support.patience import GENEROUS_S, MOMENT_S, wait_for
 
 NAME = LabKeys(1).lock_of(7)

@@ -29,7 +29,7 @@ from lab.management.commands import race
 from lab.models import LabOrder, LabSale
 from lab.steps import STEPS
 from lab.verdict import Verdict
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.support.patience import wait_for
 from tests.support.stack import ROOT, free_port, processes_of
 from vouchers.models import SeckillVoucher

@@ -18,7 +18,7 @@ from lab.interleaving.actors import NeverCame
 from lab.interleaving.races import RACES, races_of
 from lab.steps import STEPS
 from locks import RedisLock
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 
 HTML: dict[str, Any] = {"HTTP_ACCEPT": "text/html", "HTTP_ACCEPT_LANGUAGE": "en"}
 RACE = "/lab/v1/last-unit/"

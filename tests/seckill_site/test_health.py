@@ -13,7 +13,7 @@ from django.db import connection
 from redis import Redis
 
 from seckill_site import health, process_memory
-from seckill_site.ledger_connection import BACKING_OFF
+from seckill_site.redis.ledger_connection import BACKING_OFF
 from tests.seckill_site.checks.test_configuration import configured
 from tests.support.patience import MOMENT_S, wait_for
 from vouchers.inventory.batch_journal import back_off

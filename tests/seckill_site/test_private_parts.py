@@ -64,7 +64,7 @@ PARTS = {
         kombu.transport.virtual.base:QoS._delivered -
         kombu.transport.virtual.base:QoS.ack 0714292b
     """,
-    "seckill_site/lossy_cache.py": """
+    "seckill_site/redis/lossy_cache.py": """
         allauth.core.internal.ratelimit:cache_lock 0aebc9c1
     """,
     "seckill_site/mysql/overlap.py": """
@@ -75,7 +75,7 @@ PARTS = {
         django.contrib.sessions.backends.base:SessionBase._session_key -
         django.contrib.sessions.backends.db:SessionStore._get_session_from_db 775c8d22
     """,
-    "seckill_site/watched_connections.py": """
+    "seckill_site/redis/watched_connections.py": """
         redis.connection:AbstractConnection.connect_check_health 6d69f8fe
     """,
 }

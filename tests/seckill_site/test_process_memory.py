@@ -10,7 +10,6 @@ from threading import Barrier, Thread
 import pytest
 
 from seckill_site import process_memory
-from seckill_site.breaker import Breaker
 from seckill_site.process_memory import (
     Buffer,
     Flights,
@@ -19,6 +18,7 @@ from seckill_site.process_memory import (
     ProcessMemory,
     forget_everything,
 )
+from seckill_site.redis.breaker import Breaker
 from tests.support.patience import GENEROUS_S, wait_for
 
 pytestmark = pytest.mark.quick

@@ -16,8 +16,11 @@ from django.test import Client
 from pytest_django import DjangoAssertNumQueries, DjangoCaptureOnCommitCallbacks
 from redis.exceptions import ConnectionError as NotConnected
 
-from seckill_site import cached_facts, process_memory, sessions
-from seckill_site.cached_facts import (
+from seckill_site import process_memory, sessions
+from seckill_site.clocks.database import database_now
+from seckill_site.models import StaleFact
+from seckill_site.redis import cached_facts
+from seckill_site.redis.cached_facts import (
     LONGEST_LIFE_S,
     LONGEST_SAVE_S,
     cache_connection,
@@ -25,8 +28,6 @@ from seckill_site.cached_facts import (
     record_stale_fact,
     stored_key,
 )
-from seckill_site.clocks.database import database_now
-from seckill_site.models import StaleFact
 from seckill_site.sessions import Buyer, SessionStore, find_buyer, session_call
 from tests.support.inspection import redis_commands
 from tests.support.orders import make_buyer

@@ -14,7 +14,7 @@ from prometheus_client import REGISTRY
 from redis import Redis
 
 from orders.models import OrderEvent, VoucherOrder
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.keys import STATE, LedgerKeys
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher

@@ -12,7 +12,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from orders.models import LIVE_STATUSES, OrderStatus, VoucherOrder, WaitingEntry
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.catalogue.sales import SaleTerms, edit_sale, terms_of
 from vouchers.inventory.keys import STATE, LedgerKeys, send
 from vouchers.inventory.rebuild import load_sale

@@ -17,7 +17,7 @@ from django.utils.translation import gettext_lazy as _
 from seckill_site.clocks.ledger import ledger_now_ms, refresh_ledger_time
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.failpoints import failpoint
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.catalogue.audience import Audience
 from vouchers.catalogue.pictures import set_picture
 from vouchers.catalogue.rooms import date_room

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from seckill_site.ledger_connection import BACKING_OFF, ledger_connection
+from seckill_site.redis.ledger_connection import BACKING_OFF, ledger_connection
 from vouchers.inventory.holdings import Holding
 from vouchers.inventory.keys import (
     ASIDE_MS,

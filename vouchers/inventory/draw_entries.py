@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, NamedTuple, assert_never
 
 from seckill_site.clocks.machine import epoch_ms
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.keys import (
     LedgerKeys,
     NotLoaded,

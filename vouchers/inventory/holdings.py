@@ -13,8 +13,8 @@ from math import isfinite
 from typing import NamedTuple, Self
 
 from locks.lua_script import LuaScript, ScriptCall
-from seckill_site.ledger_connection import ledger_connection
 from seckill_site.metrics import JUNK
+from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.keys import (
     STATE,
     LedgerKeys,

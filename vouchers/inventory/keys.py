@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 
 from locks.lua_script import Argument, LuaScript, ScriptCall
 from seckill_site.front_door.ledger_node import ledger_node
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 
 T = TypeVar("T")
 

@@ -21,8 +21,8 @@ from typing import NamedTuple
 from redis.exceptions import ResponseError
 
 from seckill_site.clocks.ledger import ledger_now_ms
-from seckill_site.ledger_connection import ledger_connection
 from seckill_site.process_memory import ProcessMemory
+from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, ledger_errors
 
 WINDOW_MS = 1_000_000

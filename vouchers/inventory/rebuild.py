@@ -36,7 +36,7 @@ from seckill_site.clocks.ledger import read_ledger_ms
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.failpoints import failpoint
 from seckill_site.installation import check_owner
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.draw_entries import restore_entries
 from vouchers.inventory.holdings import Holding, put_junk_aside
 from vouchers.inventory.keys import (

@@ -18,8 +18,8 @@ from redis.exceptions import ResponseError
 from locks.lua_script import Argument
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.failpoints import failpoint
-from seckill_site.ledger_connection import ledger_connection
 from seckill_site.process_memory import Buffer
+from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, ledger_errors, ledger_script
 from vouchers.models import AnswerCount, SeckillVoucher
 

@@ -17,7 +17,7 @@ from redis.exceptions import RedisError
 
 from locks.lua_script import ScriptCall
 from seckill_site.kept_settings import kept
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory import sold_out_cache
 from vouchers.inventory.holdings import MEMBER, Holding, put_junk_aside
 from vouchers.inventory.keys import (

@@ -11,7 +11,7 @@ import logging
 
 from django.db import DatabaseError, transaction
 
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.keys import STATE, LedgerKeys, LedgerUnavailable, ledger_errors
 from vouchers.inventory.rebuild import current_run_id, rebuild_sale
 from vouchers.inventory.sale_state import parse_state

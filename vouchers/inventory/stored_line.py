@@ -15,7 +15,7 @@ from django.db.models import Max, Q
 
 from seckill_site.clocks.ledger import read_ledger_ms
 from seckill_site.clocks.machine import epoch_ms
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.keys import LedgerKeys, ledger_errors
 from vouchers.inventory.waiting_room import RoomTerms
 from vouchers.models import SeckillVoucher

@@ -10,7 +10,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any
 
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.keys import LedgerKeys, ledger_errors, ledger_script, run_script
 from vouchers.inventory.reservations import REFUSALS, AlreadyOrdered
 

@@ -33,7 +33,7 @@ from lab.instances import are_described
 from lab.models import LabSale
 from lab.steps import STEPS
 from lab.verdict import Verdict
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.keys import LedgerUnavailable
 
 OURS_BROKE, COULD_NOT, INTERRUPTED, ENDED = 1, 2, 130, 143

@@ -23,7 +23,7 @@ from orders.lifecycle.redemption import redeem
 from orders.lifecycle.transitions import Actor
 from orders.models import OrderEvent, VoucherOrder
 from seckill_site.failpoints import FailpointReached, armed
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.support.api import Receiver, answer, make_endpoint, receiver
 from tests.support.orders import at_once, make_sale
 from tests.support.payments import make_unpaid_order, pay

@@ -22,7 +22,7 @@ from bench.around.caches import (
 )
 from lab.keys import delete_keys
 from lab.models import LabOrder, LabSale
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 
 CROWD = 4
 SALE, MISSING = 7, 8

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 
 from bench.around.ids import KEY, TABLES, VISITORS_PER_ORDER, insert, repeat_and_reveal
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

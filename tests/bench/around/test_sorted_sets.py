@@ -13,7 +13,7 @@ from django.db import connection
 from bench.around import sorted_sets
 from bench.around.sorted_sets import BOARD, DUE, TABLE, WAYS, expire, lead, pop
 from lab.models import LabOrder, LabSale
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.support.orders import at_once
 
 pytestmark = pytest.mark.django_db(transaction=True)

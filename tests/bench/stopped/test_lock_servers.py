@@ -9,7 +9,7 @@ import pytest
 from bench.stopped import lock_servers
 from bench.stopped.lock_servers import LANDS, LEASE_S, REFUSED, compare
 from lab.models import LabLock
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.bench.stopped.servers import server_of
 from tests.support.patience import MOMENT_S
 

@@ -10,7 +10,7 @@ import pytest
 from bench.stopped import queue_servers
 from bench.stopped.queue_servers import IDLE_MS, MESSAGES, compare
 from orders.models import VoucherOrder
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.bench.stopped.servers import server_of
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.concurrency]

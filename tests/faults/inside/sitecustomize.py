@@ -60,7 +60,7 @@ def prepare_child() -> None:
     if (DIRECTORY / "database").exists():
         break_database(attempts)
     if (DIRECTORY / "trusting").exists():
-        from seckill_site.watched_connections import WatchedConnections
+        from seckill_site.redis.watched_connections import WatchedConnections
 
         WatchedConnections.distrust = lambda self: None  # type: ignore[method-assign]
     if (DIRECTORY / "deadly").exists():

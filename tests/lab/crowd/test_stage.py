@@ -15,7 +15,7 @@ from lab.models import LabOrder, LabSale
 from lab.steps import STEPS
 from lab.verdict import Verdict
 from orders.models import VoucherOrder
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.models import SeckillVoucher
 
 pytestmark = pytest.mark.concurrency

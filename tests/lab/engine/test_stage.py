@@ -7,7 +7,7 @@ import pytest
 from lab.engine.fork_server import ForkServer
 from lab.engine.stage import Stage
 from lab.steps import STEPS
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.keys import LedgerKeys
 
 pytestmark = pytest.mark.django_db(transaction=True)

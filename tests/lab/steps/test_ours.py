@@ -15,7 +15,7 @@ from lab.steps import STEPS, ours
 from lab.steps.step import Answer
 from orders.models import VoucherOrder
 from seckill_site.failpoints import FailpointReached, armed
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.lab.steps.meeting import write_all
 from vouchers.catalogue.live_changes import pause_sale
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable

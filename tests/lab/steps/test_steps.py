@@ -13,7 +13,7 @@ from lab.keys import LabKeys
 from lab.models import LabOrder, LabSale
 from lab.steps import STEPS
 from lab.steps.step import PROMISES, Answer
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.lab.steps.meeting import buy, write_all
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -10,7 +10,7 @@ from lab.keys import LabKeys
 from lab.steps import STEPS
 from lab.steps.step import Answer
 from lab.steps.v4 import set_stock
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.lab.steps.meeting import Died, at, buy, die, elsewhere, passed
 
 pytestmark = pytest.mark.django_db(transaction=True)

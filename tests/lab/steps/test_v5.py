@@ -11,7 +11,7 @@ from django.db import OperationalError
 from lab.keys import LabKeys
 from lab.steps import STEPS, v5
 from lab.steps.step import Answer
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.lab.steps.meeting import Died, at, buy, die, passed, write_all, writer_of
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -10,7 +10,7 @@ from lab.keys import LabKeys
 from lab.steps import STEPS
 from lab.steps.step import Answer, Writer
 from lab.steps.v5_stream import GROUP
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.lab.steps.meeting import Died, at, buy, die, passed, writer_of
 from tests.support.patience import wait_for
 

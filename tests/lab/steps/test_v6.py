@@ -14,7 +14,7 @@ from lab.locks import ExpiringLock, NamedLock, OwnedLock, RowLock, is_held
 from lab.models import LabLock
 from lab.steps import STEPS
 from lab.steps.step import Answer
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.lab.steps.meeting import Died, at, buy, die, elsewhere, passed
 from tests.support.patience import wait_for
 

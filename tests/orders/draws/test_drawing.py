@@ -25,7 +25,7 @@ from seckill_site import failpoints
 from seckill_site.clocks.database import database_now
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.failpoints import FailpointReached
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.support.draws import draw_to_the_end, end, entered, listed, make_draw
 from tests.support.inspection import assert_conserved, live_ids, pending_ids, refusals_of
 from tests.support.orders import ids, make_buyers, token_for

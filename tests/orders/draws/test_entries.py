@@ -10,7 +10,7 @@ from pytest_django import Settings
 from orders.draws.drawing import close_list, take_due_steps
 from orders.draws.entries import store_entries, withdraw
 from orders.models import DrawEntry
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.fixtures.vouchers import ScriptWithout
 from tests.support.draws import end, enter, entered, in_redis, listed, make_draw
 from tests.support.orders import ids, make_buyer, make_buyers, make_sale, token_for

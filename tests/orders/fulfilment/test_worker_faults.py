@@ -18,7 +18,7 @@ from orders.fulfilment.worker import CutOff, fulfill_sale
 from orders.models import VoucherOrder
 from orders.placing.tokens import PurchaseToken
 from orders.receipts.service import find_receipt
-from seckill_site.ledger_connection import BACKING_OFF, ledger_connection
+from seckill_site.redis.ledger_connection import BACKING_OFF, ledger_connection
 from tests.support.inspection import (
     assert_conserved,
     ended_of,

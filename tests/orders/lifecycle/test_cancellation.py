@@ -21,7 +21,7 @@ from orders.models import ActorKind, OrderEvent, OrderStatus, VoucherOrder
 from orders.payments import expiry
 from orders.payments.expiry import expire_orders
 from seckill_site.failpoints import FailpointReached, armed
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.support.inspection import (
     assert_conserved,
     buyers_of,

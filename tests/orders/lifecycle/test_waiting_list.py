@@ -24,7 +24,7 @@ from orders.payments.expiry import expire_orders
 from orders.payments.refunds import refund_order
 from orders.placing.tokens import BadToken, MalformedToken, PurchaseToken
 from orders.receipts.service import NoReceipt, find_receipt
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.support.inspection import (
     assert_conserved,
     broker_length,

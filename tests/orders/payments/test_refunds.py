@@ -31,8 +31,8 @@ from orders.payments.refunds import (
     refund_order,
 )
 from orders.payments.service import start_payment
-from seckill_site import ledger_connection as ledger_module
 from seckill_site.failpoints import FailpointReached, armed
+from seckill_site.redis import ledger_connection as ledger_module
 from tests.support.inspection import assert_conserved, assert_refused, buyers_of, live_ids, rows
 from tests.support.orders import at_once, make_buyer, make_buyers, make_order, make_sale
 from tests.support.payments import (

@@ -49,9 +49,9 @@ from orders.payments.service import (
     start_payment,
 )
 from orders.receipts.service import find_receipt
-from seckill_site import ledger_connection as ledger_module
 from seckill_site.failpoints import FailpointReached, armed
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis import ledger_connection as ledger_module
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.support.inspection import (
     assert_conserved,
     assert_refused,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from orders.placing.publishing import FULFILL_SALE, publish, publish_fulfillment
-from seckill_site import breaker
+from seckill_site.redis import breaker
 from tests.support.inspection import broker_client, broker_length, publishes
 from tests.support.patience import MOMENT_S
 

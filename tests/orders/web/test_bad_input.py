@@ -18,7 +18,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from orders.placing.tokens import PurchaseToken
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.support.inspection import assert_refused, everything
 from tests.support.orders import make_buyer, make_sale, reserved, token_for, tokens_for
 from tests.support.wsgi import ask

@@ -11,7 +11,7 @@ from pytest_django import Settings
 
 from orders.fulfilment.worker import fulfill_sale
 from orders.models import SandboxTrade, VoucherOrder
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.support.inspection import assert_conserved, assert_refused, everything
 from tests.support.orders import make_buyer, make_sale, reserved, token_for
 from vouchers.inventory.keys import LedgerKeys

@@ -17,7 +17,7 @@ from orders.fulfilment.worker import fulfill_sale
 from orders.models import DrawEntry
 from orders.placing.tokens import PurchaseToken, read_token
 from seckill_site.clocks.ledger import ledger_now_ms
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.support.asgi import ask
 from tests.support.draws import draw_to_the_end, end, entered, in_redis, listed, make_draw
 from tests.support.inspection import assert_refused, live_ids

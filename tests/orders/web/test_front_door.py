@@ -28,7 +28,7 @@ from seckill_site import process_memory
 from seckill_site.front_door import ledger_node as ledger_node_module
 from seckill_site.front_door.application import FrontDoor
 from seckill_site.front_door.ledger_node import ledger_node
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from seckill_site.wsgi import django
 from tests.support import wsgi
 from tests.support.asgi import ask, loop, open_door

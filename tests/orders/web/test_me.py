@@ -22,7 +22,7 @@ from orders.web.me_front_door import IDS_AT_ONCE, IDS_LIFE_S
 from seckill_site import sessions
 from seckill_site.clocks.machine import now_ms
 from seckill_site.front_door.buyers import buyer_of
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.support import wsgi
 from tests.support.asgi import ask, loop
 from tests.support.inspection import redis_commands

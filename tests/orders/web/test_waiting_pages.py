@@ -18,7 +18,7 @@ from orders.lifecycle.cancellation import cancel_order
 from orders.lifecycle.transitions import SYSTEM
 from orders.lifecycle.waiting_list import join, restore_lines
 from orders.models import VoucherOrder, WaitingEntry
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.support.html_forms import fields_of, get_page, send
 from tests.support.orders import make_buyer, make_sale, token_for
 from tests.support.payments import make_unpaid_order

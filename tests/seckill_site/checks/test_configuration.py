@@ -30,7 +30,7 @@ from seckill_site import settings as product_settings
 from seckill_site.celery import app
 from seckill_site.checks import configuration, keys, services
 from seckill_site.checks.configuration import SETTINGS, found_by
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.support.stand_ins.keys import key_pair
 from vouchers.models import SeckillVoucher
 

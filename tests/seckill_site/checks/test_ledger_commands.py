@@ -16,7 +16,7 @@ from seckill_site import health
 from seckill_site.checks import services
 from seckill_site.checks.configuration import found_by
 from seckill_site.checks.ledger_commands import COMMANDS
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.faults.conftest import OwnRedis
 from tests.support.patience import wait_for
 from tests.support.stack import free_port

@@ -22,8 +22,8 @@ from redis.connection import parse_url
 from locks.lua_script import LuaScript, ScriptCall
 from seckill_site.front_door import ledger_node
 from seckill_site.front_door.ledger_node import LONGEST_S, LedgerNode, close_ledger_nodes
-from seckill_site.ledger_connection import ledger_connection
-from seckill_site.primary import Primary
+from seckill_site.redis.ledger_connection import ledger_connection
+from seckill_site.redis.primary import Primary
 from tests.faults.conftest import OwnRedis
 from tests.support.patience import GENEROUS_S, MOMENT_S
 from tests.support.proxy import HOST, FaultProxy, redis_server

@@ -15,9 +15,9 @@ import MySQLdb
 import pytest
 from django.db import OperationalError, connection
 
-from seckill_site import breaker
 from seckill_site.mysql import base
 from seckill_site.mysql.base import DatabaseWrapper
+from seckill_site.redis import breaker
 from tests.support.patience import GENEROUS_S
 from tests.support.stack import ROOT
 

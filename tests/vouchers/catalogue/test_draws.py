@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from orders.draws.drawing import close_list
 from orders.draws.entries import store_entries
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.support.draws import draw_to_the_end, end, entered, in_redis, make_draw
 from tests.support.orders import make_buyers, make_sale, reserved
 from tests.support.sales import HOUR, make_voucher, terms

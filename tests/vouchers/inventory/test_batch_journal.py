@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from seckill_site.ledger_connection import BACKING_OFF, ledger_connection
+from seckill_site.redis.ledger_connection import BACKING_OFF, ledger_connection
 from tests.support.patience import wait_for
 from tests.support.sales import open_ledger, redis_now_ms, reserve_entry
 from vouchers.inventory.batch_journal import (

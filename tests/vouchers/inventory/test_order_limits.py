@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from seckill_site.ledger_connection import ledger_connection
 from seckill_site.process_memory import forget_everything
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.fixtures.vouchers import ScriptWithout
 from tests.support.draws import make_draw
 from tests.support.sales import lose_state, make_loaded_sale, open_ledger, reserve

@@ -17,7 +17,7 @@ from orders.fulfilment.worker import fulfill_sale
 from orders.models import OrderStatus, RefusalReason
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.installation import own_identity
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.fixtures.site import RedisGone
 from tests.fixtures.vouchers import Dump, ScriptWithout
 from tests.support.orders import another_session, at_once, hold_row

@@ -21,8 +21,8 @@ from django.test import Client, override_settings
 
 from orders.placing.tokens import issue_tokens
 from seckill_site.failpoints import FailpointReached, armed
-from seckill_site.ledger_connection import ledger_connection
 from seckill_site.process_memory import Buffer
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.fixtures.site import RedisGone
 from tests.support.patience import wait_for
 from tests.support.proxy import FaultProxy, redis_server

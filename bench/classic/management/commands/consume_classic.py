@@ -10,7 +10,7 @@ from redis.exceptions import ResponseError
 
 from bench.classic.models import ClassicOrder, ClassicSale
 from bench.classic.orders import STREAM
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.redis.ledger_connection import ledger_connection
 
 GROUP = "writers"
 READ = {"streams": {STREAM: ">"}, "count": 100, "block": 500}

@@ -15,9 +15,9 @@ from redis.exceptions import TimeoutError as NoReply
 from redis.retry import Retry
 
 from locks.lua_script import send_once
-from seckill_site.breaker import Breaker
-from seckill_site.ledger_connection import ledger_connection
-from seckill_site.watched_connections import WatchedConnections
+from seckill_site.redis.breaker import Breaker
+from seckill_site.redis.ledger_connection import ledger_connection
+from seckill_site.redis.watched_connections import WatchedConnections
 from tests.support.patience import GENEROUS_S
 
 DOUBTFUL = ("EVAL", "return redis.error_reply('READONLY it says')", "0")

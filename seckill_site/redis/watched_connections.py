@@ -9,8 +9,8 @@ from redis.connection import AbstractConnection
 from redis.exceptions import ConnectionError as NotConnected
 from redis.exceptions import TimeoutError as NoReply
 
-from seckill_site.breaker import Breaker
-from seckill_site.primary import HANDSHAKE, Primary, is_doubt
+from seckill_site.redis.breaker import Breaker
+from seckill_site.redis.primary import HANDSHAKE, Primary, is_doubt
 
 
 class WatchedConnections(ConnectionPool):

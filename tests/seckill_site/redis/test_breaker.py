@@ -2,8 +2,8 @@
 
 import pytest
 
-from seckill_site import breaker as module
-from seckill_site.breaker import LONGEST_ATTEMPT_S, PAUSE_S, Breaker
+from seckill_site.redis import breaker as module
+from seckill_site.redis.breaker import LONGEST_ATTEMPT_S, PAUSE_S, Breaker
 
 pytestmark = pytest.mark.quick
 
