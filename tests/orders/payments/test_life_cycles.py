@@ -45,6 +45,7 @@ from orders.payments.settlement import settle_day
 from seckill_site.http_client import exchange
 from tests.support.inspection import assert_conserved
 from tests.support.orders import PRICE_CENTS, make_sale
+from tests.support.patience import GENEROUS_S
 from tests.support.payments import (
     ADDRESSES,
     expire_pay_by,
@@ -82,7 +83,8 @@ def at(
     request: pytest.FixtureRequest, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[StandIn]:
     """A provider's stand-in, which takes all payments; it has to find no fault with us."""
-    monkeypatch.setattr(http_calls, "CALL_S", 0.7)
+    is_silent = request.node.callspec.params.get("fault") is Fault.SILENCE
+    monkeypatch.setattr(http_calls, "CALL_S", 0.7 if is_silent else GENEROUS_S)
     stand_in: StandIn = request.param()
     stand_in.configure(settings)
     settings.SECKILL_PAYMENT_PROVIDERS = [stand_in.path]
