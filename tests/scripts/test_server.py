@@ -1,0 +1,83 @@
+"""``script/server`` as a newcomer starts it, with the packages of this clone."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.patience import eventually
+from tests.support.stack import ROOT, free_port, processes_of
+
+STAMP = """
+source script/lib/setup.sh
+without_mysqlclient requirements.lock | hash_of | tr -d '\\n' >.venv/.requirements.lock
+mysqlclient_alone requirements.lock | hash_of | tr -d '\\n' >.venv/.mysqlclient.lock
+"""
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A clone with data of its own, in which nothing is left to install."""
+    clone = tmp_path / "clone"
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        if not name.startswith(("tests/", "docs/")) and (ROOT / name).exists():
+            (clone / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, clone / name)
+    (clone / ".venv").mkdir()
+    for part in ("bin", "lib", "pyvenv.cfg"):
+        (clone / ".venv" / part).symlink_to(ROOT / ".venv" / part)
+    subprocess.run(["bash", "-c", STAMP], cwd=clone, env={**os.environ, "ROOT": "."}, check=True)
+    return clone
+
+
+@pytest.fixture
+def server(clone: Path, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """The running command, and its port."""
+    names = ("PATH", "HOME", "LANG")
+    environ = {name: os.environ[name] for name in names if name in os.environ}
+    port = free_port()
+    with subprocess.Popen(
+        ["script/server", "--port", str(port)],
+        cwd=clone,
+        env={**environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        yield process, port
+        process.kill()
+
+
+def answer(port: int, path: str) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request("GET", path, headers={"Accept": "text/html"})
+        return connection.getresponse().status
+    except OSError:
+        return 0
+    finally:
+        connection.close()
+
+
+def test_server_can_sell_and_leaves_no_process(
+    server: tuple[subprocess.Popen[str], int], tmp_path: Path
+) -> None:
+    process, port = server
+    assert eventually(lambda: answer(port, "/readyz") == 200 or process.poll() is not None)
+    statuses = [answer(port, path) for path in ("/", "/vouchers/1/", "/admin/")]
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=60)
+
+    assert statuses == [200, 200, 302], said
+    assert process.returncode == 128 + signal.SIGINT, said
+    assert "password" in said
+    assert not processes_of(tmp_path)
