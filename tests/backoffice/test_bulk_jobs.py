@@ -189,6 +189,7 @@ def test_refusal_text(refusal: str, words: str) -> None:
         assert refusal_text(refusal) == words
 
 
+@pytest.mark.slow
 def test_job_changes_three_hundred_orders() -> None:
     sale = make_sale(stock=300)
     ids = won_by(sale, 300)
@@ -249,6 +250,7 @@ def test_resumed_refunds_pay_nobody_twice(settings: Any) -> None:
     assert_conserved(sale)
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("row_locks")
 def test_two_workers_change_each_order_once() -> None:

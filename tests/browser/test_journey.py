@@ -39,6 +39,7 @@ def make_sale_in_the_admin(page: Page, *, title: str, stock: int, begins_at: dt.
     page.click("[name=_save]")
 
 
+@pytest.mark.slow
 def test_admin_creates_a_sale_and_three_buyers_want_two_units(
     people: Callable[..., Page],
 ) -> None:
@@ -114,6 +115,7 @@ def test_buyer_signs_up_on_a_phone_in_chinese_and_buys(people: Callable[..., Pag
     assert_the_sum_is_right(sale, ordered=1)
 
 
+@pytest.mark.slow
 def test_everything_works_without_javascript(people: Callable[..., Page]) -> None:
     sale = make_sale(stock=1)
     make_person("plain ann", password=PASSWORD)

@@ -38,6 +38,7 @@ def make_reader(name: str) -> User:
     return user
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options", "words"),
     [
@@ -90,6 +91,7 @@ def test_visitor_signs_in_first_and_confirms_an_address(people: Callable[..., Pa
     page.wait_for_url("**/accounts/email/")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scripts", [True, False])
 def test_free_unit_is_told_by_mail_with_a_stop_link(
     people: Callable[..., Page], module_stack: Stack, scripts: bool
@@ -124,6 +126,7 @@ def test_free_unit_is_told_by_mail_with_a_stop_link(
     assert not Notice.objects.filter(user=reader, live=True).exists()
 
 
+@pytest.mark.slow
 def test_beat_sends_the_reminder(people: Callable[..., Page]) -> None:
     sale, reader = put_on_sale(begins_in_s=HOUR_S), make_reader("di")
     page = people(reader)

@@ -172,6 +172,7 @@ def stop_holder(
     return story
 
 
+@pytest.mark.slow
 def test_step_6_unchecked_token_lets_stopped_holder_write(
     stop_holder: Callable[..., None], store: Store
 ) -> None:
@@ -179,6 +180,7 @@ def test_step_6_unchecked_token_lets_stopped_holder_write(
     assert store.writer == "A"  # over B's
 
 
+@pytest.mark.slow
 def test_step_6_store_refuses_the_older_token(
     stop_holder: Callable[..., None], store: Store
 ) -> None:

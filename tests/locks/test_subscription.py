@@ -196,6 +196,7 @@ def test_waiter_polls_if_subscribing_is_forbidden(
     assert eventually(lambda: not listeners())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("kind", ["one", "many"])
 def test_release_works_if_publishing_is_forbidden(

@@ -382,6 +382,7 @@ def test_concurrent_refunds_succeed_once(fake: FakeProvider) -> None:
     assert_unit_is_back(sale)
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("row_locks")
 @pytest.mark.concurrency
@@ -400,6 +401,7 @@ def test_refund_racing_redemption_succeeds_once(fake: FakeProvider) -> None:
         assert_conserved(sale)
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("row_locks")
 @pytest.mark.concurrency

@@ -282,6 +282,7 @@ def test_order_is_locked_before_its_payments() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_codes_are_unique() -> None:
     sale = make_sale(stock=20)
     first = make_unpaid_order(sale, make_buyers(20))
@@ -544,6 +545,7 @@ def test_any_error_of_a_provider_is_silence(
     assert (status_of(bad), status_of(good)) == ("unpaid", "expired")
 
 
+@pytest.mark.slow
 def test_unapplied_answer_is_not_silence(
     fake: FakeProvider,
 ) -> None:
@@ -670,6 +672,7 @@ def test_order_expires_after_grace_of_silence(
     assert (status_of(order), payment_status(payment)) == ("expired", "refunding")
 
 
+@pytest.mark.slow
 def test_silent_provider_delays_only_its_own_orders(fake: FakeProvider) -> None:
     """Each query may cost a timeout: a silent provider is not asked again in this call."""
     sale = make_sale(stock=30)
@@ -706,6 +709,7 @@ def test_after_our_outage_provider_is_asked_before_expiry(
     assert set(VoucherOrder.objects.values_list("status", flat=True)) == {"paid"}
 
 
+@pytest.mark.slow
 def test_answers_count_if_time_runs_out(
     fake: FakeProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -799,6 +803,7 @@ def test_concurrent_notifications_pay_once(fake: FakeProvider) -> None:
     assert_conserved(sale)
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("row_locks")
 @pytest.mark.concurrency
@@ -822,6 +827,7 @@ def test_payment_racing_expiry_succeeds_once(fake: FakeProvider, when: str) -> N
         assert_one_won(order, payment, "expired", fake)
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("row_locks")
 @pytest.mark.concurrency
@@ -876,6 +882,7 @@ def test_concurrent_expiry_returns_units_once(fake: FakeProvider) -> None:
 # --- Controls: what the guards are for ------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("row_locks")
 @pytest.mark.concurrency
