@@ -200,11 +200,6 @@ def test_reconcile_table_matches_the_json() -> None:
     assert row.split() == [str(sale.pk), "9", "0", "0", "0", "0", "9", "0"]
 
 
-def test_progress_is_not_in_the_output() -> None:
-    make_sale()
-    assert run("reconcile", "--json").lstrip().startswith("[")
-
-
 def test_reconciling_a_missing_sale_repairs_nothing(ledger: Redis) -> None:
     sale = make_sale()
     change_state(sale.pk, total=13)

@@ -35,17 +35,11 @@ from tests.support.payments import (
     notify_of_fake,
     payment_status,
     status_of,
-    use_fake,
 )
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("fake")]
 
 SECOND = dt.timedelta(seconds=1)
-
-
-@pytest.fixture(autouse=True)
-def fake(settings: Any) -> FakeProvider:
-    return use_fake(settings)
 
 
 @pytest.fixture
