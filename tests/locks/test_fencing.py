@@ -35,14 +35,6 @@ def test_reentry_cannot_ask_for_a_new_fence(
         assert plain.fencing_token == 1  # who wants none may have it
 
 
-def test_lost_counter_continues_above_the_floor(redis_client: Redis) -> None:
-    fenced_token(redis_client)
-    redis_client.delete(FENCE)
-    assert fenced_token(redis_client, floor=41) == 42
-    assert fenced_token(redis_client, floor=41) == 43
-    assert fenced_token(redis_client, floor=7) == 44
-
-
 @pytest.mark.parametrize("broken", ["NaN", "-5", "1e3", "", "9007199254740991", "9" * 40])
 def test_broken_counter_continues_above_the_floor(redis_client: Redis, broken: str) -> None:
     redis_client.set(FENCE, broken)

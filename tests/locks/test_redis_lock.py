@@ -168,7 +168,7 @@ def test_block_left_without_redis_leaves_lock_to_its_lease(
 # --- What cannot be a lock -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["", "two\nlines", "a{b", "a}b", "a{}b"])
+@pytest.mark.parametrize("name", ["", "two\nlines", "a{b", "a}b", "a{}b", "a}b{c"])
 def test_invalid_lock_name_is_refused(redis_client: Redis, name: str) -> None:
     with pytest.raises(ValueError, match="name"):
         RedisLock(redis_client, name)

@@ -114,12 +114,6 @@ def test_released_marker_shares_the_slot_and_expires(
     assert eventually(lambda: redis_client.dbsize() == 0)
 
 
-@pytest.mark.parametrize("name", ["a}b", "a{}b", "a{b", "a}b{c"])
-def test_broken_hash_tag_is_refused(redis_client: Redis, name: str) -> None:
-    with pytest.raises(ValueError, match="hash tag"):
-        RedisLock(redis_client, name).acquire()
-
-
 def test_lease_of_zero_is_refused(redis_client: Redis) -> None:
     with pytest.raises(ValueError, match="lease"):
         RedisLock(redis_client, NAME, lease_ms=0)
