@@ -290,9 +290,7 @@ def test_refused_retry_prints_reason_and_exits_1() -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["--all", "--list"], ["--all", "7"], ["--list", "7"]])
-def test_retry_command_needs_exactly_one_selection(
-    arguments: list[str],
-) -> None:
+def test_retry_command_needs_exactly_one_selection(arguments: list[str]) -> None:
     order = set_aside(make_sale())
     assert "--all" in str(refusal_of("retry_orders", *arguments))
     assert VoucherOrder.objects.get(pk=order.pk).live is None

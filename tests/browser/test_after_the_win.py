@@ -58,9 +58,7 @@ def expect_the_code(page: Page, order: VoucherOrder) -> None:
     expect(page.locator(".code__picture .qr")).to_be_visible()
 
 
-def test_open_receipt_shows_payment_and_refund_without_reload(
-    people: Callable[..., Page],
-) -> None:
+def test_open_receipt_shows_payment_and_refund_without_reload(people: Callable[..., Page]) -> None:
     sale = make_sale(stock=1)
     page = signed_in(people, "ann", **PHONE)
     order = buy(page, sale)
@@ -106,9 +104,7 @@ def test_code_comes_within_seconds_of_the_return(
     assert best_ms <= within_s * 1000
 
 
-def test_cancelled_unit_goes_to_the_waiting_buyer(
-    people: Callable[..., Page],
-) -> None:
+def test_cancelled_unit_goes_to_the_waiting_buyer(people: Callable[..., Page]) -> None:
     sale = make_sale(stock=1)
     ann, ben = (signed_in(people, name) for name in ("ann", "ben"))
     ben.goto(f"/vouchers/{sale.pk}/")
@@ -150,9 +146,7 @@ def test_open_receipt_shows_that_the_order_expired(people: Callable[..., Page]) 
     assert_the_sum_is_right(sale, ordered=0)
 
 
-def test_turn_while_offline_leads_to_the_order_later(
-    people: Callable[..., Page],
-) -> None:
+def test_turn_while_offline_leads_to_the_order_later(people: Callable[..., Page]) -> None:
     sale = make_sale(stock=1)
     ann, ben = (signed_in(people, name) for name in ("ann", "ben"))
     order = buy(ann, sale)

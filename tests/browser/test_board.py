@@ -169,9 +169,7 @@ def test_staff_runs_a_sale_without_javascript(operator: Person) -> None:
     assert snapshot(sale_id=sale.pk).state is SaleState.ENDED
 
 
-def test_board_fits_a_phone_and_charts_follow_colour_scheme(
-    operator: Person,
-) -> None:
+def test_board_fits_a_phone_and_charts_follow_colour_scheme(operator: Person) -> None:
     page = operator(viewport={"width": 390, "height": 844}, color_scheme="light", locale="zh-CN")
     page.goto(board_of(make_sale(stock=1_000_000)))
     expect(page.locator("#pace canvas")).to_be_visible()

@@ -39,9 +39,7 @@ def make_sale_in_the_admin(page: Page, *, title: str, stock: int, begins_at: dt.
     page.click("[name=_save]")
 
 
-def test_admin_creates_a_sale_and_three_buyers_want_two_units(
-    people: Callable[..., Page],
-) -> None:
+def test_admin_creates_a_sale_and_three_buyers_want_two_units(people: Callable[..., Page]) -> None:
     make_person("shopkeeper", admin=True, password=PASSWORD)
 
     buyers = [people(make_person(name)) for name in ("ann", "ben", "cy")]

@@ -25,9 +25,7 @@ def test_fencing_tokens_rise_across_locks_of_one_counter(redis_client: Redis) ->
     assert tokens == [1, 2, 3, 4, 5]
 
 
-def test_reentry_cannot_ask_for_a_new_fence(
-    redis_client: Redis,
-) -> None:
+def test_reentry_cannot_ask_for_a_new_fence(redis_client: Redis) -> None:
     inner = RedisLock(redis_client, NAME, fence_key=FENCE)
     with RedisLock(redis_client, NAME), pytest.raises(ValueError, match="without this fence"):
         inner.acquire()

@@ -32,9 +32,7 @@ def plain_acquire(client: Redis, owner: str, **changes: object) -> tuple[Acquire
     return answer.result, answer.token
 
 
-def test_repeated_acquire_gets_first_token_and_a_full_lease(
-    redis_client: Redis,
-) -> None:
+def test_repeated_acquire_gets_first_token_and_a_full_lease(redis_client: Redis) -> None:
     assert plain_acquire(redis_client, "a", lease_ms=1_000) == (AcquireResult.GRANTED, 1)
     assert plain_acquire(redis_client, "a", lease_ms=9_000) == (AcquireResult.GRANTED, 1)
     assert redis_client.get(FENCE) == "1"
@@ -56,9 +54,7 @@ def test_scripts_are_sent_again_after_a_script_flush(redis_client: Redis) -> Non
     assert redis_client.get(FENCE) == "9"
 
 
-def test_full_redis_refuses_acquire_but_allows_release(
-    redis_client: Redis,
-) -> None:
+def test_full_redis_refuses_acquire_but_allows_release(redis_client: Redis) -> None:
     lock = RedisLock(redis_client, NAME, fence_key=FENCE)
     lock.acquire()
     redis_client.config_set("maxmemory", 1)

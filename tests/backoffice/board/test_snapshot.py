@@ -369,9 +369,7 @@ def test_slow_counts_are_cached_longer(
     assert counting(statements(sale, now + dt.timedelta(seconds=41)))
 
 
-def test_one_viewer_counts_and_others_see_the_last_counts(
-    sale: SeckillVoucher,
-) -> None:
+def test_one_viewer_counts_and_others_see_the_last_counts(sale: SeckillVoucher) -> None:
     now = timezone.now()
     assert look(sale, now).counts
     make_order(sale, make_buyer())

@@ -133,9 +133,7 @@ def test_live_order_lost_by_ledger_is_added_to_buyers(ledger: Redis) -> None:
     assert buyers_of(sale) == before
 
 
-def test_pending_entry_without_buyer_is_a_difference(
-    ledger: Redis,
-) -> None:
+def test_pending_entry_without_buyer_is_a_difference(ledger: Redis) -> None:
     sale = sale_with(ordered=1)
     (token,) = reserved(sale, [make_buyer()])
     before = buyers_of(sale)
@@ -176,9 +174,7 @@ def test_other_wrong_term_counts_one_and_is_copied(ledger: Redis, name: str) -> 
     assert ledger.hgetall(key) == before
 
 
-def test_unloaded_sale_is_loaded(
-    ledger: Redis,
-) -> None:
+def test_unloaded_sale_is_loaded(ledger: Redis) -> None:
     sale = sale_with(ordered=3)
     ledger.flushdb()
     found = reconcile(sale_id=sale.pk)
@@ -408,9 +404,7 @@ def test_beat_compares_large_sale_by_ids_if_counts_differ(
     assert reconcile_running(now=timezone.now()) == []
 
 
-def test_beat_finds_differences_with_equal_counts(
-    ledger: Redis,
-) -> None:
+def test_beat_finds_differences_with_equal_counts(ledger: Redis) -> None:
     """The stray buyer was accepted, and only reconcile can still create the order."""
     sale = sale_with(ordered=2)
     stray_id = a_stray_buyer(ledger, sale)

@@ -314,9 +314,7 @@ def test_retry_before_release_is_refused_as_pending() -> None:
     assert_conserved(sale)
 
 
-def test_retry_without_redis_writes_nothing_and_can_repeat(
-    redis_gone: RedisGone,
-) -> None:
+def test_retry_without_redis_writes_nothing_and_can_repeat(redis_gone: RedisGone) -> None:
     sale = make_sale()
     order_id = set_aside(sale)
     before = rows()
@@ -427,9 +425,7 @@ def retried_at_once_without_row_locks(monkeypatch: pytest.MonkeyPatch, order_id:
 
 @pytest.mark.usefixtures("row_locks")
 @pytest.mark.django_db(transaction=True)
-def test_without_row_locks_conditional_change_retries_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_row_locks_conditional_change_retries_once(monkeypatch: pytest.MonkeyPatch) -> None:
     sale = make_sale(stock=5)
     order_id = set_aside(sale)
     outcomes = retried_at_once_without_row_locks(monkeypatch, order_id)

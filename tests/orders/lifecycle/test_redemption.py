@@ -177,9 +177,7 @@ def test_concurrent_redeems_succeed_once() -> None:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("row_locks")
-def test_control_read_then_save_redeems_twice(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_control_read_then_save_redeems_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the condition in the statement both succeed."""
     meet = threading.Barrier(2, timeout=10)
 

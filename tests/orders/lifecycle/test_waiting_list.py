@@ -144,9 +144,7 @@ def test_other_buyers_token_cannot_join() -> None:
     assert not WaitingEntry.objects.exists()
 
 
-def test_joining_without_redis_can_be_repeated(
-    lose_ledger: Callable[[], None],
-) -> None:
+def test_joining_without_redis_can_be_repeated(lose_ledger: Callable[[], None]) -> None:
     sale, _ = sold_out()
     buyer = make_buyer()
     token = token_for(sale, buyer)

@@ -109,9 +109,7 @@ def seconds_until_asked(payment: Payment, now: dt.datetime) -> float | None:
 # --- Beginning to pay ----------------------------------------------------------------------------
 
 
-def test_charge_has_subject_amount_deadline_and_addresses(
-    fake: FakeProvider,
-) -> None:
+def test_charge_has_subject_amount_deadline_and_addresses(fake: FakeProvider) -> None:
     order = make_unpaid_order(make_sale())
     Voucher.objects.update(price_cents=1)  # too late for this order
     payment = make_payment(order)
@@ -498,9 +496,7 @@ def test_any_error_of_a_provider_is_silence(
     assert (status_of(bad), status_of(good)) == ("unpaid", "expired")
 
 
-def test_unapplied_answer_is_not_silence(
-    fake: FakeProvider,
-) -> None:
+def test_unapplied_answer_is_not_silence(fake: FakeProvider) -> None:
     """The provider reports paid while the buyer's lock is held for longer than the grace."""
     order = make_unpaid_order(make_sale())
     payment = make_payment(order)
@@ -607,9 +603,7 @@ def test_receipt_offers_a_choice_only_among_several(client: Client, settings: An
 # --- Expiring while the provider is away ----------------------------------------------------------
 
 
-def test_order_expires_after_grace_of_silence(
-    fake: FakeProvider,
-) -> None:
+def test_order_expires_after_grace_of_silence(fake: FakeProvider) -> None:
     order = make_unpaid_order(make_sale())
     payment = make_payment(order)
     fake.away = True
@@ -643,9 +637,7 @@ def test_silent_provider_delays_only_its_own_orders(fake: FakeProvider) -> None:
     assert_conserved(sale)
 
 
-def test_after_our_outage_provider_is_asked_before_expiry(
-    fake: FakeProvider,
-) -> None:
+def test_after_our_outage_provider_is_asked_before_expiry(fake: FakeProvider) -> None:
     """Workers were down for longer than the grace; the provider fails a few times, then works."""
     sale = make_sale(stock=6)
     make_unpaid_order(sale, make_buyers(6))

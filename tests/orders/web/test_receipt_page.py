@@ -117,9 +117,7 @@ def test_refusal_known_to_ledger_only_has_a_page(client: Client, buyer: User) ->
 
 
 @pytest.mark.parametrize("reason", RefusalReason)
-def test_every_reason_says_nothing_was_charged(
-    reason: RefusalReason,
-) -> None:
+def test_every_reason_says_nothing_was_charged(reason: RefusalReason) -> None:
     with translation.override("en"):  # what another test has left is not asked
         assert "You were not charged" in str(RECEIPT["reason"][reason])
 
