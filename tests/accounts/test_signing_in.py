@@ -194,18 +194,6 @@ def test_login_ignores_foreign_next(client, ada, outside):
 
 
 @pytest.mark.servers
-def test_five_failed_logins_lock_the_account(client, ada):
-    assert fail(client, 5) == [200] * 5
-
-    response = log_in(client)
-
-    assert response.status_code == 429
-    assert response.json()["code"] == "rate_limited"
-    assert int(response["Retry-After"]) == 360
-    assert signed_in_as(client) is None
-
-
-@pytest.mark.servers
 def test_lockout_hashes_no_password(client, ada, monkeypatch):
     fail(client, 5)
     asked = []

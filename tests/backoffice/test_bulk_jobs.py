@@ -33,8 +33,6 @@ from tests.fixtures.site import RedisGone
 from tests.support.inspection import (
     assert_conserved,
     broker_length,
-    ended_of,
-    ledger_contents,
     live_ids,
     rows,
 )
@@ -405,11 +403,3 @@ def test_job_survives_deletion_of_its_author() -> None:
     job = job_of(won_by(sale, 2))
     boss().delete()
     assert states(finish(job)) == ("done", 2, 0, {})
-
-
-def test_ledger_has_the_reason_of_the_end() -> None:
-    sale = make_sale()
-    ids = won_by(sale, 2)
-    finish(job_of(ids))
-    assert {it.split(":")[1] for it in ended_of(sale).values()} == {"cancelled"}
-    assert ledger_contents()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import make_person
+from tests.browser.conftest import cut, make_person
 from tests.concurrency.sales import crowd_of, make_sale, order_requests, wait_until_quiet
 from tests.support.crowd import fire
 from tests.support.stack import Web
@@ -104,10 +104,6 @@ def test_figures_are_marked_stale_until_the_server_answers(operator: Person, web
     sale = make_sale(stock=50)
     page = operator()
     page.goto(board_of(sale))
-
-    def cut(route: Route) -> None:
-        route.abort()
-
     page.route("**/data/", cut)
     expect(page.locator("[data-stale]")).to_contain_text("the server is not responding")
     expect(page.locator("[data-says]")).to_contain_text("Out of date since")

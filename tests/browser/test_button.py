@@ -360,17 +360,6 @@ def test_page_notices_sign_out_and_another_user(opened: Callable[..., Page], web
     assert only_order(sale).user == ben
 
 
-def test_visitors_page_updates_after_sign_in_elsewhere(
-    opened: Callable[..., Page], web: Web
-) -> None:
-    sale = make_sale(stock=5)
-    page = opened(sale)
-    expect(page.locator("#sign-in")).to_be_visible()
-    sign_in(page.context, make_buyer(), url=web.url)
-    notify_from_another_tab(second_tab(page))
-    expect_state(page, "open", "Buy now")
-
-
 def test_queue_order_and_refusal_work_without_javascript(people: Callable[..., Page]) -> None:
     sale = make_sale(stock=2)
     reserved(sale, [make_buyer()])

@@ -17,10 +17,10 @@ from django.contrib import admin
 from django.contrib.auth.models import Group
 from django.urls import reverse
 from django.utils import timezone
-from playwright.sync_api import Page, Route, ViewportSize, expect
+from playwright.sync_api import Page, ViewportSize, expect
 
 from orders.roles import Role, make_roles
-from tests.browser.conftest import PASSWORD, make_person, put_on_sale
+from tests.browser.conftest import PASSWORD, cut, make_person, put_on_sale
 from tests.browser.test_accessibility import DESK, PHONE, Visit, emulate, findings
 from tests.browser.window import Window
 from tests.support.orders import make_buyers
@@ -133,10 +133,6 @@ def test_next_sale_counts_down(window: Window, visit: Visit) -> None:
 
 def test_today_says_when_it_is_out_of_date(window: Window, visit: Visit) -> None:
     page = visit("operator", "/admin/", size=DESK)
-
-    def cut(route: Route) -> None:
-        route.abort()
-
     page.route("**/admin/", cut)
     expect(page.locator("[data-stale]")).to_contain_text("Out of date", timeout=20_000)
     page.unroute("**/admin/", cut)

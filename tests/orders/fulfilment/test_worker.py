@@ -43,6 +43,7 @@ from tests.support.orders import (
     make_buyers,
     make_order,
     make_sale,
+    race,
     reserved,
     token_for,
 )
@@ -617,9 +618,7 @@ class NoMultiLock(NoLock):
         yield self._names
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("row_locks")
-@pytest.mark.concurrency
+@race
 def test_without_redis_locks_four_workers_sell_exactly_the_stock(
     ledger: Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -649,9 +648,7 @@ def test_without_redis_locks_four_workers_sell_exactly_the_stock(
     assert_conserved(sale)
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("row_locks")
-@pytest.mark.concurrency
+@race
 def test_two_workers_write_two_sales_but_never_one(monkeypatch: pytest.MonkeyPatch) -> None:
     writing, met, patience_s = set[int](), list[bool](), [20.0]
 

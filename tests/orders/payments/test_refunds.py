@@ -34,7 +34,7 @@ from orders.payments.service import start_payment
 from seckill_site.failpoints import FailpointReached, armed
 from tests.fixtures.site import RedisGone
 from tests.support.inspection import assert_conserved, assert_refused, buyers_of, live_ids, rows
-from tests.support.orders import at_once, make_buyer, make_buyers, make_order, make_sale
+from tests.support.orders import at_once, make_buyer, make_buyers, make_order, make_sale, race
 from tests.support.payments import (
     ADDRESSES,
     FakeProvider,
@@ -350,9 +350,7 @@ def test_refund_finishes_without_redis(fake: FakeProvider, redis_gone: RedisGone
 # --- Races ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("row_locks")
-@pytest.mark.concurrency
+@race
 def test_concurrent_refunds_succeed_once(fake: FakeProvider) -> None:
     sale = make_sale(stock=2)
     order = make_unpaid_order(sale)
@@ -366,9 +364,7 @@ def test_concurrent_refunds_succeed_once(fake: FakeProvider) -> None:
     assert_unit_is_back(sale)
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("row_locks")
-@pytest.mark.concurrency
+@race
 def test_refund_racing_redemption_succeeds_once(fake: FakeProvider) -> None:
     for _ in range(10):
         sale = make_sale(stock=1)
@@ -384,9 +380,7 @@ def test_refund_racing_redemption_succeeds_once(fake: FakeProvider) -> None:
         assert_conserved(sale)
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("row_locks")
-@pytest.mark.concurrency
+@race
 def test_concurrent_refund_workers_return_units_once(fake: FakeProvider) -> None:
     count = 30
     sale = make_sale(stock=count)

@@ -42,7 +42,7 @@ from orders.payments.service import Addresses
 from seckill_site.celery import app
 from tests.fixtures.site import CLOSED_PORT
 from tests.support.inspection import assert_conserved, broker_client, broker_length
-from tests.support.orders import PRICE_CENTS, at_once, make_sale
+from tests.support.orders import PRICE_CENTS, at_once, make_sale, race
 from tests.support.payments import (
     ADDRESSES,
     choose_outcome,
@@ -180,9 +180,7 @@ def test_expired_charge_cannot_be_paid() -> None:
     decide(reference="a1b2", choice=Choice.PAY, now=trade.pay_by - dt.timedelta(microseconds=1))
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("row_locks")
-@pytest.mark.concurrency
+@race
 def test_concurrent_decisions_succeed_once() -> None:
     trade, now = a_trade(), timezone.now()
     pay, decline = at_once(

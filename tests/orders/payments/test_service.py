@@ -65,6 +65,7 @@ from tests.support.orders import (
     make_buyers,
     make_order,
     make_sale,
+    race,
 )
 from tests.support.payments import (
     ADDRESSES,
@@ -201,9 +202,7 @@ def test_locked_order_is_busy(
     make_payment(order)
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("row_locks")
-@pytest.mark.concurrency
+@race
 @pytest.mark.parametrize("price_cents", [PRICE_CENTS, 0])
 def test_concurrent_clicks_make_one_payment(price_cents: int) -> None:
     sale = make_sale()
@@ -727,9 +726,7 @@ def assert_one_won(order: VoucherOrder, payment: Payment, ended: str, fake: Fake
     return outcome[0]
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("row_locks")
-@pytest.mark.concurrency
+@race
 def test_concurrent_notifications_pay_once(fake: FakeProvider) -> None:
     sale = make_sale()
     order = make_unpaid_order(sale)
@@ -745,9 +742,7 @@ def test_concurrent_notifications_pay_once(fake: FakeProvider) -> None:
     assert_conserved(sale)
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("row_locks")
-@pytest.mark.concurrency
+@race
 @pytest.mark.parametrize("when", ["at once", "after the last question"])
 def test_payment_racing_expiry_succeeds_once(fake: FakeProvider, when: str) -> None:
     for _ in range(ROUNDS):
@@ -768,9 +763,7 @@ def test_payment_racing_expiry_succeeds_once(fake: FakeProvider, when: str) -> N
         assert_one_won(order, payment, "expired", fake)
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("row_locks")
-@pytest.mark.concurrency
+@race
 def test_payment_racing_cancel_succeeds_once(fake: FakeProvider) -> None:
     for _ in range(ROUNDS):
         order = make_unpaid_order(make_sale(stock=1))
@@ -784,9 +777,7 @@ def test_payment_racing_cancel_succeeds_once(fake: FakeProvider) -> None:
         assert isinstance(refused, WrongState) == (won_by == "paid")
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("row_locks")
-@pytest.mark.concurrency
+@race
 def test_concurrent_cancels_return_the_unit_once() -> None:
     sale = make_sale(stock=3)
     order = make_unpaid_order(sale)
@@ -798,9 +789,7 @@ def test_concurrent_cancels_return_the_unit_once() -> None:
     assert_conserved(sale)
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("row_locks")
-@pytest.mark.concurrency
+@race
 def test_concurrent_expiry_returns_units_once(fake: FakeProvider) -> None:
     count = 600
     sale = make_sale(stock=count)
@@ -822,9 +811,7 @@ def test_concurrent_expiry_returns_units_once(fake: FakeProvider) -> None:
 # --- Controls: what the guards are for ------------------------------------------------------------
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("row_locks")
-@pytest.mark.concurrency
+@race
 def test_without_user_lock_row_lets_one_change_win(
     fake: FakeProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:

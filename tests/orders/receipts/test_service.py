@@ -115,9 +115,7 @@ def test_queued_receipt_costs_one_statement_and_two_commands(
 
 
 def proven(token: PurchaseToken) -> Receipt:
-    return find_receipt(
-        sale_id=token.sale_id, order_id=token.order_id, user_id=token.user_id, has_token=True
-    )
+    return receipt_for(token, has_token=True)
 
 
 def test_refused_order_costs_one_statement_once(
@@ -317,17 +315,11 @@ def test_restarted_redis_is_not_trusted_until_rebuilt(ledger: Redis) -> None:
     """It may have gone back, and what it has forgotten may yet become an order."""
     sale, (buyer,) = make_sale(), make_buyers(1)
     (token,) = tokens_for(sale, [buyer])
-    who: dict[str, Any] = {
-        "sale_id": sale.pk,
-        "order_id": token.order_id,
-        "user_id": buyer.pk,
-        "has_token": True,
-    }
     ledger.hset(LedgerKeys(sale.pk).sale, "run_id", "of another run")
     with pytest.raises(LedgerUnavailable):
-        find_receipt(**who)
+        proven(token)
     assert rebuild_after_restart(now=timezone.now()) == [sale.pk]
-    found = find_receipt(**who)
+    found = proven(token)
     assert (found.status, found.reason) == ("refused", "lost")
     assert rebuild_after_restart(now=timezone.now()) == []
 
@@ -335,12 +327,6 @@ def test_restarted_redis_is_not_trusted_until_rebuilt(ledger: Redis) -> None:
 def test_ledger_rebuilt_between_reads_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     sale, (buyer,) = make_sale(), make_buyers(1)
     (token,) = tokens_for(sale, [buyer])
-    who: dict[str, Any] = {
-        "sale_id": sale.pk,
-        "order_id": token.order_id,
-        "user_id": buyer.pk,
-        "has_token": True,
-    }
 
     def rebuilt(sale_id: int, *_: int) -> None:
         rebuild_sale(sale_id=sale_id)
@@ -348,5 +334,5 @@ def test_ledger_rebuilt_between_reads_is_unavailable(monkeypatch: pytest.MonkeyP
     with monkeypatch.context() as patch:
         patch.setattr(receipts, "_from_pending", rebuilt)
         with pytest.raises(LedgerUnavailable):
-            find_receipt(**who)
-    assert find_receipt(**who).reason == "lost"
+            proven(token)
+    assert proven(token).reason == "lost"

@@ -46,12 +46,6 @@ pytestmark = pytest.mark.django_db
 MINUTE = dt.timedelta(minutes=1)
 
 
-@pytest.fixture
-def committed(django_capture_on_commit_callbacks):
-    """Return a block after which the callbacks of the commit run."""
-    return lambda: django_capture_on_commit_callbacks(execute=True)
-
-
 def stored(sale):
     return SeckillVoucher.objects.get(pk=sale.pk)
 

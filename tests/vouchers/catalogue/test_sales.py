@@ -58,12 +58,6 @@ from vouchers.models import MAX_ROOM_RATE, MAX_STOCK, RoomKind, SeckillVoucher, 
 DETAILS = VoucherDetails("Noodles", "One bowl.", price_cents=8_000, face_value_cents=10_000)
 
 
-@pytest.fixture
-def committed(django_capture_on_commit_callbacks):
-    """Return a block after which the callbacks of the commit run."""
-    return lambda: django_capture_on_commit_callbacks(execute=True)
-
-
 def stored(sale):
     return SeckillVoucher.objects.get(pk=sale.pk)
 
