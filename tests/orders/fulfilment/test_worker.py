@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 from django.conf import settings as django_settings
 from django.contrib.auth.models import User
-from django.db import (
-    connection,
-)
+from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 from redis import Redis

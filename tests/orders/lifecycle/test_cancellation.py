@@ -182,9 +182,7 @@ def test_expiry_locks_the_sale_row_first() -> None:
     sale = make_sale()
     won(sale, make_buyers(2))
     overdue(sale)
-    with CaptureQueriesContext(
-        connection,
-    ) as queries:
+    with CaptureQueriesContext(connection) as queries:
         expire_orders(now=timezone.now())
     locking = [sql for sql in statements(queries.captured_queries) if "FOR UPDATE" in sql]
     assert "vouchers_seckillvoucher" in locking[0]

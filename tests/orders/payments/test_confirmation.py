@@ -226,9 +226,7 @@ def test_task_publishes_the_next_question(
     monkeypatch.setattr("orders.tasks.publish", lambda name, **rest: sent.append((name, rest)))
     back(order)
     confirm_task(order_id=order.pk)
-    assert sent == [
-        ("orders.tasks.confirm_payments", {"in_s": PAUSE_S, "order_id": order.pk}),
-    ]
+    assert sent == [("orders.tasks.confirm_payments", {"in_s": PAUSE_S, "order_id": order.pk})]
     fake.says[payment.reference] = ChargeState.PAID
     confirm_task(order_id=order.pk)
     assert len(sent) == 1

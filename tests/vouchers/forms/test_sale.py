@@ -191,6 +191,7 @@ def test_edit_form_shows_voucher_in_yuan():
     assert str(form["price"].value()) == "79.9"
     assert str(form["face_value"].value()) == "100"
     assert form["stock"].value() == 5
+    assert str(form["pay_within_s"].value()) == "15"
 
 
 @pytest.mark.servers
