@@ -114,6 +114,7 @@ def sign_up(number: int) -> bytes:
     return head.encode() + body
 
 
+@pytest.mark.slow
 @guard_and_control
 @pytest.mark.concurrency
 @pytest.mark.usefixtures("row_locks")

@@ -235,6 +235,7 @@ def test_resumed_refunds_pay_nobody_twice(fake: FakeProvider) -> None:
     assert_conserved(sale)
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("row_locks")
 def test_two_workers_change_each_order_once() -> None:

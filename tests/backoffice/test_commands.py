@@ -62,6 +62,7 @@ def test_each_command_has_its_help(command: str, capsys: pytest.CaptureFixture[s
 # --- demo ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_demo_makes_sales_and_accounts_and_prints_passwords() -> None:
     text = run("demo")

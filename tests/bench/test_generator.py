@@ -77,6 +77,7 @@ def port() -> Iterator[int]:
         thread.join()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("connections", "depth"), [(1, 1), (3, 4), (20, 2)])
 def test_each_request_gets_one_answer(port: int, connections: int, depth: int) -> None:
     wanted = [200, 202, 409] * 5
@@ -87,6 +88,7 @@ def test_each_request_gets_one_answer(port: int, connections: int, depth: int) -
     assert all(answer.latency_s > 0 for answer in hits.answers)
 
 
+@pytest.mark.slow
 def test_requests_repeat_until_time_is_up(port: int) -> None:
     hits = fired(Shot(port, [packed("/200")] * 2, connections=1, seconds=1, again=True))
     assert len(hits.answers) > 2
@@ -99,6 +101,7 @@ def test_server_may_close_an_idle_connection(port: int) -> None:
     assert hits.statuses() == Counter([298, 208])
 
 
+@pytest.mark.slow
 def test_broken_connection_raises(port: int) -> None:
     told = r"1 answered, 1 open for .* the server closed it; 1 answers came"
     with pytest.raises(ConnectionBroken, match=told):

@@ -19,7 +19,7 @@ from tests.browser.conftest import PASSWORD, Faults, make_person, sign_in_by_for
 from tests.support.patience import eventually
 from tests.support.stack import Web
 
-pytestmark = [pytest.mark.browser]
+pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
 LINK = re.compile(r"http://\S+(/accounts/confirm-email/\S+)")
 CODE = re.compile(r"^[A-Z]{4}-[A-Z]{4}$", re.MULTILINE)

@@ -22,7 +22,11 @@ from tests.support.patience import wait_for
 from tests.support.stack import Web
 from vouchers.models import SeckillVoucher
 
-pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("row_locks", "workers")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.browser,
+    pytest.mark.usefixtures("row_locks", "workers"),
+]
 
 A_WHILE_MS = 30_000
 """The time a page may take to show what beat or the sandbox has done."""

@@ -16,6 +16,7 @@ from tests.support.patience import wait_for
 from vouchers.models import Draw, SeckillVoucher
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.browser,
     pytest.mark.usefixtures("row_locks", "workers"),
 ]

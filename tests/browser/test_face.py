@@ -17,7 +17,7 @@ from tests.support.orders import make_buyer, make_order
 from tests.support.stack import Stack, Web
 from vouchers.models import Merchant, SeckillVoucher, Voucher
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
 TERMS = "Pay first.\n\nThen eat."
 COLOURS = {"yellow": "#ffcc00", "night": "#0b1026"}

@@ -35,7 +35,7 @@ from tests.support.stack import Web
 
 logger = logging.getLogger(__name__)
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.timeout(300)]
 
 MOST_BYTES = 50_000
 NGINX_LEVEL = 5

@@ -38,6 +38,7 @@ def make_sale_in_the_admin(page: Page, *, title: str, stock: int, begins_at: dt.
     page.click("[name=_save]")
 
 
+@pytest.mark.slow
 def test_admin_creates_a_sale_and_three_buyers_want_two_units(people: Callable[..., Page]) -> None:
     make_person("shopkeeper", admin=True, password=PASSWORD)
 

@@ -36,6 +36,7 @@ def make_reader(name: str) -> User:
     return user
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options", "words"),
     [
@@ -88,6 +89,7 @@ def test_visitor_signs_in_first_and_confirms_an_address(people: Callable[..., Pa
     page.wait_for_url("**/accounts/email/")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scripts", [True, False])
 def test_free_unit_is_told_by_mail_with_a_stop_link(
     people: Callable[..., Page], module_stack: Stack, scripts: bool

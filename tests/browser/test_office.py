@@ -50,6 +50,7 @@ CUT = """() => {
 # --- Lists ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", ["en", "zh"])
 @pytest.mark.parametrize("size", [DESK, PHONE], ids=["1280", "390"])
 def test_no_list_is_cut(size: ViewportSize, language: str, window: Window, visit: Visit) -> None:
@@ -106,6 +107,7 @@ def test_filter_opens_by_keyboard_and_narrows_the_list(window: Window, visit: Vi
 # --- Today ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_today_refreshes_itself_and_keeps_the_focus(window: Window, visit: Visit) -> None:
     sale = put_on_sale()
     page = visit("operator", "/admin/", size=DESK)
@@ -128,6 +130,7 @@ def test_next_sale_counts_down(window: Window, visit: Visit) -> None:
     expect(clock).not_to_have_text(first or "")
 
 
+@pytest.mark.slow
 def test_today_says_when_it_is_out_of_date(window: Window, visit: Visit) -> None:
     page = visit("operator", "/admin/", size=DESK)
     page.route("**/admin/", cut)
@@ -201,6 +204,7 @@ def assert_fits(page: Page) -> None:
     emulate(page, color_scheme="light")
 
 
+@pytest.mark.slow
 @on_desk_and_phone
 def test_report_leads_from_a_day_to_its_vouchers(
     person: Person, window: Window, size: ViewportSize, tmp_path: Path
@@ -221,6 +225,7 @@ def test_report_leads_from_a_day_to_its_vouchers(
     assert len(rows) == page.locator("tbody tr").count() + 2
 
 
+@pytest.mark.slow
 @on_desk_and_phone
 def test_customer_is_found_by_an_order_and_shows_it(
     person: Person, window: Window, size: ViewportSize
@@ -237,6 +242,7 @@ def test_customer_is_found_by_an_order_and_shows_it(
     expect(page.get_by_role("heading", name="Refused attempts")).to_be_visible()
 
 
+@pytest.mark.slow
 @on_desk_and_phone
 def test_waiting_list_names_who_waits(person: Person, window: Window, size: ViewportSize) -> None:
     page = person(window.people["operator"], viewport=size)

@@ -18,7 +18,11 @@ from tests.concurrency.sales import make_sale
 from tests.support.stack import Stack, Web
 from tests.support.stand_ins.wechat import WeChatStandIn
 
-pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("row_locks", "workers")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.browser,
+    pytest.mark.usefixtures("row_locks", "workers"),
+]
 
 PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch": True}
 DESK: dict[str, Any] = {"viewport": {"width": 1280, "height": 800}}

@@ -22,7 +22,7 @@ from tests.browser.conftest import make_person
 from tests.concurrency.sales import make_sale
 from tests.support.payments import make_unpaid_order, receipt_url
 
-pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("row_locks")]
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.usefixtures("row_locks")]
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
 DESK = {"viewport": {"width": 1280, "height": 900}}

@@ -10,7 +10,11 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser.conftest import make_person
 from tests.concurrency.sales import make_sale
 
-pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("row_locks", "workers")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.browser,
+    pytest.mark.usefixtures("row_locks", "workers"),
+]
 
 A_WHILE_MS = 60_000
 

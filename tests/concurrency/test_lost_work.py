@@ -20,7 +20,7 @@ from tests.support.patience import wait_for
 from tests.support.stack import Stack
 from vouchers.inventory.sale_state import snapshot
 
-pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
+pytestmark = [pytest.mark.slow, pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 
 
 def lose_all_messages() -> None:

@@ -24,7 +24,7 @@ from tests.support.crowd import fire
 from tests.support.patience import wait_for
 from tests.support.stack import ROOT, Process, Stack
 
-pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
+pytestmark = [pytest.mark.slow, pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 
 DOCUMENT = ROOT / "docs" / "the-asked-for-design.md"
 FIRST_IDS = {

@@ -301,6 +301,7 @@ def test_application_sees_only_what_the_key_holds(
     assert headers[name] == told
 
 
+@pytest.mark.slow
 @pytest.mark.concurrency
 @pytest.mark.usefixtures("row_locks")
 def test_change_shows_within_a_second(stack: Stack, tmp_path: Path) -> None:
@@ -401,6 +402,7 @@ def test_payment_in_flight_is_not_repeated(tmp_path: Path) -> None:
     assert sum('"unavailable"' in it for it in said) == len(asked)
 
 
+@pytest.mark.slow
 @pytest.mark.concurrency
 @pytest.mark.usefixtures("row_locks")
 def test_restart_of_one_server_is_seen_by_no_buyer(stack: Stack, tmp_path: Path) -> None:

@@ -181,6 +181,7 @@ def errors() -> list[object]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", ["publish", "consume"])
 @pytest.mark.parametrize("error", errors())
 def test_k8_refusal_of_the_broker_ends_no_process(

@@ -54,6 +54,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("part", "shift_s"), CASES)
 def test_wrong_clock_of_one_machine_stops_and_ends_nothing(
     stack: Stack, report: Report, part: str, shift_s: float
@@ -102,6 +103,7 @@ def assert_by_right_clock(sale: SeckillVoucher) -> None:
         assert order.pay_by == order.created_at + dt.timedelta(seconds=sale.pay_within_s)
 
 
+@pytest.mark.slow
 def test_control_worker_that_trusts_its_slow_clock_writes_expired_orders(
     stack: Stack, inside: Path
 ) -> None:
@@ -159,6 +161,7 @@ def test_kick_from_before_the_jump_holds_nothing_up(
     assert sweep(now=timezone.now()) == ([sale.pk] if guarded else [])
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("jump_s", [-60, 60])
 def test_lock_of_the_dead_ends_in_time_although_the_clock_jumped(

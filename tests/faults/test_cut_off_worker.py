@@ -13,7 +13,7 @@ from tests.support.patience import wait_for
 from tests.support.proxy import FaultProxy
 from tests.support.stack import Stack
 
-pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
+pytestmark = [pytest.mark.slow, pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 
 BUYERS = 120
 WITHIN_S = 10.0

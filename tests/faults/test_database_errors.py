@@ -66,6 +66,7 @@ def endure(
     )
 
 
+@pytest.mark.slow
 def test_d2_errors_of_three_seconds_refuse_nobody(web: Web, inside: Path, report: Report) -> None:
     """A sample: each statement, with five numbers."""
     faults = list(zip([1114, 1317, 1045, 1047, 1364], STATEMENTS, strict=True))
@@ -74,6 +75,7 @@ def test_d2_errors_of_three_seconds_refuse_nobody(web: Web, inside: Path, report
     report(outcome)
 
 
+@pytest.mark.slow
 def test_d2_without_control_write_errors_set_everybody_aside(stack: Stack, inside: Path) -> None:
     """The control: here every failure counts against the entries, of which none can be written."""
     (inside / "blind").touch()

@@ -344,6 +344,7 @@ REDUNDANT = [
 """Cures that this model can do without, because of the other one where it is named."""
 
 
+@pytest.mark.slow
 def test_all_invariants_hold_with_every_cure() -> None:
     run = first_violation([], seeds=1_500)
 
@@ -358,6 +359,7 @@ def test_all_invariants_hold_in_many_more_runs() -> None:
     assert run is None, told(run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cure", "invariant", "faults", "seeds"), CONTROLS)
 def test_invariant_breaks_without_cure(
     cure: Cure, invariant: str, faults: list[str], seeds: int

@@ -22,7 +22,7 @@ from tests.support.patience import wait_for
 from tests.support.stack import Stack, Web
 from vouchers.models import SeckillVoucher
 
-pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
+pytestmark = [pytest.mark.slow, pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 
 OLD, NEW = "the-old-key-of-two-servers", "the-new-key-of-two-servers"
 BUYERS = 40

@@ -513,6 +513,7 @@ def fail_once(build: Callable[..., Shop], error: str) -> Outcome:
     return outcome
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_r6_lost_answer_of_each_script_loses_nothing(
     build: Callable[..., Shop], report: Report
@@ -520,6 +521,7 @@ def test_r6_lost_answer_of_each_script_loses_nothing(
     report(fail_once(build, SAMPLE))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("failing", [True, False], ids=["error", "no error"])
 def test_r6_without_repeats_an_error_leaves_orders_pending(

@@ -36,6 +36,7 @@ def in_thread(work: Callable[[], object]) -> threading.Thread:
 # --- The connections of one process ---------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_refused_write_leads_all_threads_to_the_new_primary(switch: Switch) -> None:
     client, switched, done = ledger_connection(), threading.Event(), list[object]()
 
@@ -76,6 +77,7 @@ def answers() -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_run_id_is_not_taken_from_a_replica(switch: Switch) -> None:
     before = [current_run_id() for _ in range(2)]  # the second on the thread's own connection
     switch.swap_roles()
@@ -131,6 +133,7 @@ def buy_through_switchover(
             switch.move_address()
 
 
+@pytest.mark.slow
 def test_r1_switchover_with_open_connections_stops_nobody(
     switch: Switch, stack: Stack, report: Report
 ) -> None:

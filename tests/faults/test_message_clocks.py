@@ -26,7 +26,7 @@ from tests.support.inspection import broker_client, empty_broker
 from tests.support.patience import wait_for
 from tests.support.stack import Stack
 
-pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
+pytestmark = [pytest.mark.slow, pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 
 BUYERS = 30
 RECOVERY_SECONDS = 15.0

@@ -19,7 +19,7 @@ from tests.support.stack import Shop
 from vouchers.inventory.keys import CONTENTS, LedgerKeys
 from vouchers.models import SeckillVoucher
 
-pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
+pytestmark = [pytest.mark.slow, pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 
 SIDE_KEYS = ("sale", "kick", "trying", "swept", "backoff", "failures", "sale_lock", "fence")
 BUYERS = 20

@@ -90,6 +90,7 @@ def shop(stack: Stack, inside: Path) -> Stack:
     return stack
 
 
+@pytest.mark.slow
 def test_rehearsal_survives_worker_killed_during_crowd(shop: Stack, inside: Path) -> None:
     die_at("rehearse.fired", shop, inside)
 

@@ -34,7 +34,7 @@ from vouchers.inventory.rebuild import rebuild_sale
 from vouchers.inventory.sale_state import snapshot
 from vouchers.inventory.waiting_room import RoomTerms
 
-pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
+pytestmark = [pytest.mark.slow, pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 
 STORED, LATER, NEW = 24, 12, 6
 """The visitors whom Redis cannot forget, whom it may forget, and of each server after the fault."""

@@ -12,7 +12,7 @@ from django.db import connection
 
 from tests.support.stack import ROOT
 
-pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
+pytestmark = [pytest.mark.slow, pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 
 MINUTES = 5 / 60
 

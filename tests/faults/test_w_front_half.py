@@ -142,6 +142,7 @@ def until_told(history: History, sale: SeckillVoucher, *, url: str) -> None:
 # --- W1: the web process exits --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["place.read", "place.reserved:5", "place.published"])
 def test_w1_retry_at_other_process_gets_the_same_order(
     front: Front, stack: Stack, report: Report, point: str
@@ -237,6 +238,7 @@ def test_w3_refusing_redis_returns_quick_503_and_recovers(
     assert finish(history, sale, report).orders == THREADS + 5 * BUYERS
 
 
+@pytest.mark.slow
 def test_w3_silent_redis_costs_its_timeout_only(front: Front, report: Report) -> None:
     history = History("W3", "Redis unreachable without a reset")
     sale = a_warm_sale(front, history)
@@ -255,6 +257,7 @@ def test_w3_silent_redis_costs_its_timeout_only(front: Front, report: Report) ->
     assert finish(history, sale, report).orders == THREADS + 3 * THREADS
 
 
+@pytest.mark.slow
 def test_w3_silent_redis_keeps_no_crowd_waiting(front: Front, report: Report) -> None:
     """After one timeout the others are told at once, whatever they ask; nobody is left out."""
     history = History("W3", "Redis silent, a crowd of 422")
@@ -317,6 +320,7 @@ def test_w3_redis_out_of_memory_accepts_nothing_partially(front: Front, report: 
     assert finish(history, sale, report).orders == THREADS + BUYERS
 
 
+@pytest.mark.slow
 def test_w3_redis_restarted_under_load_forgets_nobody(front: Front, report: Report) -> None:
     history = History("W3", "Redis killed and restarted under load")
     sale = a_warm_sale(front, history)
@@ -333,6 +337,7 @@ def test_w3_redis_restarted_under_load_forgets_nobody(front: Front, report: Repo
     assert finish(history, sale, report).orders == THREADS + 150
 
 
+@pytest.mark.slow
 def test_w3_flushed_scripts_are_sent_again_under_load(front: Front, report: Report) -> None:
     history = History("W3", "SCRIPT FLUSH under load")
     sale = a_warm_sale(front, history)

@@ -98,6 +98,7 @@ def test_watchdog_gives_up_anothers_lock(client: Redis) -> None:
     assert client.get(NAME) == "another's"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("long_lease_ms")
 def test_watchdog_survives_a_failed_renewal(monkeypatch: pytest.MonkeyPatch) -> None:
     renew, tries = OwnedLock.renew, []

@@ -22,6 +22,7 @@ print(apps.is_installed("lab"), has_pages)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("asked", "found"), [(None, "False False"), ("true", "True True")])
 def test_lab_is_installed_only_by_setting(asked: str | None, found: str) -> None:
     environ = {name: value for name, value in os.environ.items() if name != "SECKILL_LAB"}

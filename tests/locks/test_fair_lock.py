@@ -143,6 +143,7 @@ def test_spinning_waiter_has_a_queue_place(
 # --- Dropping out --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_killed_waiter_drops_out_of_the_queue(
     redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
 ) -> None:
@@ -280,6 +281,7 @@ def test_redis_lock_excludes_fair_lock_of_same_name(
             elsewhere(other(redis_client, NAME).acquire, wait_ms=50)
 
 
+@pytest.mark.slow
 def test_fair_lock_is_renewed_and_reports_loss(
     redis_client: Redis, renewal: Callable[[str], bool], eventually: Eventually
 ) -> None:

@@ -153,6 +153,7 @@ def test_l1_control_redis_client_repeats_a_script(
         assert proxy.forwarded_requests(b"EVALSHA") == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("taken_away", ["expired", "deleted", "overwritten"])
 def test_l1_holder_is_told_once_and_writes_no_more(
     redis_client: Redis,
@@ -307,6 +308,7 @@ def test_killed_waiters_delay_nobody(
     assert ended_well(last)
 
 
+@pytest.mark.slow
 def test_stopped_waiters_delay_others_one_second_at_most(
     redis_client: Redis, process: Callable[..., Any], eventually: Until
 ) -> None:

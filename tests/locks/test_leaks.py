@@ -73,6 +73,7 @@ class Inside:
                     self.wrong.append(name)
 
 
+@pytest.mark.slow
 def test_ten_thousand_holds_exclude_and_leave_nothing(
     redis_client: Redis, client: Redis, monkeypatch: pytest.MonkeyPatch, eventually: Until
 ) -> None:
@@ -105,6 +106,7 @@ def test_ten_thousand_holds_exclude_and_leave_nothing(
     assert eventually(lambda: len(redis_client.client_list()) <= clients)
 
 
+@pytest.mark.slow
 def test_two_hundred_waiters_share_one_subscription(
     redis_client: Redis, client: Redis, eventually: Until, throughout: Until
 ) -> None:

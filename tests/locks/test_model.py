@@ -601,6 +601,7 @@ def second_client() -> Iterator[Redis]:
         client.close()
 
 
+@pytest.mark.slow
 def test_random_steps_agree_with_the_model(redis_client: Redis, line: Line) -> None:
     with second_client() as other:
         run_state_machine_as_test(

@@ -165,11 +165,13 @@ def test_quorum_lock_is_released_by_its_thread_only(
 # --- Servers that go away ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_quorum_lock_is_renewed(five: list[Redis], throughout: Callable[..., bool]) -> None:
     with QuorumLock(five, NAME, lease_ms=LEASE_MS) as lock:
         assert throughout(lambda: had_on(five) == 5 and not lock.lost, for_s=LEASE_MS / 1000 + 0.3)
 
 
+@pytest.mark.slow
 def test_quorum_lock_ends_when_a_majority_dies(
     throughout: Callable[..., bool], eventually: Eventually
 ) -> None:
@@ -221,6 +223,7 @@ def test_nothing_is_renewed_after_the_release(five: list[Redis], eventually: Eve
 # --- Time ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_silent_servers_use_up_the_lease(five_servers: list[Server]) -> None:
     clients = [server.client(timeout_s=TIMEOUT_S) for server in five_servers]
     slow = five_servers[3:]
@@ -240,6 +243,7 @@ def test_silent_servers_use_up_the_lease(five_servers: list[Server]) -> None:
             server.go_on()
 
 
+@pytest.mark.slow
 def test_late_grants_of_stopped_servers_expire(five_servers: list[Server]) -> None:
     clients = [server.client(timeout_s=TIMEOUT_S) for server in five_servers]
     for client in clients:

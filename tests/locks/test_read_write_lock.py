@@ -123,6 +123,7 @@ def test_writer_that_gave_up_blocks_readers_only_briefly(
         assert reader.result(10) - gave_up_at < AT_ONCE_S
 
 
+@pytest.mark.slow
 def test_killed_writer_blocks_readers_for_a_bounded_time(
     redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
 ) -> None:

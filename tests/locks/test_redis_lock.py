@@ -101,6 +101,7 @@ def test_reentry_sends_nothing_to_redis(redis_client: Redis) -> None:
 # --- Leases --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_fixed_lease_expires_and_the_holder_knows(
     redis_client: Redis, eventually: Callable[..., bool]
 ) -> None:
@@ -114,6 +115,7 @@ def test_fixed_lease_expires_and_the_holder_knows(
         lock.extend()
 
 
+@pytest.mark.slow
 def test_extend_keeps_a_lock_that_is_not_renewed(redis_client: Redis) -> None:
     lock = RedisLock(redis_client, NAME)
     lock.acquire(lease_ms=2_500)

@@ -205,6 +205,7 @@ def test_multi_lock_works_on_a_cluster_node(
     assert time.monotonic() - released_at < AT_ONCE_S
 
 
+@pytest.mark.slow
 def test_locks_are_renewed_on_a_cluster_node(node: Redis, throughout: Callable[..., bool]) -> None:
     both = ReadWriteLock(node, BARE, lease_ms=2_500)
     with both.write, both.read, RedisLock(node, NAME, lease_ms=2_500) as lock:

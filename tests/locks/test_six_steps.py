@@ -170,6 +170,7 @@ def stop_holder(
     return story
 
 
+@pytest.mark.slow
 def test_step_6_unchecked_token_lets_stopped_holder_write(
     stop_holder: Callable[..., None], store: Store
 ) -> None:
@@ -177,6 +178,7 @@ def test_step_6_unchecked_token_lets_stopped_holder_write(
     assert store.writer == "A"  # over B's
 
 
+@pytest.mark.slow
 def test_step_6_store_refuses_the_older_token(
     stop_holder: Callable[..., None], store: Store
 ) -> None:

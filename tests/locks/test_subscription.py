@@ -181,6 +181,7 @@ def test_subscription_returns_once_allowed_again(
 # --- Forbidden -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("kind", ["one", "many"])
 def test_release_works_if_publishing_is_forbidden(

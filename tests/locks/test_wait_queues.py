@@ -333,6 +333,7 @@ def test_wait_is_bounded_with_many_waiters(redis_client: Redis, pool: ThreadPool
     assert not in_room(redis_client)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("patient")
 def test_waiter_asks_once_more_when_its_wait_ends(
     redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually

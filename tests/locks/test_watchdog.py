@@ -30,6 +30,7 @@ def watchdogs() -> int:
     return sum(thread.name == watchdog.THREAD_NAME for thread in threading.enumerate())
 
 
+@pytest.mark.slow
 def test_one_thread_renews_all_locks(redis_client: Redis, throughout: Callable[..., bool]) -> None:
     lock = RedisLock(redis_client, NAME, lease_ms=LEASE_MS)
     many = MultiLock(redis_client, ["lock:{t}:a", "lock:{t}:b"], lease_ms=LEASE_MS)
@@ -114,6 +115,7 @@ def test_failed_renewal_is_retried_without_alarm(
         assert not lock.lost
 
 
+@pytest.mark.slow
 def test_failing_renewals_report_loss_at_lease_end(
     redis_client: Redis, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., bool]
 ) -> None:
@@ -224,6 +226,7 @@ def test_failed_renewal_of_one_lock_spares_the_others(
     assert eventually(lambda: "renewal of lock:{t}:shared:readers failed" in caplog.text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", ["raises", "exits", "blocks"])
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_bad_on_lost_callback_does_not_stop_renewals(

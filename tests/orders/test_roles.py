@@ -536,6 +536,7 @@ PARTS = 4
 """All pages take half a minute: each test has a part of them."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_roles_see_their_pages_and_forge_no_change(
     part: int, world: dict[str, Any], redis_databases: list[Redis]
@@ -564,6 +565,7 @@ def test_roles_see_their_pages_and_forge_no_change(
     assert wrong == {}
 
 
+@pytest.mark.slow
 def test_roles_do_their_actions_and_forge_no_other(
     world: dict[str, Any], redis_databases: list[Redis]
 ) -> None:
@@ -728,6 +730,7 @@ def test_make_roles_command_prints_changes() -> None:
 # --- On every installation ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_migrations_make_the_roles_and_need_no_redis(tmp_path: Path) -> None:
     redis = ("REDIS_URL", "CACHE_URL", "CELERY_BROKER_URL")
     environ = {

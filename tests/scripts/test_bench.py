@@ -98,6 +98,7 @@ def test_bench_names_its_benchmarks(arguments: list[str], code: int, out: str, e
     assert said.stderr.count("\n") == (1 if error else 0)
 
 
+@pytest.mark.slow
 def test_locks_bench_has_every_row_and_no_overlap(tmp_path: Path) -> None:
     """The libraries of requirements-bench.txt may be missing, our lock and redis-py's are there."""
     report = json.loads(output_of(LOCKS, tmp_path))

@@ -79,6 +79,7 @@ def test_announced_passwords_are_not_kept(
 # --- The accounts --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_passwords_wait_until_a_banner_has_shown_them(
     prepare_shop: ModuleType, tmp_path: Path
@@ -99,6 +100,7 @@ def test_passwords_wait_until_a_banner_has_shown_them(
     assert json.loads(accounts.read_text()) == dict.fromkeys(first)
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_accounts_that_are_gone_or_closed_are_not_named(
     prepare_shop: ModuleType, tmp_path: Path

@@ -38,6 +38,7 @@ def audit(monkeypatch: pytest.MonkeyPatch) -> Any:
     return audit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("listens", [False, True])
 def test_unreachable_advisories_fail_and_hold_up_nothing(listens: bool) -> None:
     """A closed port refuses; one that nobody reads from says nothing for ever."""

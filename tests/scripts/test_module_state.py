@@ -57,6 +57,7 @@ def test_module_that_only_knows_constants_is_not(remembered: Any, source: str) -
     assert remembered(source) == []
 
 
+@pytest.mark.slow
 def test_apps_of_the_shop_remember_nothing_elsewhere() -> None:
     command = [sys.executable, "script/lib/module_state.py"]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

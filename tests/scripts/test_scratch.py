@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.patience import eventually
 from tests.support.stack import ROOT, processes_of
 
@@ -25,6 +27,7 @@ def test_in_each_worker():
 """
 
 
+@pytest.mark.slow
 def test_each_worker_has_own_servers_and_leaves_nothing(tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()

@@ -50,6 +50,7 @@ def test_screenshots_help_names_every_picture(screenshots: ModuleType) -> None:
     assert named[1].split() == list(screenshots.SHOTS)
 
 
+@pytest.mark.slow
 def test_unknown_picture_is_refused_before_start() -> None:
     answer = said("--only", "moon")
     assert answer.returncode == 2
@@ -63,6 +64,7 @@ def test_picture_is_saved_with_few_colours(screenshots: ModuleType, tmp_path: Pa
         assert saved.mode == "P"
 
 
+@pytest.mark.slow
 def test_too_large_picture_is_reported(screenshots: ModuleType, tmp_path: Path) -> None:
     noise = as_png(Image.frombytes("RGB", (800, 800), random.Random(1).randbytes(3 * 800 * 800)))
     text = screenshots.save(noise, tmp_path / "noise.png")

@@ -22,6 +22,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return shared
 
 
+@pytest.mark.slow
 def test_mariadb_spares_the_temporary_tables_of_other_servers(tmp_path: Path, shared: Path) -> None:
     mariadb = OwnMariaDB(tmp_path)
     mariadb.start()
@@ -29,6 +30,7 @@ def test_mariadb_spares_the_temporary_tables_of_other_servers(tmp_path: Path, sh
     assert [path.name for path in shared.iterdir()] == [OF_ANOTHER_SERVER]
 
 
+@pytest.mark.slow
 def test_without_directory_of_its_own_mariadb_deletes_them(tmp_path: Path, shared: Path) -> None:
     """The control: two servers that were made at once broke each other in this way."""
     mariadb = script_library("servers").MariaDB(tmp_path / "mysql")

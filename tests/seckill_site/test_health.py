@@ -135,6 +135,7 @@ def test_full_broker_is_missing(client, settings):
             server.config_set("maxmemory", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_broker_that_became_a_replica_is_missing(client, settings):
     with Redis.from_url(settings.REDIS_URL) as server:

@@ -129,6 +129,7 @@ DOCUMENTED |= {"_state", "_typeshed"}
 """Python and Django document these names."""
 
 
+@pytest.mark.slow
 def test_product_uses_no_other_private_part() -> None:
     listed = {(path, last_name(part)) for path, part, _ in NAMED}
     found = set()

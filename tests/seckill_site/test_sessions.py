@@ -106,6 +106,7 @@ def test_session_ends_with_the_commit(
     assert not StaleFact.objects.exists()
 
 
+@pytest.mark.slow
 @each_change
 def test_session_ends_once_a_lost_cache_responds(
     change: Change,

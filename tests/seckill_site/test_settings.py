@@ -208,6 +208,7 @@ def test_settings_refuse_cache_in_ledgers_database(monkeypatch, ledger_url, cach
         read_settings()
 
 
+@pytest.mark.slow
 def test_required_settings_alone_suffice():
     needed = {
         "DJANGO_SETTINGS_MODULE": "seckill_site.settings",

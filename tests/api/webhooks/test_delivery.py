@@ -272,6 +272,7 @@ def test_later_event_of_an_order_waits_for_the_earlier(it: Receiver) -> None:
 # --- Nobody waits for others ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_slow_endpoint_delays_no_other(
     receivers: list[Receiver], monkeypatch: pytest.MonkeyPatch
 ) -> None:

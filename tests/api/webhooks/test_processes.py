@@ -16,7 +16,7 @@ from tests.support.patience import wait_for
 from tests.support.payments import make_unpaid_order, pay
 from tests.support.stack import Stack, beat_every
 
-pytestmark = pytest.mark.concurrency
+pytestmark = [pytest.mark.slow, pytest.mark.concurrency]
 
 ENVIRON: dict[str, Any] = {
     **beat_every(send_webhooks=0.3),

@@ -174,6 +174,7 @@ def test_pages_of_an_unloaded_sale_work(operator: Client, what: str) -> None:
     assert operator.get(board_of(sale, what)).status_code == 200
 
 
+@pytest.mark.slow
 @commits
 def test_board_query_count_ignores_history_length(operator: Client) -> None:
     def statements() -> int:
@@ -361,6 +362,7 @@ def test_ended_sale_stays_ended(operator: Client) -> None:
     assert data_of(operator, sale)["actions"] == []
 
 
+@pytest.mark.slow
 @commits
 def test_board_lists_the_last_ten_changes(operator: Client) -> None:
     sale = make_sale(stock=10)

@@ -29,6 +29,7 @@ def list_url(model: type[models.Model]) -> str:
     return reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", LISTS, ids=lambda it: it.__name__)
 def test_odd_query_is_no_server_error(shop: Client, model: Any) -> None:
     shop.raise_request_exception = False

@@ -821,6 +821,7 @@ def test_sale_page_explains_its_sum(boss: Client) -> None:
     assert "field-sum" not in boss.get(f"{SALES}add/").text
 
 
+@pytest.mark.slow
 def test_sum_query_count_ignores_number_of_sales(boss: Client) -> None:
     def cost(more: int) -> tuple[int, int]:
         for _ in range(more):

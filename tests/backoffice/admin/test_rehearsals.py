@@ -211,6 +211,7 @@ def test_rehearsal_page_and_script_show_progress(operator: Client) -> None:
     assert "Cancel and clean up" in content
 
 
+@pytest.mark.slow
 def test_finished_rehearsal_page_shows_the_verdict(operator: Client, looker: Client) -> None:
     rehearsal = finish(begin(operator, later_sale()))
     assert operator.get(page_of(rehearsal, "progress")).json()["over"]
@@ -225,6 +226,7 @@ def test_finished_rehearsal_page_shows_the_verdict(operator: Client, looker: Cli
     assert "rehearsal.js" not in content
 
 
+@pytest.mark.slow
 def test_rehearsal_list_shows_outcomes(operator: Client) -> None:
     sale = later_sale()
     finish(begin(operator, sale))
@@ -301,6 +303,7 @@ def test_cancelled_rehearsal_page_clears_up(operator: Client) -> None:
     assert history_text(LogEntry.objects.get(object_id=rehearsal.pk)) == "Cancelled."
 
 
+@pytest.mark.slow
 def test_finished_rehearsal_page_refuses_cancellation(operator: Client) -> None:
     rehearsal = finish(begin(operator, later_sale()))
     response = operator.post(page_of(rehearsal, "cancel"), follow=True)

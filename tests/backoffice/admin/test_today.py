@@ -38,6 +38,7 @@ def staff(role: Role | None = None, *permissions: str) -> Client:
 # --- Figures --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_running_sale_leads_to_board_and_pause() -> None:
     sale = make_sale(stock=10)
 
@@ -103,6 +104,7 @@ def test_money_of_the_day_is_shown() -> None:
     assert "1 payment" in page
 
 
+@pytest.mark.slow
 def test_problem_leads_to_where_it_is_handled() -> None:
     make_order(make_sale(), make_buyer(), status=OrderStatus.REFUSED, reason="failed")
     client = staff(Role.OPERATOR)

@@ -60,6 +60,7 @@ def test_page_reads_well_in_chinese(owner: Client, url: str, reads: str, not_: s
 STIFF = re.compile(r"Select [a-z ]+ to (?:change|view)|objects? (?:on|for|across)|Yes, I’m sure")
 
 
+@pytest.mark.slow
 def test_lists_and_forms_read_well_in_english(owner: Client) -> None:
     owner.defaults["HTTP_ACCEPT_LANGUAGE"] = "en"
     make_sale(loaded=False)

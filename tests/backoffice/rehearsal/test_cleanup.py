@@ -132,7 +132,7 @@ def test_clearing_removes_many_buyers_in_chunks(monkeypatch: pytest.MonkeyPatch)
     other = User.objects.create(username=username_of(shadow_id=shadow.pk * 10, number=1))
     monkeypatch.setattr("backoffice.rehearsal.cleanup.BUYERS_AT_ONCE", 3)
     monkeypatch.setattr("backoffice.rehearsal.cleanup.ORDERS_AT_ONCE", 2)
-    monkeypatch.setattr("backoffice.rehearsal.cleanup.WORK_S", 60)
+    monkeypatch.setattr("backoffice.rehearsal.cleanup.REMOVING_S", 60)
     for buyer in buyers_of(shadow_id=shadow.pk):
         make_order(shadow, buyer)
     assert not clear(shadow, later=dt.timedelta())

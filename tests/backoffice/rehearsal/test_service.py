@@ -235,6 +235,7 @@ def test_web_server_with_another_key_is_recognised(
     assert everything_there() == before
 
 
+@pytest.mark.slow
 def test_lost_web_server_leaves_clicks_unanswered(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,6 +277,7 @@ def test_step_is_retried_when_redis_returns(url: str, redis_gone: RedisGone) -> 
     assert finish(rehearsal).verdict["is_right"]
 
 
+@pytest.mark.slow
 def test_take_turns_gives_up_without_redis(
     url: str, lose_ledger: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -312,6 +314,7 @@ def test_cancelled_rehearsal_clears_up(url: str, phase: RehearsalPhase) -> None:
 # --- Crashes --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", POINTS)
 def test_rehearsal_of_dead_process_finishes(url: str, point: str) -> None:
     sale = source_of_truth()
@@ -358,6 +361,7 @@ def test_one_of_two_processes_continues(url: str) -> None:
     assert take_turn(rehearsal_id=rehearsal.pk, turn=turn, now=timezone.now()) is not None
 
 
+@pytest.mark.slow
 def test_superseded_step_records_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sale = make_sale()
     before = everything_there()

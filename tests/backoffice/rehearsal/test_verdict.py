@@ -178,6 +178,7 @@ def test_percentiles_of_response_times(
     assert tuple(_percentile(log, percent) for percent in (50, 99, 100)) == expected
 
 
+@pytest.mark.slow
 def test_wrong_rehearsal_leaves_nothing(live_server: LiveServer, ledger: Redis) -> None:
     sale = make_sale()
     before = everything_there()

@@ -244,6 +244,7 @@ def note_order(order: OrderStory, row: Callable[[int, dt.datetime], Figures]) ->
         row(order.sale, paid_at + order.returns_after).refunded_cents += order.cents
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "Asia/Shanghai"])
 @pytest.mark.parametrize("by", Grouping)
 @examples(
@@ -410,6 +411,7 @@ def test_cost_does_not_grow_with_the_data(
     assert small == (6 if by is Grouping.DAY else 7, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)  # to analyse a table commits
 @pytest.mark.usefixtures("row_locks")
 def test_statements_read_ranges_of_indexes() -> None:

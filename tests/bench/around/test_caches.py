@@ -111,6 +111,7 @@ def test_jitter_gives_keys_different_lives() -> None:
     assert max(with_jitter) - min(with_jitter) > max(without) - min(without)
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_crowd_reads_in_each_way_and_nothing_is_left() -> None:
     found: Any = read_in_a_crowd(5, 100, for_s=0.2)

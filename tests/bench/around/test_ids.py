@@ -15,6 +15,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 COUNT = 50
 
 
+@pytest.mark.slow
 def test_faults_repeat_delay_and_reveal_ids() -> None:
     rows = {name: figures for name, _, *figures in repeat_and_reveal(COUNT)}
     assert rows == {

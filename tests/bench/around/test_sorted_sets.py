@@ -28,6 +28,7 @@ def test_leaderboard_is_measured_and_removed() -> None:
     assert not ledger_connection().exists(BOARD)
 
 
+@pytest.mark.slow
 def test_only_rows_lose_no_order() -> None:
     found: Any = expire(orders=40, for_s=0.3)
     rows = {name: figures for name, *figures in found}

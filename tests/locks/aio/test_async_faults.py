@@ -333,6 +333,7 @@ async def test_lost_lease_can_cancel_its_task(client: AsyncRedis, redis_client: 
         await asyncio.create_task(work())
 
 
+@pytest.mark.slow
 async def test_disconnected_holder_is_told_when_its_lease_ends(
     far: AsyncRedis, proxy: FaultProxy
 ) -> None:
@@ -406,6 +407,7 @@ def in_loop(work: Callable[[AsyncRedis], Awaitable[object]]) -> Callable[[], Non
     return lambda: asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_stopped_holder_is_refused_and_notices(
     redis_client: Redis, process: Process, tmp_path: Path, eventually: Callable[..., bool]
 ) -> None:

@@ -146,6 +146,7 @@ async def test_too_few_replicas_leave_the_lock_free(
 # --- Leases --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_renewed_lock_outlasts_its_lease(client: AsyncRedis, redis_client: Redis) -> None:
     async with AsyncRedisLock(client, NAME, lease_ms=LEASE_MS) as lock:
         left_ms = [redis_client.pttl(NAME)]
@@ -282,6 +283,7 @@ async def test_release_of_many_locks_wakes_a_task(
     assert await waiter - released_s < AT_ONCE_S
 
 
+@pytest.mark.slow
 async def test_only_the_first_of_a_queue_asks(client: AsyncRedis, redis_client: Redis) -> None:
     lock = AsyncRedisLock(client, NAME)
     await lock.acquire()

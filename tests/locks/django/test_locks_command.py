@@ -191,6 +191,7 @@ def test_unreachable_redis_gives_one_clear_line(
         assert "Redis did not respond" in refusal_of(*arguments)
 
 
+@pytest.mark.slow
 def test_command_works_in_a_project_with_only_locks(redis_client: Redis, tmp_path: Path) -> None:
     write_lock(redis_client)
     options = {"CONNECTION_POOL_KWARGS": {"decode_responses": True}}

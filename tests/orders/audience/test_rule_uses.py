@@ -223,6 +223,7 @@ def test_control_without_the_key_both_orders_are_first(monkeypatch: pytest.Monke
     assert sum(len(live_ids(it)) for it in sales) == 2, "the control did not show the race"
 
 
+@pytest.mark.slow
 @race
 def test_first_order_written_for_too_long_elsewhere_interrupts_the_pass() -> None:
     sale, buyer = make_sale(first_order_only=True), make_buyer()

@@ -73,6 +73,7 @@ def test_poison_entry_is_isolated_by_halving(monkeypatch: pytest.MonkeyPatch) ->
     assert_conserved(sale)
 
 
+@pytest.mark.slow
 def test_poison_entry_is_set_aside_after_its_tries(
     monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
@@ -94,6 +95,7 @@ def test_poison_entry_is_set_aside_after_its_tries(
     assert_conserved(sale)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("retry_s", "waits"), [(3_600, True), (0, False)])
 def test_new_arrivals_trigger_no_further_attempts(
     retry_s: float,
@@ -163,6 +165,7 @@ def test_staff_decide_about_entry_without_row(
     assert_conserved(sale)
 
 
+@pytest.mark.slow
 def test_killing_entry_delays_only_itself(
     monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
@@ -232,6 +235,7 @@ def wait_out_backoff(sale: SeckillVoucher) -> None:
     wait_for(lambda: not client.exists(key), what="the end of the backoff")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("row_locks", "impatient")
 def test_held_row_is_no_fault_of_an_entry() -> None:
     sale = make_sale()
@@ -269,6 +273,7 @@ def test_database_outage_refuses_nobody(settings: Settings) -> None:
     assert live_ids(sale) == [token.order_id]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [1114, 1317, 3024, 9999])
 def test_error_of_any_number_is_the_databases_if_the_control_fails(
     number: int, monkeypatch: pytest.MonkeyPatch, settings: Settings

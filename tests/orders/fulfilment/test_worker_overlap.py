@@ -165,6 +165,7 @@ def test_worker_that_dies_in_a_burst_is_succeeded(
     assert_conserved(sale)
 
 
+@pytest.mark.slow
 def test_failing_batch_beside_an_unconfirmed_one_is_halved(
     sale: SeckillVoucher, burst: list[PurchaseToken], monkeypatch: pytest.MonkeyPatch
 ) -> None:

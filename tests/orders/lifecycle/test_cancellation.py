@@ -102,6 +102,7 @@ def test_only_unpaid_orders_are_cancelled(status: str) -> None:
     assert (ledger_contents(), rows(), OrderEvent.objects.count()) == before
 
 
+@pytest.mark.slow
 def test_cancelling_waits_for_fulfilments_user_lock() -> None:
     sale, buyer = make_sale(), make_buyer()
     (order_id,) = won(sale, [buyer])

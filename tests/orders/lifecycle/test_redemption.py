@@ -221,6 +221,7 @@ def test_concurrent_guesses_are_limited_too() -> None:
     assert kinds.count(TooManyGuesses) == 10
 
 
+@pytest.mark.slow
 def test_guess_count_expires(redis_databases: list[Redis]) -> None:
     wrong(1)
     _, cached, _ = redis_databases
@@ -228,6 +229,7 @@ def test_guess_count_expires(redis_databases: list[Redis]) -> None:
     assert 0 < cached.ttl(key) <= 2 * GUESSES.window_s
 
 
+@pytest.mark.slow
 def test_without_cache_no_code_is_checked(lose_cache: Callable[[], None]) -> None:
     lose_cache()
     with pytest.raises(GuessesUnknown):

@@ -174,6 +174,7 @@ def test_account_takes_its_visits_along() -> None:
     assert visits_of(sale) == []
 
 
+@pytest.mark.slow
 def test_one_pass_stores_a_part_of_a_crowd(monkeypatch: pytest.MonkeyPatch, ledger: Any) -> None:
     monkeypatch.setattr(room_visits, "AT_ONCE", 200)
     sale, buyers = make_room(), make_buyers(1_200)

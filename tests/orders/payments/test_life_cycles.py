@@ -387,6 +387,7 @@ def test_failed_query_pays_nothing_until_repeated(at: StandIn, fault: Fault) -> 
     assert status_of(order) == "paid"
 
 
+@pytest.mark.slow
 @over_http
 @pytest.mark.parametrize("fault", UNANSWERED, ids=lambda it: it.value)
 def test_failed_refund_is_repeated_and_moves_money_once(at: StandIn, fault: Fault) -> None:
@@ -419,6 +420,7 @@ def test_pending_refund_ends_when_the_money_is_back(at: StandIn) -> None:
     assert refunded_everywhere(at, payment)
 
 
+@pytest.mark.slow
 @over_http
 def test_refused_refund_is_named_until_it_succeeds(at: StandIn) -> None:
     order = make_unpaid_order(make_sale())
@@ -436,6 +438,7 @@ def test_refused_refund_is_named_until_it_succeeds(at: StandIn) -> None:
     assert payment.problem == ""
 
 
+@pytest.mark.slow
 @over_http
 def test_no_secret_is_logged(at: StandIn, settings: Any, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
@@ -495,6 +498,7 @@ def test_pay_button_leads_to_the_provider(at: StandIn, client: Client) -> None:
 # --- Settlement -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @everywhere
 @pytest.mark.usefixtures("one_day")
 def test_list_of_the_day_agrees_with_ours(at: StandIn) -> None:
@@ -512,6 +516,7 @@ def test_list_of_the_day_agrees_with_ours(at: StandIn) -> None:
     ]
 
 
+@pytest.mark.slow
 @over_http
 @pytest.mark.parametrize("fault", [*UNANSWERED, Fault.FORGED], ids=lambda it: it.value)
 @pytest.mark.parametrize("after", [0, 1])

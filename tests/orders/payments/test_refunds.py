@@ -364,6 +364,7 @@ def test_concurrent_refunds_succeed_once(fake: FakeProvider) -> None:
     assert_unit_is_back(sale)
 
 
+@pytest.mark.slow
 @race
 def test_refund_racing_redemption_succeeds_once(fake: FakeProvider) -> None:
     for _ in range(10):
@@ -380,6 +381,7 @@ def test_refund_racing_redemption_succeeds_once(fake: FakeProvider) -> None:
         assert_conserved(sale)
 
 
+@pytest.mark.slow
 @race
 def test_concurrent_refund_workers_return_units_once(fake: FakeProvider) -> None:
     count = 30

@@ -273,6 +273,7 @@ anything = st.recursive(
 with_odd_values = st.fixed_dictionaries(dict.fromkeys(GOOD_WORD, anything))
 
 
+@pytest.mark.slow
 @examples(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.binary() | anything | with_odd_values)
 def test_fuzzed_body_is_read_or_refused(content: Any) -> None:

@@ -263,6 +263,7 @@ def test_order_is_locked_before_its_payments() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_codes_are_unique() -> None:
     sale = make_sale(stock=20)
     first = make_unpaid_order(sale, make_buyers(20))
@@ -495,6 +496,7 @@ def test_any_error_of_a_provider_is_silence(
     assert (status_of(bad), status_of(good)) == ("unpaid", "expired")
 
 
+@pytest.mark.slow
 def test_unapplied_answer_is_not_silence(fake: FakeProvider) -> None:
     """The provider reports paid while the buyer's lock is held for longer than the grace."""
     order = make_unpaid_order(make_sale())
@@ -617,6 +619,7 @@ def test_order_expires_after_grace_of_silence(fake: FakeProvider) -> None:
     assert (status_of(order), payment_status(payment)) == ("expired", "refunding")
 
 
+@pytest.mark.slow
 def test_silent_provider_delays_only_its_own_orders(fake: FakeProvider) -> None:
     """Each query may cost a timeout: a silent provider is not asked again in this call."""
     sale = make_sale(stock=30)
@@ -651,6 +654,7 @@ def test_after_our_outage_provider_is_asked_before_expiry(fake: FakeProvider) ->
     assert set(VoucherOrder.objects.values_list("status", flat=True)) == {"paid"}
 
 
+@pytest.mark.slow
 def test_answers_count_if_time_runs_out(
     fake: FakeProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -742,6 +746,7 @@ def test_concurrent_notifications_pay_once(fake: FakeProvider) -> None:
     assert_conserved(sale)
 
 
+@pytest.mark.slow
 @race
 @pytest.mark.parametrize("when", ["at once", "after the last question"])
 def test_payment_racing_expiry_succeeds_once(fake: FakeProvider, when: str) -> None:
@@ -763,6 +768,7 @@ def test_payment_racing_expiry_succeeds_once(fake: FakeProvider, when: str) -> N
         assert_one_won(order, payment, "expired", fake)
 
 
+@pytest.mark.slow
 @race
 def test_payment_racing_cancel_succeeds_once(fake: FakeProvider) -> None:
     for _ in range(ROUNDS):
@@ -811,6 +817,7 @@ def test_concurrent_expiry_returns_units_once(fake: FakeProvider) -> None:
 # --- Controls: what the guards are for ------------------------------------------------------------
 
 
+@pytest.mark.slow
 @race
 def test_without_user_lock_row_lets_one_change_win(
     fake: FakeProvider, monkeypatch: pytest.MonkeyPatch

@@ -106,6 +106,7 @@ def test_wrong_payment_agrees_with_what_was_received(fake: FakeProvider) -> None
     assert settle() == []
 
 
+@pytest.mark.slow
 def test_each_difference_of_refunds_is_named(fake: FakeProvider) -> None:
     kept, gone, other, less = (make_paid() for _ in range(4))
     for it in (gone, other, less):

@@ -277,6 +277,7 @@ odd_ids = st.one_of(words, st.integers().map(str), st.sampled_from(ODD_IDS))
 ids = st.integers(1, 8).flatmap(lambda n: odd_ids if n == 8 else st.none())
 
 
+@pytest.mark.slow
 @examples(
     derandomize=True,
     database=None,
@@ -311,6 +312,7 @@ def test_fuzzed_request_is_refused_and_changes_nothing(
     assert everything() == before
 
 
+@pytest.mark.slow
 @examples(
     derandomize=True,
     database=None,

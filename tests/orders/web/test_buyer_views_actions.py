@@ -151,6 +151,7 @@ def test_only_post_changes_an_order(mine: Client, order: VoucherOrder, action: s
     assert answer["Allow"] == "POST"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", ["pay", "cancel"])
 def test_locked_order_returns_503(mine: Client, order: VoucherOrder, action: str) -> None:
     key = LedgerKeys(order.seckill_voucher_id).user_lock(order.user_id or 0)

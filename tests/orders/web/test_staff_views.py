@@ -261,6 +261,7 @@ def test_guessing_is_throttled_per_account(
     assert verdict(clerk.get(PAGE)) == "", "the form is there"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ASKS)
 def test_lookup_is_refused_if_guesses_cannot_be_counted(
     clerk: Client, voucher: VoucherOrder, method: str, monkeypatch: pytest.MonkeyPatch

@@ -76,6 +76,7 @@ def test_celery_uses_this_transport() -> None:
         assert reading.transport.driver_type == "redis"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("transport", "may_go_on"), [(OURS, True), (KOMBUS, False)])
 def test_only_our_transport_survives_a_failed_acknowledgement(
     line: FaultProxy, transport: str, may_go_on: bool
@@ -266,6 +267,7 @@ def test_message_that_comes_back_is_not_queued_beside_its_equal(broker: Redis) -
         assert not broker.exists("unacked")
 
 
+@pytest.mark.slow
 def test_pause_is_measured_by_the_clock_of_redis(
     broker: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -538,6 +538,7 @@ def manage(*command, **changes):
     )
 
 
+@pytest.mark.slow
 def test_plain_check_asks_no_server():
     done = manage("check", "--fail-level", "WARNING")
 
@@ -554,6 +555,7 @@ def test_only_debug_mode_has_a_sandbox_by_default(monkeypatch, settings, debug, 
     assert ids(configuration.check_payment_paths) == found
 
 
+@pytest.mark.slow
 def test_missing_servers_are_only_warnings_and_can_be_silenced():
     done = manage(
         *("check", "--deploy", "--tag", "seckill", "--tag", "services"),

@@ -122,6 +122,7 @@ def test_tried_commands_leave_no_key(ledger: Any) -> None:
     assert not list(ledger.scan_iter("*{probe}*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slots", [False, True], ids=["without slots", "with all slots"])
 @pytest.mark.parametrize("number", [0, 1])
 def test_cluster_node_is_refused(

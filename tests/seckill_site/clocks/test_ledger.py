@@ -36,12 +36,14 @@ def is_right(now_ms: int) -> bool:
     return abs(now_ms - redis_now_ms()) < SLACK_MS
 
 
+@pytest.mark.slow
 def test_clock_of_this_machine_does_not_count() -> None:
     with time_machine.travel(dt.datetime.now(dt.UTC) + HOUR):
         assert is_right(ledger_now_ms())
         assert is_right(ledger_now_ms()), "the second answer, without Redis"
 
 
+@pytest.mark.slow
 def test_first_calls_wait_for_the_first_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise a burst after the start is judged by the clock of this machine."""
     asked, go_on, found = threading.Event(), threading.Event(), list[int]()
@@ -64,6 +66,7 @@ def test_first_calls_wait_for_the_first_answer(monkeypatch: pytest.MonkeyPatch) 
     assert all(map(is_right, found))
 
 
+@pytest.mark.slow
 def test_old_answer_is_replaced_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = threading.Event()
 
@@ -78,6 +81,7 @@ def test_old_answer_is_replaced_in_the_background(monkeypatch: pytest.MonkeyPatc
     wait_for(lambda: is_right(ledger_now_ms()), what="a new answer")
 
 
+@pytest.mark.slow
 def test_without_redis_the_clock_of_this_machine_has_to_do(
     redis_gone: Callable[[], AbstractContextManager[None]],
 ) -> None:
@@ -89,6 +93,7 @@ def is_right_enough(now_ms: int) -> bool:
     return abs(now_ms - dt.datetime.now(dt.UTC).timestamp() * 1000) < SLACK_MS
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_time_of_the_database_is_in_utc_whatever_the_session_says() -> None:
     with connection.cursor() as cursor:

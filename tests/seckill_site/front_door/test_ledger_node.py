@@ -231,6 +231,7 @@ def test_silent_server_costs_one_timeout_for_all(
     assert found[0] == "again"  # and not a late reply to one who was lost
 
 
+@pytest.mark.slow
 def test_silent_server_is_tried_by_one_connection_at_a_time(echo: LuaScript) -> None:
     accepted: list[socket.socket] = []
 

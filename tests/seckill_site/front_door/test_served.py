@@ -73,6 +73,7 @@ def test_every_server_sells_exactly_the_stock(servers: dict[str, Web], server: s
     assert outcome.orders == outcome.accepted == UNITS
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("servers")
 def test_restart_under_load_gives_no_unexpected_answer(module_stack: Stack) -> None:
     web, sale = module_stack.web(workers=2), make_sale(stock=400)
@@ -108,6 +109,7 @@ def test_restart_under_load_gives_no_unexpected_answer(module_stack: Stack) -> N
     assert outcome.orders == outcome.accepted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("server", ["granian", "wsgi"])
 def test_https_site_binds_browsers_to_its_host_over_https(module_stack: Stack, server: str) -> None:
     web = module_stack.web(
@@ -152,6 +154,7 @@ def unanswered(clients: list[socket.socket]) -> int:
     return waiting
 
 
+@pytest.mark.slow
 def test_slow_bodies_hold_up_nobody(servers: dict[str, Web]) -> None:
     web, sale = servers["granian"], make_sale(stock=UNITS)
     requests = order_requests(sale, crowd_of(sale, count=BUYERS), attempt=2)
@@ -239,6 +242,7 @@ def database_connections() -> int:
         return int(cursor.fetchone()[0])
 
 
+@pytest.mark.slow
 def test_lost_and_stalled_streams_keep_no_page_waiting(module_stack: Stack) -> None:
     export = large_export_request()
     login = Address.of("http://localhost").request("GET", reverse("login"))

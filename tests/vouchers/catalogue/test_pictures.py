@@ -79,6 +79,7 @@ def test_picture_fits_box_and_keeps_ratio(size, fitted):
     assert (webp.width, webp.height) == opened(webp.content).size == fitted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
 def test_noise_is_made_small_enough(kind):
     webp = as_webp(content=noise_file(kind=kind))

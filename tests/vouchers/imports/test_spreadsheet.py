@@ -133,6 +133,7 @@ def test_row_with_too_many_cells_is_refused(made: Any) -> None:
     assert refused(made(["a"], ["b"] * 1_001)) == "Row 2 has too many cells."
 
 
+@pytest.mark.slow
 def test_largest_allowed_file_is_read() -> None:
     row = [*NOODLES[:3], 79.9, 100, 500, *[dt.datetime(2030, 1, 1, hour) for hour in (10, 12)], 1]
     assert (

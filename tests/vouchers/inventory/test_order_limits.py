@@ -77,6 +77,7 @@ def orders_until_limited(users: range = USERS, **kwargs: Any) -> int:
 # --- per address ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_address_gets_its_limit_and_no_more(ledger: Any) -> None:
     keys = open_ledger(1, total=100)
     assert orders_until_limited() == 3

@@ -189,6 +189,7 @@ for _ in range(3):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_processes_add_up_and_flush_before_exit() -> None:
     assert run_processes(COUNT_THREE, times=2) == [0, 0]
@@ -210,6 +211,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_forked_process_adds_only_its_own_counts() -> None:
     assert run_processes(FORKED) == [0]

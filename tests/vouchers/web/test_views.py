@@ -246,6 +246,7 @@ def picture(db):
     return give_picture(make_voucher())
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_thumbnail_is_small_and_kept_for_ever(client: Client) -> None:
     picture = store_picture(content=noise_file())
