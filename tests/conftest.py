@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import re
@@ -236,21 +235,6 @@ def static_files() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(settings, "WHITENOISE_AUTOREFRESH", True, raising=False)
         yield
-
-
-@pytest.fixture(autouse=True)
-def no_loop_of_playwright(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Hide the event loop that Playwright leaves running in this thread, for tests that run one.
-
-    Asyncio has no public way to say so, and Playwright none to pause.
-    """
-    loop = asyncio._get_running_loop()
-    if loop is None or "playwright" in request.fixturenames:
-        yield
-        return
-    asyncio._set_running_loop(None)
-    yield
-    asyncio._set_running_loop(loop)
 
 
 # --- Browser --------------------------------------------------------------------------------------

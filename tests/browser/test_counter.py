@@ -152,6 +152,7 @@ def test_camera_reads_a_voucher_and_stops(
     expect(page.locator("#code")).to_have_value("")
 
 
+@pytest.mark.slow
 def test_camera_shows_its_picture_until_it_is_stopped(counter: Callable[..., Page]) -> None:
     page = counter("https://elsewhere.example/menu", script=TRACKED)
     assert "jsQR" not in str(

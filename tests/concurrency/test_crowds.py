@@ -42,6 +42,7 @@ CLICKS = 200
 # --- One burst, many clicks -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_burst_sells_exactly_the_stock(shared_shop: Shop) -> None:
     sale = make_sale(stock=100)
     requests = order_requests(sale, crowd_of(sale, count=1_000))
@@ -102,6 +103,7 @@ def test_limit_of_three_gives_exactly_three_units_each(shared_shop: Shop) -> Non
 # --- A sale that changes under load --------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_nothing_is_accepted_before_the_start(shared_shop: Shop) -> None:
     sale = make_sale(stock=1_000, begins_in_s=300)
     tokens = crowd_of(sale, count=300)
@@ -123,6 +125,7 @@ def test_nothing_is_accepted_before_the_start(shared_shop: Shop) -> None:
     assert_the_sum_is_right(sale, ordered=300)
 
 
+@pytest.mark.slow
 def test_nothing_is_accepted_after_the_end(shared_shop: Shop) -> None:
     sale = make_sale(stock=50_000)
     accepted = accepted_ids(
@@ -147,6 +150,7 @@ def test_nothing_is_accepted_after_the_end(shared_shop: Shop) -> None:
     assert_the_sum_is_right(sale, ordered=len(accepted))
 
 
+@pytest.mark.slow
 def test_stock_edits_under_load_sell_exactly_the_last_stock(shared_shop: Shop) -> None:
     sale = make_sale(stock=50)
     with crowd_at(sale, tokens=crowd_of(sale, count=1_500), url=shared_shop.url) as crowd:
@@ -162,6 +166,7 @@ def test_stock_edits_under_load_sell_exactly_the_last_stock(shared_shop: Shop) -
     assert_the_sum_is_right(sale, ordered=sale.stock)
 
 
+@pytest.mark.slow
 def test_pause_under_load_loses_no_accepted_order(shared_shop: Shop) -> None:
     sale = make_sale(stock=2_000)
     with crowd_at(sale, tokens=crowd_of(sale, count=1_000), url=shared_shop.url) as crowd:

@@ -25,7 +25,7 @@ from tests.support.stack import ROOT, Shop, Stack, state_of
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.models import SeckillVoucher
 
-pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
+pytestmark = [pytest.mark.slow, pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 
 
 @pytest.fixture(scope="module")

@@ -358,6 +358,7 @@ def test_w3_flushed_scripts_are_sent_again_under_load(front: Front, report: Repo
 # --- W4: the broker -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["refused", "stalled"])
 def test_w4_missing_broker_delays_buyer_under_a_second(
     front: Front, report: Report, how: str

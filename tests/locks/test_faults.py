@@ -350,6 +350,7 @@ def refuse(proxy: FaultProxy) -> None:
     proxy.cut()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("break_line", [stall, refuse])
 def test_disconnected_holder_is_told_when_its_lease_ends(
     far: Redis,
@@ -372,6 +373,7 @@ def test_disconnected_holder_is_told_when_its_lease_ends(
     assert throughout(lambda: lock.lost and len(told) == 1, for_s=LEASE_MS / 1000 / 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("break_line", [stall, refuse])
 def test_holder_reconnecting_within_its_lease_loses_nothing(
     redis_client: Redis,

@@ -84,6 +84,7 @@ def test_lease_lets_the_buyer_return(name: str, form: type[NamedLock]) -> None:
     assert STEPS[name].rows(sale_id) == [1]
 
 
+@pytest.mark.slow
 def test_renewed_lock_outlives_its_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "LEASE_MS", 2_000)  # renewed in time even if the machine stalls
     name = "v6-watchdog"

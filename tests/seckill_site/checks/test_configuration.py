@@ -636,6 +636,7 @@ def test_worker_logs_findings_by_level(kept, caplog):
     assert "noeviction" in record.message
 
 
+@pytest.mark.slow
 def test_real_worker_logs_findings_and_starts(kept, stack):
     with configured(maxmemory="1gb", maxmemory_policy="allkeys-lru"):
         worker = stack.worker()

@@ -67,6 +67,7 @@ def test_failed_statement_leaves_the_breaker_closed() -> None:
     assert not base.breaker.open
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("start", "timeout_s"),
     [

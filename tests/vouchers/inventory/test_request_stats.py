@@ -458,6 +458,7 @@ store_request_counts(now=dt.datetime(2026, 11, 11, 15, tzinfo=dt.UTC))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_pass_killed_before_cleanup_counts_once(count: Count) -> None:
     sale = make_noon_sale()
