@@ -22,12 +22,11 @@ from accounts.sessions import end_all_sessions
 from seckill_site.sessions import SessionStore
 from tests.abuse import guard_and_control
 from tests.support import asgi
+from tests.support.accounts import PASSWORD, code_in
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("cheap_passwords")]
 
-PASSWORD = "lang genug 1234"
 EMAIL = "ada@example.com"
-CODE = re.compile(r"^[A-Z]{4}-[A-Z]{4}$", re.MULTILINE)
 ELSEWHERE = "203.0.113.9"
 OFF = 0
 
@@ -58,9 +57,7 @@ def send_code(client: Client, code: str) -> None:
 
 
 def mailed_code() -> str:
-    found = CODE.search(str(mail.outbox[-1].body))
-    assert found
-    return found[0]
+    return code_in(mail.outbox[-1].body)
 
 
 def has_signed_in(client: Client) -> bool:

@@ -11,22 +11,15 @@ from threading import Barrier, Event
 import pytest
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.contrib.auth.models import User
-from django.core.cache import cache
 from django.http import HttpResponse
 
 from accounts import hashing
 from accounts.hashing import NICE, BoundedHasher, TooManyHashes, hashing_threads
+from tests.support.accounts import PASSWORD
 from tests.support.patience import GENEROUS_S
 
 pytestmark = [pytest.mark.quick]
-
-PASSWORD = "lang genug 1234"
 CROWD = 8
-
-
-@pytest.fixture(autouse=True)
-def empty_cache() -> None:
-    cache.clear()
 
 
 @pytest.fixture

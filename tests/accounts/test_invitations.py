@@ -15,10 +15,11 @@ from django.utils import timezone
 from accounts.contacts import confirmed_contact
 from accounts.models import Invitation
 from tests.accounts.test_addresses import Refusing
+from tests.support.accounts import PASSWORD
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("cheap_passwords"), pytest.mark.quick]
 
-EMAIL, PASSWORD = "new@example.com", "lang genug 1234"
+EMAIL = "new@example.com"
 ADD = "/admin/accounts/invitation/add/"
 
 
@@ -90,16 +91,12 @@ def test_invitation_is_accepted_once(owner: Client) -> None:
     assert not User.objects.get(username="two").is_staff
 
 
-def test_invitation_ends_after_three_days(owner: Client) -> None:
+@pytest.mark.parametrize("how", ["three days later", "withdrawn"])
+def test_ended_invitation_is_of_no_use(owner: Client, how: str) -> None:
     path = invite(owner)
+    if how == "withdrawn":
+        Invitation.objects.all().delete()
     Invitation.objects.update(invited_at=timezone.now() - dt.timedelta(days=3, seconds=1))
-
-    assert buyer("one").post(path).status_code == 410
-
-
-def test_withdrawn_invitation_is_of_no_use(owner: Client) -> None:
-    path = invite(owner)
-    Invitation.objects.all().delete()
 
     assert buyer("one").post(path).status_code == 410
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import re
 
 import pytest
 import time_machine
@@ -15,10 +14,9 @@ from accounts import phones
 from accounts.contacts import confirmed_contact
 from accounts.models import Phone
 from accounts.phones import ConsoleBackend, as_phone
+from tests.support.accounts import PASSWORD, code_in, signed_in_as
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("cheap_passwords"), pytest.mark.quick]
-
-PASSWORD = "lang genug 1234"
 NUMBER, OTHER_NUMBER = "+8613800000001", "+8613800000002"
 
 
@@ -39,7 +37,6 @@ class Away:
 @pytest.fixture(autouse=True)
 def sent(settings) -> list[tuple[str, str]]:
     """The texts that were sent."""
-    cache.clear()
     settings.SECKILL_SMS_BACKEND = f"{__name__}.Provider"
     Provider.sent = []
     return Provider.sent
@@ -50,17 +47,6 @@ def ada() -> User:
     user = User.objects.create_user("ada", password=PASSWORD)
     Phone.objects.create(user=user, number=NUMBER)
     return user
-
-
-def code_in(text: str) -> str:
-    found = re.search(r"[A-Z]{4}-[A-Z]{4}", text)
-    assert found
-    return found[0]
-
-
-def signed_in_as(client: Client) -> str | None:
-    user_id = client.session.get("_auth_user_id")
-    return User.objects.get(pk=user_id).username if user_id else None
 
 
 @pytest.mark.parametrize("text", ["13800000001", "138 0000 0001", "+86 138-0000-0001", NUMBER])

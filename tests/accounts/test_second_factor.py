@@ -19,17 +19,12 @@ from django.core.cache import cache
 from django.test import Client
 
 from accounts.second_factor import SecondFactorAdapter
+from tests.support.accounts import PASSWORD, signed_in_as
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("cheap_passwords"), pytest.mark.quick]
 
-PASSWORD, SECRET = "lang genug 1234", "JBSWY3DPEHPK3PXP"
+SECRET = "JBSWY3DPEHPK3PXP"
 SIGN_IN = {"username": "ada", "password": PASSWORD}
-
-
-@pytest.fixture(autouse=True)
-def no_attempts() -> None:
-    """Forget the attempts and the used codes of other tests."""
-    cache.clear()
 
 
 @pytest.fixture
@@ -46,11 +41,6 @@ def staff(ada: User) -> User:
 
 def code_of(secret: str) -> str:
     return str(format_hotp_value(hotp_value(secret, next(iter(yield_hotp_counters_from_time())))))
-
-
-def signed_in_as(client: Client) -> str | None:
-    user_id = client.session.get("_auth_user_id")
-    return User.objects.get(pk=user_id).username if user_id else None
 
 
 def sign_in(client: Client) -> None:

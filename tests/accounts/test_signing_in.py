@@ -3,57 +3,22 @@
 from __future__ import annotations
 
 import datetime as dt
-from urllib.parse import urljoin, urlsplit
 
 import pytest
 import time_machine
 from allauth.account.models import EmailAddress
 from django.contrib.auth.hashers import MD5PasswordHasher
 from django.contrib.auth.models import User
-from django.core.cache import cache
 from django.test import Client
 
 from accounts.backends import AccountBackend
 from accounts.forms import SignUpForm
 from accounts.models import Phone
+from tests.support.accounts import ODD, OUTSIDE, PASSWORD, signed_in_as, stays_inside
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("cheap_passwords"), pytest.mark.quick]
-
-PASSWORD = "lang genug 1234"
 SIGNUP = {"username": "ada", "password1": PASSWORD, "password2": PASSWORD}
 HTML = {"Accept": "text/html"}
-
-OUTSIDE = [
-    "https://evil.example/",
-    "http://evil.example/",
-    "//evil.example/",
-    "///evil.example/",
-    "/\\evil.example/",
-    "\\\\evil.example/",
-    "https:///evil.example",
-    "javascript:alert(1)",
-    "data:text/html,x",
-    "http://[",
-    " //evil.example/",
-    "\t//evil.example/",
-]
-ODD = ["", "foo", "purchase", "live", "login", "?x", "#x", "/a\nb", "/\x00", "/%00", "/售罄"]
-
-
-@pytest.fixture(autouse=True)
-def no_attempts():
-    """Forget the attempts of other tests."""
-    cache.clear()
-
-
-def signed_in_as(client):
-    user_id = client.session.get("_auth_user_id")
-    return User.objects.get(pk=user_id).username if user_id else None
-
-
-def stays_inside(response, path):
-    target = urljoin(f"http://testserver{path}", response["Location"])
-    return urlsplit(target).netloc == "testserver" and urlsplit(target).scheme == "http"
 
 
 # --- staff ---------------------------------------------------------------------------------------
@@ -226,18 +191,6 @@ def test_login_ignores_foreign_next(client, ada, outside):
 
     assert response.status_code == 302
     assert response["Location"] == "/"
-
-
-@pytest.mark.servers
-def test_five_failed_logins_lock_the_account(client, ada):
-    assert fail(client, 5) == [200] * 5
-
-    response = log_in(client)
-
-    assert response.status_code == 429
-    assert response.json()["code"] == "rate_limited"
-    assert int(response["Retry-After"]) == 360
-    assert signed_in_as(client) is None
 
 
 @pytest.mark.servers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -12,8 +13,6 @@ from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone, translation
 from redis import Redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from backoffice import bulk_jobs, tasks
 from backoffice.bulk_jobs import (
@@ -30,22 +29,21 @@ from orders.lifecycle.transitions import Actor
 from orders.models import OrderEvent, OrderJob, OrderStatus, Payment, VoucherOrder
 from orders.payments.refunds import finish_refunds
 from seckill_site.failpoints import FailpointReached, armed
+from tests.fixtures.site import RedisGone
 from tests.support.inspection import (
     assert_conserved,
     broker_length,
-    ended_of,
-    ledger_contents,
     live_ids,
     rows,
 )
 from tests.support.orders import at_once, make_buyer, make_buyers, make_order, make_sale
 from tests.support.payments import (
+    FakeProvider,
     history,
     make_payment,
     make_unpaid_order,
     notify_of_fake,
     pay,
-    use_fake,
 )
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.models import SeckillVoucher
@@ -189,18 +187,6 @@ def test_refusal_text(refusal: str, words: str) -> None:
         assert refusal_text(refusal) == words
 
 
-@pytest.mark.slow
-def test_job_changes_three_hundred_orders() -> None:
-    sale = make_sale(stock=300)
-    ids = won_by(sale, 300)
-    assert len(ids) == 300
-    job = finish(job_of(ids))
-    assert states(job) == ("done", 300, 0, {})
-    assert live_ids(sale) == []
-    assert len(cancellations(ids)) == 300
-    assert_conserved(sale)
-
-
 def test_step_over_ten_thousand_ids_uses_few_queries() -> None:
     job = job_of([10**18 + number for number in range(10_000)])
     with CaptureQueriesContext(connection) as queries:
@@ -235,8 +221,7 @@ def test_second_worker_finishes_job_of_dead_worker(monkeypatch: pytest.MonkeyPat
     assert_conserved(sale)
 
 
-def test_resumed_refunds_pay_nobody_twice(settings: Any) -> None:
-    fake = use_fake(settings)
+def test_resumed_refunds_pay_nobody_twice(fake: FakeProvider) -> None:
     sale = make_sale()
     orders = [make_unpaid_order(sale) for _ in range(3)]
     for order in orders:
@@ -309,12 +294,11 @@ def test_slow_provider_does_not_keep_a_job_silent(monkeypatch: pytest.MonkeyPatc
 # --- Outages -------------------------------------------------------------------------------------
 
 
-def test_job_waits_for_redis() -> None:
+def test_job_waits_for_redis(redis_gone: RedisGone) -> None:
     sale = make_sale()
     ids = won_by(sale, 3)
     job = job_of(ids)
-    with pytest.MonkeyPatch.context() as patch:
-        lose(patch)
+    with redis_gone():
         before = rows()
         assert step(job) == Turn(job.pk, 1, RETRY_S)
         assert rows() == before
@@ -326,24 +310,18 @@ def test_job_waits_for_redis() -> None:
     assert_conserved(sale)
 
 
-def lose(patch: pytest.MonkeyPatch) -> None:
-    """Point the ledger at a closed port while the patch holds."""
-    nowhere = Redis(port=1, decode_responses=True, retry=Retry(NoBackoff(), 0))
-    patch.setattr(
-        "seckill_site.redis.ledger_connection.get_redis_connection", lambda alias: nowhere
-    )
-
-
-def test_redis_lost_midway_loses_no_recorded_change() -> None:
+def test_redis_lost_midway_loses_no_recorded_change(
+    redis_gone: RedisGone, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sale = make_sale()
     ids = won_by(sale, 4)
     job = job_of(ids)
     end = bulk_jobs.end_order
-    with pytest.MonkeyPatch.context() as patch:
+    with ExitStack() as lost, monkeypatch.context() as patch:
 
         def until_the_third(*, order_id: int, **options: Any) -> None:
             if order_id == ids[2]:
-                lose(patch)
+                lost.enter_context(redis_gone())
             end(order_id=order_id, **options)
 
         patch.setattr(bulk_jobs, "end_order", until_the_third)
@@ -355,9 +333,7 @@ def test_redis_lost_midway_loses_no_recorded_change() -> None:
     assert_conserved(sale)
 
 
-def test_lock_timeout_makes_the_job_wait(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_lock_timeout_makes_the_job_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     def locked(**kwargs: Any) -> None:
         raise OperationalError(1205, "Lock wait timeout exceeded")
 
@@ -386,9 +362,7 @@ def test_busy_order_goes_to_the_end(ledger: Redis, monkeypatch: pytest.MonkeyPat
     assert_conserved(sale)
 
 
-def test_broken_order_does_not_stop_the_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_broken_order_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     end = bulk_jobs.end_order
     sale = make_sale()
     ids = won_by(sale, 3)
@@ -403,9 +377,8 @@ def test_broken_order_does_not_stop_the_others(
     assert live_ids(sale) == [ids[1]]
 
 
-def test_refund_that_failed_after_its_start_counts_as_changed(settings: Any) -> None:
+def test_refund_that_failed_after_its_start_counts_as_changed(fake: FakeProvider) -> None:
     """The order is being refunded even if the provider could not be reached."""
-    fake = use_fake(settings)
     sale = make_sale()
     order = make_unpaid_order(sale)
     notify_of_fake(make_payment(order))
@@ -417,17 +390,6 @@ def test_refund_that_failed_after_its_start_counts_as_changed(settings: Any) -> 
     order.refresh_from_db()
     assert order.status == "refunded"
     assert_conserved(sale)
-
-
-def test_orders_are_refunding_while_provider_is_down(settings: Any) -> None:
-    fake = use_fake(settings)
-    sale = make_sale()
-    order = make_unpaid_order(sale)
-    notify_of_fake(make_payment(order))
-    fake.away = True
-    assert states(finish(job_of([order.pk], REFUND))) == ("done", 1, 0, {})
-    order.refresh_from_db()
-    assert (order.status, order.live) == ("refunding", True)
 
 
 @pytest.mark.usefixtures("broker_refuses")
@@ -442,11 +404,3 @@ def test_job_survives_deletion_of_its_author() -> None:
     job = job_of(won_by(sale, 2))
     boss().delete()
     assert states(finish(job)) == ("done", 2, 0, {})
-
-
-def test_ledger_has_the_reason_of_the_end() -> None:
-    sale = make_sale()
-    ids = won_by(sale, 2)
-    finish(job_of(ids))
-    assert {it.split(":")[1] for it in ended_of(sale).values()} == {"cancelled"}
-    assert ledger_contents()

@@ -201,11 +201,6 @@ def test_reconcile_table_matches_the_json() -> None:
     assert row.split() == [str(sale.pk), "9", "0", "0", "0", "0", "9", "0"]
 
 
-def test_progress_is_not_in_the_output() -> None:
-    make_sale()
-    assert run("reconcile", "--json").lstrip().startswith("[")
-
-
 def test_reconciling_a_missing_sale_repairs_nothing(ledger: Redis) -> None:
     sale = make_sale()
     change_state(sale.pk, total=13)
@@ -296,9 +291,7 @@ def test_refused_retry_prints_reason_and_exits_1() -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["--all", "--list"], ["--all", "7"], ["--list", "7"]])
-def test_retry_command_needs_exactly_one_selection(
-    arguments: list[str],
-) -> None:
+def test_retry_command_needs_exactly_one_selection(arguments: list[str]) -> None:
     order = set_aside(make_sale())
     assert "--all" in str(refusal_of("retry_orders", *arguments))
     assert VoucherOrder.objects.get(pk=order.pk).live is None

@@ -6,7 +6,6 @@ import csv
 import datetime as dt
 import io
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -25,7 +24,7 @@ from seckill_site.web.csv_files import csv_parts
 from tests.support.orders import id_minted, make_buyer, make_buyers, make_order, make_sale
 from vouchers.models import Merchant, SeckillVoucher, Voucher
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("in_shanghai")]
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("in_shanghai", "english")]
 
 NOW = dt.datetime(2026, 12, 1, 4, 0, 0, tzinfo=dt.UTC)
 HEADINGS = [
@@ -34,12 +33,6 @@ HEADINGS = [
     "paid at (Asia/Shanghai, UTC+8)", "used at (Asia/Shanghai, UTC+8)",
     "voucher code", "payment reference", "merchant",
 ]  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def english() -> Iterator[None]:
-    with translation.override("en"):
-        yield
 
 
 @pytest.fixture

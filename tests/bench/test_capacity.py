@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from backoffice.capacity.figures import Cost, Operation
@@ -11,14 +9,6 @@ from backoffice.capacity.prediction import predict_rehearsal
 from tests.support.capacity import FIGURES
 
 pytestmark = pytest.mark.quick
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(autouse=True)
-def _script_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the benchmark find what it starts its servers with, as ``script/bench`` does."""
-    monkeypatch.syspath_prepend(str(ROOT / "script" / "lib"))
 
 
 def test_medians_of_all_repetitions_count() -> None:

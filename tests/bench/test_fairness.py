@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,14 +17,6 @@ from bench.sale.plan import FULL
 from orders.placing.tokens import PurchaseToken, WorkMissing, check_work
 
 pytestmark = pytest.mark.quick
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(autouse=True)
-def _script_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the benchmark find what it starts its servers with, as ``script/bench`` does."""
-    monkeypatch.syspath_prepend(str(ROOT / "script" / "lib"))
 
 
 def reply(status: int, at_s: float, **body: Any) -> Reply:

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from bench.sale.generator import Answer, Hits
 
 pytestmark = pytest.mark.quick
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(autouse=True)
-def _script_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the benchmark find what it starts its servers with, as ``script/bench`` does."""
-    monkeypatch.syspath_prepend(str(ROOT / "script" / "lib"))
 
 
 @pytest.mark.parametrize(

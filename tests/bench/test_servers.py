@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 pytestmark = pytest.mark.quick
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(autouse=True)
-def _script_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the benchmark find what it starts its servers with, as ``script/bench`` does."""
-    monkeypatch.syspath_prepend(str(ROOT / "script" / "lib"))
 
 
 def test_servers_take_turns_in_each_repetition() -> None:

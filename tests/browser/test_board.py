@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import make_person
+from tests.browser.conftest import cut, make_person
 from tests.concurrency.sales import crowd_of, make_sale, order_requests, wait_until_quiet
 from tests.support.crowd import fire
 from tests.support.stack import Web
@@ -106,10 +106,6 @@ def test_figures_are_marked_stale_until_the_server_answers(operator: Person, web
     sale = make_sale(stock=50)
     page = operator()
     page.goto(board_of(sale))
-
-    def cut(route: Route) -> None:
-        route.abort()
-
     page.route("**/data/", cut)
     expect(page.locator("[data-stale]")).to_contain_text("the server is not responding")
     expect(page.locator("[data-says]")).to_contain_text("Out of date since")
@@ -175,9 +171,7 @@ def test_staff_runs_a_sale_without_javascript(operator: Person) -> None:
 
 
 @pytest.mark.slow
-def test_board_fits_a_phone_and_charts_follow_colour_scheme(
-    operator: Person,
-) -> None:
+def test_board_fits_a_phone_and_charts_follow_colour_scheme(operator: Person) -> None:
     page = operator(viewport={"width": 390, "height": 844}, color_scheme="light", locale="zh-CN")
     page.goto(board_of(make_sale(stock=1_000_000)))
     expect(page.locator("#pace canvas")).to_be_visible()

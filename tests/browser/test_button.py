@@ -97,9 +97,7 @@ def only_order(sale: SeckillVoucher) -> VoucherOrder:
 
 
 @pytest.mark.slow
-def test_button_opens_by_the_servers_clock_never_early(
-    opened: Callable[..., Page],
-) -> None:
+def test_button_opens_by_the_servers_clock_never_early(opened: Callable[..., Page]) -> None:
     sale = make_sale(stock=5, begins_in_s=300)
     visitor = opened(sale)
     pages = [opened(sale, make_buyer(), script=SHIFTED % minutes) for minutes in (-10, 0, 10)]
@@ -126,9 +124,7 @@ def test_button_opens_by_the_servers_clock_never_early(
 
 
 @pytest.mark.slow
-def test_button_follows_pause_resume_and_end(
-    opened: Callable[..., Page],
-) -> None:
+def test_button_follows_pause_resume_and_end(opened: Callable[..., Page]) -> None:
     sale = make_sale(stock=5)
     page = opened(sale, make_buyer(), script=IN_A_HURRY)
     expect_state(page, "open", "Buy now")
@@ -189,9 +185,7 @@ def test_busy_shop_is_asked_again_and_gets_one_order(opened: Callable[..., Page]
     assert len(pending_ids(sale)) == 1
 
 
-def test_page_finds_its_order_after_a_lost_answer(
-    opened: Callable[..., Page],
-) -> None:
+def test_page_finds_its_order_after_a_lost_answer(opened: Callable[..., Page]) -> None:
     sale = make_sale(stock=5)
     page = opened(sale, make_buyer(), script=IN_A_HURRY)
 
@@ -236,9 +230,7 @@ def test_request_is_repeated_until_it_arrives(opened: Callable[..., Page]) -> No
 
 
 @pytest.mark.slow
-def test_second_tab_follows_the_order_of_the_first(
-    opened: Callable[..., Page],
-) -> None:
+def test_second_tab_follows_the_order_of_the_first(opened: Callable[..., Page]) -> None:
     sale = make_sale(stock=9)
     reserved(sale, make_buyers(5))
     buyer = make_buyer()
@@ -308,9 +300,7 @@ def test_going_back_from_the_receipt_shows_the_order(
 
 
 @pytest.mark.slow
-def test_ended_order_stays_linked_and_buyer_may_buy_again(
-    opened: Callable[..., Page],
-) -> None:
+def test_ended_order_stays_linked_and_buyer_may_buy_again(opened: Callable[..., Page]) -> None:
     sale, buyer = make_sale(stock=5), make_buyer()
     reserved(sale, [buyer])
     page = opened(sale, buyer)
@@ -327,9 +317,7 @@ def test_ended_order_stays_linked_and_buyer_may_buy_again(
 
 
 @pytest.mark.slow
-def test_page_says_that_time_to_pay_has_run_out(
-    opened: Callable[..., Page],
-) -> None:
+def test_page_says_that_time_to_pay_has_run_out(opened: Callable[..., Page]) -> None:
     sale, buyer = make_sale(stock=5), make_buyer()
     SeckillVoucher.objects.filter(pk=sale.pk).update(pay_within_s=5)
     page = opened(sale, buyer)
@@ -343,9 +331,7 @@ def test_page_says_that_time_to_pay_has_run_out(
 
 
 @pytest.mark.slow
-def test_buyer_below_the_limit_buys_again_with_a_new_token(
-    opened: Callable[..., Page],
-) -> None:
+def test_buyer_below_the_limit_buys_again_with_a_new_token(opened: Callable[..., Page]) -> None:
     sale = make_sale(stock=5, limit=2)
     page = opened(sale, make_buyer())
     other = second_tab(page)
@@ -384,21 +370,8 @@ def test_page_notices_sign_out_and_another_user(opened: Callable[..., Page], web
     assert only_order(sale).user == ben
 
 
-def test_visitors_page_updates_after_sign_in_elsewhere(
-    opened: Callable[..., Page], web: Web
-) -> None:
-    sale = make_sale(stock=5)
-    page = opened(sale)
-    expect(page.locator("#sign-in")).to_be_visible()
-    sign_in(page.context, make_buyer(), url=web.url)
-    notify_from_another_tab(second_tab(page))
-    expect_state(page, "open", "Buy now")
-
-
 @pytest.mark.slow
-def test_queue_order_and_refusal_work_without_javascript(
-    people: Callable[..., Page],
-) -> None:
+def test_queue_order_and_refusal_work_without_javascript(people: Callable[..., Page]) -> None:
     sale = make_sale(stock=2)
     reserved(sale, [make_buyer()])
     ann, ben = (people(make_buyer(), java_script_enabled=False) for _ in range(2))
@@ -453,9 +426,7 @@ GONE_MS = [(0, "same millisecond"), (42, "42 ms"), (422, "0.4 s"), (59_999, "59.
            (60_000, "1 min"), (7_200_000, "2 h"), (259_200_000, "3 d")]  # fmt: skip
 
 
-def test_queue_and_lateness_texts_follow_the_answers(
-    opened: Callable[..., Page],
-) -> None:
+def test_queue_and_lateness_texts_follow_the_answers(opened: Callable[..., Page]) -> None:
     page = opened(make_sale(stock=1))
     page.evaluate(
         """async ([queue, why]) => {

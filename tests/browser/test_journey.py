@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import re
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -12,7 +11,7 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
-from tests.browser.conftest import PASSWORD, PHONE, make_person, sign_in_by_form
+from tests.browser.conftest import PASSWORD, PHONE, make_person
 from tests.concurrency.sales import (
     assert_the_sum_is_right,
     live_orders,
@@ -40,9 +39,7 @@ def make_sale_in_the_admin(page: Page, *, title: str, stock: int, begins_at: dt.
 
 
 @pytest.mark.slow
-def test_admin_creates_a_sale_and_three_buyers_want_two_units(
-    people: Callable[..., Page],
-) -> None:
+def test_admin_creates_a_sale_and_three_buyers_want_two_units(people: Callable[..., Page]) -> None:
     make_person("shopkeeper", admin=True, password=PASSWORD)
 
     buyers = [people(make_person(name)) for name in ("ann", "ben", "cy")]
@@ -112,24 +109,4 @@ def test_buyer_signs_up_on_a_phone_in_chinese_and_buys(people: Callable[..., Pag
     expect(page.locator("#receipt")).to_have_attribute("data-status", "unpaid")
     expect(page.locator("#heading")).to_contain_text("抢购成功")
     wait_until_quiet(sale)
-    assert_the_sum_is_right(sale, ordered=1)
-
-
-@pytest.mark.slow
-def test_everything_works_without_javascript(people: Callable[..., Page]) -> None:
-    sale = make_sale(stock=1)
-    make_person("plain ann", password=PASSWORD)
-    ann = people(java_script_enabled=False)
-    sign_in_by_form(ann, "plain ann")
-    ben = people(make_person("ben"), java_script_enabled=False)
-    for page in (ann, ben):
-        page.goto(f"/vouchers/{sale.pk}/")
-        page.get_by_role("link", name="Buy without JavaScript").click()
-
-    ann.get_by_role("button", name="Buy now").click()
-    ben.get_by_role("button", name="Buy now").click()
-
-    expect(ann).to_have_url(re.compile(r"/orders/\d+/$"))
-    expect(ann.locator("#receipt")).to_have_attribute("data-status", "unpaid")
-    expect(ben.locator("main")).to_contain_text("Sold out")
     assert_the_sum_is_right(sale, ordered=1)

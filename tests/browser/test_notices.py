@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from allauth.account.models import EmailAddress
-from django.conf import settings
 from django.contrib.auth.models import User
 from django.utils import timezone
 from playwright.sync_api import Page, expect
@@ -18,7 +17,6 @@ from orders.lifecycle.transitions import Actor
 from orders.models import Notice
 from tests.browser.conftest import Faults, make_person, put_on_sale
 from tests.concurrency.sales import DETAILS
-from tests.support.notices import move_start
 from tests.support.patience import eventually
 from tests.support.payments import make_unpaid_order
 from tests.support.stack import Stack, Web
@@ -124,17 +122,3 @@ def test_free_unit_is_told_by_mail_with_a_stop_link(
     stranger.get_by_role("button", name="Stop reminders").click()
     expect(stranger.locator("main")).to_contain_text("Done.")
     assert not Notice.objects.filter(user=reader, live=True).exists()
-
-
-@pytest.mark.slow
-def test_beat_sends_the_reminder(people: Callable[..., Page]) -> None:
-    sale, reader = put_on_sale(begins_in_s=HOUR_S), make_reader("di")
-    page = people(reader)
-    page.goto(f"/vouchers/{sale.pk}/notice/")
-    page.get_by_role("button", name="Remind me").click()
-    expect(page.locator("main")).to_contain_text("We will remind")
-
-    move_start(sale, begins_in_s=settings.SECKILL_REMIND_BEFORE_S - 1)
-
-    told = Notice.objects.filter(user=reader, live=False).exclude(told_at=None)
-    assert eventually(told.exists, within_s=30)

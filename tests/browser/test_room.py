@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.utils import timezone
-from playwright.sync_api import Page, Response, expect
+from playwright.sync_api import Page, expect
 
 from seckill_site.redis.ledger_connection import ledger_connection
 from tests.browser.conftest import (
@@ -41,8 +41,6 @@ A_WHILE_MS = 75_000
 
 SALE_KNOWN_MS = 1_500
 """A web process answers for a second from what it knows of a sale; and half a second more."""
-
-LARGEST_PAGE_BYTES = 15_000
 
 Person = Callable[..., Page]
 
@@ -378,26 +376,3 @@ def test_page_keeps_asking_while_redis_is_away(people: Person, module_stack: Sta
         faults.leave()
         assert faults.found == []
         web.stop()
-
-
-# --- Size -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("locale", ["en-GB", "zh-CN"])
-def test_page_is_small(person: Person, locale: str) -> None:
-    sale = put_in_a_room()
-    fill(sale, people=60)
-    sizes: dict[str, int] = {}
-
-    def weigh(response: Response) -> None:
-        if response.request.resource_type != "fetch":
-            sizes[response.url.rpartition("/vouchers/")[2]] = len(response.body())
-
-    page = person(make_buyer(), locale=locale)
-    page.on("response", weigh)
-    page.goto(room_url(sale))
-    expect_turn(page, "waiting")
-    page.wait_for_load_state("networkidle")
-    assert len(sizes) >= 3
-    assert sum(sizes.values()) <= LARGEST_PAGE_BYTES, sizes

@@ -10,8 +10,7 @@ from django.utils import timezone
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.conftest import make_person
-from tests.support.sales import HOUR, make_loaded_sale, make_sale
-from vouchers.models import SeckillVoucher
+from tests.support.sales import HOUR, make_loaded_sale
 
 pytestmark = pytest.mark.browser
 
@@ -87,17 +86,3 @@ def test_server_error_disappears_when_its_entry_changes(desk: Page) -> None:
 
     expect(desk.locator(".errorlist")).to_have_count(1)
     expect(desk.locator("#id_pay_within_s")).to_have_value("0.1")
-
-
-def test_form_with_warnings_is_saved(desk: Page) -> None:
-    sale = make_loaded_sale()
-    make_sale(voucher=sale.voucher, begins_at=sale.begins_at + HOUR / 2)
-    desk.goto(f"{SALES}{sale.pk}/change/")
-    warning = desk.locator("#hints-begins_at .sale-hints__warning")
-    expect(warning).to_contain_text("Overlaps with another sale of this voucher")
-
-    desk.fill("#id_stock", "7")
-    desk.click("[name=_save]")
-
-    expect(desk.locator(".messagelist .warning")).to_contain_text("Overlaps with another sale")
-    assert SeckillVoucher.objects.get(pk=sale.pk).stock == 7

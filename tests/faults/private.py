@@ -27,9 +27,9 @@ START_SECONDS = 60.0
 SMALL = ("--innodb-flush-log-at-trx-commit=2", "--innodb-buffer-pool-size=64M")
 
 
-def script_library(name: str) -> ModuleType:
+def script_library(name: str, folder: str = "script/lib") -> ModuleType:
     """Return a module of ``script/lib``, which is no package."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "script" / "lib" / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, ROOT / folder / f"{name}.py")
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)

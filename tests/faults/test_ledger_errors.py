@@ -378,9 +378,7 @@ class Shop:
         payment = self.again(partial(make_payment, paid))
         choose_outcome(payment)
         self.again(partial(notify_shop, payment))
-        self.again(
-            partial(refund_order, order_id=paid.pk, by=SYSTEM, now=timezone.now()),
-        )
+        self.again(partial(refund_order, order_id=paid.pk, by=SYSTEM, now=timezone.now()))
         self.wait(lambda: self.has(OrderStatus.REFUNDED, refunded), what="the refund")
         self.wait(lambda: self.ledger().remaining == 2, what="two units")
 

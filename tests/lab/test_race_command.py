@@ -74,9 +74,7 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> Callable[[Verdict], None]:
 # --- What it says ---------------------------------------------------------------------------------
 
 
-def test_each_step_has_a_line_with_flaws_and_culprits(
-    made_up: Callable[[Verdict], None],
-) -> None:
+def test_each_step_has_a_line_with_flaws_and_culprits(made_up: Callable[[Verdict], None]) -> None:
     """Made up, because in a crowd so small a step may break or not."""
     made_up(replace(RIGHT, sold=12, oversold=2, doubled=1))
     status, out, _ = raced("v2", "v1", *SIZES)

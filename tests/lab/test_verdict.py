@@ -133,9 +133,7 @@ def test_bought_and_queued_are_promises(answers_to: Callable[..., Answers]) -> N
     assert answers_to(*presses).promised == {10, 11}
 
 
-def test_sold_out_before_the_last_winner_is_turned_away(
-    answers_to: Callable[..., Answers],
-) -> None:
+def test_sold_out_before_the_last_winner_is_turned_away(answers_to: Callable[..., Answers]) -> None:
     presses = ((Answer.SOLD_OUT, 1, 4), (Answer.SOLD_OUT, 2, 6), (Answer.BOUGHT, 5, 9))
     assert answers_to(*presses).turned_away == {10}
     assert answers_to(*presses, faultless=False).turned_away == frozenset()

@@ -35,9 +35,7 @@ def text_of(response: Any) -> str:
     return " ".join(unescape(re.sub(r"<[^>]+>", " ", response.content.decode())).split())
 
 
-def test_index_lists_steps_and_races_in_order(
-    client: Client,
-) -> None:
+def test_index_lists_steps_and_races_in_order(client: Client) -> None:
     response = client.get("/lab/", **HTML)
 
     page = response.content.decode()

@@ -197,9 +197,7 @@ def test_first_waiter_giving_up_wakes_the_next(
     assert second.result(10) - gave_up_at < AT_ONCE_S
 
 
-def test_queue_without_liveness_keys_blocks_nobody(
-    redis_client: Redis,
-) -> None:
+def test_queue_without_liveness_keys_blocks_nobody(redis_client: Redis) -> None:
     ask(redis_client, "holder")
     ask(redis_client, "dead", note=PATIENT)
     redis_client.delete(ALIVE, NAME)  # by hand
@@ -225,9 +223,7 @@ def test_repeated_acquire_keeps_queue_place_and_token(redis_client: Redis) -> No
     assert redis_client.zrange(QUEUE, 0, -1) == ["second"]
 
 
-def test_repeated_fair_release_gets_the_first_answer(
-    redis_client: Redis,
-) -> None:
+def test_repeated_fair_release_gets_the_first_answer(redis_client: Redis) -> None:
     ask(redis_client, "holder")
     ask(redis_client, "waits", note=PATIENT)
     for _ in range(2):

@@ -135,9 +135,7 @@ def test_writer_that_also_reads_is_listed_twice(redis_client: Redis) -> None:
     assert [hold.kind for hold in held_locks(redis_client)] == ["exclusive", "read"]
 
 
-def test_waiters_count_unexpired_notes_and_queue_places(
-    redis_client: Redis,
-) -> None:
+def test_waiters_count_unexpired_notes_and_queue_places(redis_client: Redis) -> None:
     write_lock(redis_client)
     write_lock(redis_client, "lock:{12}:other")
     write_waiting(redis_client, f"{NAME}:waiting", "web-1/4711/aaaaaaaa", 3, left_ms=60_000)
@@ -231,9 +229,7 @@ def test_force_spares_a_holder_that_came_later(
     assert [hold.owner for hold in held_locks(redis_client)] == [OTHER]
 
 
-def test_force_releases_one_reader_only(
-    redis_client: Redis,
-) -> None:
+def test_force_releases_one_reader_only(redis_client: Redis) -> None:
     write_lock(redis_client, owner=OTHER)
     write_reader(redis_client, OWNER)
     write_reader(redis_client, OTHER)
@@ -256,9 +252,7 @@ def test_force_wakes_the_first_in_a_fair_queue(
     assert protocol.fair_topic(NAME, OTHER) in message["data"].split("\n")
 
 
-def test_holder_release_after_force_reports_not_owned(
-    redis_client: Redis,
-) -> None:
+def test_holder_release_after_force_reports_not_owned(redis_client: Redis) -> None:
     second = "lock:{12}:second"
     for name in (NAME, second):
         write_lock(redis_client, name)

@@ -113,9 +113,7 @@ def two_sides(five: list[Redis]) -> list[QuorumLock]:
     return [QuorumLock(up, NAME) for up in (five[:2] + nowhere[2:], nowhere[:2] + five[2:])]
 
 
-def test_partition_leaves_the_lock_to_the_majority(
-    five: list[Redis],
-) -> None:
+def test_partition_leaves_the_lock_to_the_majority(five: list[Redis]) -> None:
     few, many = two_sides(five)
     with pytest.raises(LockBusy):
         few.acquire()

@@ -138,9 +138,7 @@ def test_killed_writer_blocks_readers_for_a_bounded_time(
         assert reader.result(10) - killed_at < 3 * 0.3 + AT_ONCE_S
 
 
-def test_short_wait_does_not_shorten_another_writers_note(
-    redis_client: Redis,
-) -> None:
+def test_short_wait_does_not_shorten_another_writers_note(redis_client: Redis) -> None:
     ask_to_read(redis_client, "reader")
     ask_to_write(redis_client, "patient", note=PATIENT)
     ask_to_write(redis_client, "hasty", note=WaitNote(1, 0, 50))

@@ -105,9 +105,7 @@ def test_step_3_blind_delete_lets_a_third_holder_in(redis_client: Redis) -> None
 # --- Step 4: an owner, looked at before the DEL --------------------------------------------------
 
 
-def test_step_4_lease_ending_after_check_lets_third_in(
-    redis_client: Redis,
-) -> None:
+def test_step_4_lease_ending_after_check_lets_third_in(redis_client: Redis) -> None:
     a, b, c = (CheckThenDelete(redis_client, NAME) for _ in "abc")
 
     def lose_it(point: str) -> None:
@@ -209,9 +207,7 @@ def test_step_6_emptied_redis_leaves_the_decision_to_stock(
 # --- Step 6: a lost reply ------------------------------------------------------------------------
 
 
-def test_step_6_redis_py_refuses_holder_after_lost_reply(
-    redis_client: Redis,
-) -> None:
+def test_step_6_redis_py_refuses_holder_after_lost_reply(redis_client: Redis) -> None:
     lossy = lossy_client(redis_client, when=lambda: redis_client.exists(NAME))
     assert not lossy.lock(NAME, timeout=10).acquire(blocking=False)
     assert redis_client.pttl(NAME) > 0  # it has it, and nobody will let go
@@ -228,9 +224,7 @@ def test_step_6_redis_lock_repeats_acquire_after_lost_reply(
     assert lock.fencing_token == 1
 
 
-def test_step_6_redis_py_denies_release_after_lost_reply(
-    redis_client: Redis,
-) -> None:
+def test_step_6_redis_py_denies_release_after_lost_reply(redis_client: Redis) -> None:
     lock = redis_client.lock(NAME, timeout=10)
     assert lock.acquire(blocking=False)
     lock.redis = lossy_client(redis_client, when=lambda: not redis_client.exists(NAME))

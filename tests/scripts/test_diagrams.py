@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
-from types import ModuleType
-
 import pytest
 
 from orders.models import VoucherOrder
+from tests.faults.private import script_library
 from vouchers.inventory.keys import LedgerKeys
 
 pytestmark = pytest.mark.quick
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def load() -> ModuleType:
-    spec = spec_from_file_location("diagrams", ROOT / "script" / "diagrams.py")
-    assert spec
-    assert spec.loader
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-diagrams = load()
+diagrams = script_library("diagrams", "script")
 
 
 @pytest.mark.parametrize("part", diagrams.parts())

@@ -28,9 +28,7 @@ def test_in_each_worker():
 
 
 @pytest.mark.slow
-def test_each_worker_has_own_servers_and_leaves_nothing(
-    tmp_path: Path,
-) -> None:
+def test_each_worker_has_own_servers_and_leaves_nothing(tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     with started(tmp_path, scratch) as run:

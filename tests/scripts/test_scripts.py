@@ -9,12 +9,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
 
 import polib
 import pytest
+
+from tests.faults.private import script_library
 
 ROOT = Path(__file__).resolve().parents[2]
 PO = "locale/zh_Hans/LC_MESSAGES/django.po"
@@ -286,17 +286,7 @@ def is_alive(pid: int) -> bool:
 
 # --- script/translations.py -----------------------------------------------------------------------
 
-
-def load_translations() -> ModuleType:
-    spec = spec_from_file_location("translations", ROOT / "script" / "translations.py")
-    assert spec
-    assert spec.loader
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-translations = load_translations()
+translations = script_library("translations", "script")
 
 
 @pytest.fixture

@@ -36,9 +36,7 @@ def test_no_failpoint_is_armed_by_default() -> None:
     assert failpoints._Points.listener is None
 
 
-def test_listener_sees_every_failpoint_and_none_fails(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_listener_sees_every_failpoint_and_none_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failpoints._Points, "listener", None)  # only for this test
     heard: list[str] = []
 

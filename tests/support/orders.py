@@ -9,11 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 from django.contrib.auth.models import User
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils import timezone
 
+from orders.fulfilment import batch
 from orders.models import LIVE_STATUSES, OrderStatus, VoucherOrder
 from orders.placing.order_ids import EPOCH, SEQUENCE_BITS
 from orders.placing.tokens import PurchaseToken, issue_tokens
@@ -117,6 +119,26 @@ def _with_own_connection(function: Callable[[], Any]) -> Any:
         return function()
     finally:
         connections.close_all()
+
+
+def race(test: Callable[..., None]) -> Callable[..., None]:
+    """Mark a test whose threads have their own sessions, which wait for each other's row locks."""
+    marks = pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("row_locks")
+    for mark in (*marks, pytest.mark.concurrency):
+        test = mark(test)
+    return test
+
+
+def poison(monkeypatch: pytest.MonkeyPatch, order_id: int) -> None:
+    """Make this order's row raise when it is created live, like a bug."""
+    make_row = batch._row
+
+    def poisoned(sale: Any, entry: Any, known: Any, reason: Any) -> Any:
+        if entry.order_id == order_id and reason is None:
+            raise ZeroDivisionError("poison")
+        return make_row(sale, entry, known, reason)
+
+    monkeypatch.setattr(batch, "_row", poisoned)
 
 
 def ids(tokens: Sequence[PurchaseToken]) -> list[int]:

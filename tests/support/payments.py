@@ -11,11 +11,9 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.urls import reverse
 from django.utils import timezone
-from redis import Redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from orders.fulfilment.worker import fulfill_sale
+from orders.lifecycle.transitions import Actor
 from orders.models import (
     OrderEvent,
     OrderStatus,
@@ -36,7 +34,6 @@ from orders.payments.providers import (
 )
 from orders.payments.sandbox import SIGNATURE_HEADER, Choice, decide, notification, sign, state_of
 from orders.payments.service import Addresses, start_payment, take_notification
-from tests.fixtures.site import CLOSED_PORT
 from tests.support.orders import make_buyers, reserved
 from vouchers.models import SeckillVoucher
 
@@ -132,6 +129,10 @@ def owner_of(order: VoucherOrder) -> User:
     return order.user
 
 
+def buyer_of(order: VoucherOrder) -> Actor:
+    return Actor.buyer(owner_of(order).pk)
+
+
 def make_payment(order: VoucherOrder, addresses: Addresses = ADDRESSES) -> Payment:
     """Start a payment and return it."""
     start_payment(order_id=order.pk, addresses=addresses, now=timezone.now())
@@ -184,11 +185,6 @@ def expire_pay_by(order: VoucherOrder) -> dt.datetime:
     now = timezone.now()
     VoucherOrder.objects.filter(pk=order.pk).update(pay_by=now - dt.timedelta(seconds=1))
     return now
-
-
-def unreachable_redis(alias: str) -> Redis:
-    """Return a client of a Redis that refuses connections, in place of the ledger's."""
-    return Redis(port=CLOSED_PORT, decode_responses=True, retry=Retry(NoBackoff(), 0))
 
 
 # --- Looking --------------------------------------------------------------------------------------

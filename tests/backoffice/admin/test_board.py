@@ -262,9 +262,7 @@ def test_each_confirmation_says_what_will_happen(operator: Client) -> None:
     ]
 
 
-def test_resuming_a_future_sale_promises_no_immediate_buying(
-    operator: Client,
-) -> None:
+def test_resuming_a_future_sale_promises_no_immediate_buying(operator: Client) -> None:
     assert will(operator, make_sale(paused=True, stock=7), "resume") == [
         "Buyers can buy again at once: 7 of 7 vouchers are left."
     ]
@@ -450,9 +448,7 @@ def test_sale_that_is_over_is_not_changed(operator: Client, name: str) -> None:
     assert everything(sale) == before
 
 
-def test_future_sale_cannot_be_ended(
-    operator: Client,
-) -> None:
+def test_future_sale_cannot_be_ended(operator: Client) -> None:
     sale = make_sale(begins_in_s=60)
     before = everything(sale)
     response = operator.post(board_of(sale, "end/"), {"reason": "why"})
@@ -547,9 +543,7 @@ def test_form_sent_twice_acts_once(operator: Client, name: str, fields: dict[str
 
 
 @commits
-def test_outdated_stock_form_is_shown_again(
-    operator: Client,
-) -> None:
+def test_outdated_stock_form_is_shown_again(operator: Client) -> None:
     sale = make_sale(stock=10)
     seen = seen_by(operator, sale, "stock")
     change_stock(sale_id=sale.pk, stock=500)

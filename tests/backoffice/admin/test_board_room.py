@@ -222,12 +222,3 @@ def test_ended_sale_has_no_room_actions(operator: Client, name: str) -> None:
     act(operator, sale, name, rate="9", seen="200")
 
     assert (ledger_contents(), stored(sale).room) == before
-
-
-def test_room_is_not_opened_without_redis(operator: Client, redis_gone: Any) -> None:
-    sale = make_sale()
-
-    with redis_gone():
-        act(operator, sale, "open-room", rate="9")
-
-    assert stored(sale).room == RoomKind.OFF

@@ -43,15 +43,6 @@ def waiting_url(sale: SeckillVoucher) -> str:
     return reverse("admin:sale-waiting", args=[sale.pk])
 
 
-# --- Permissions ----------------------------------------------------------------------------------
-
-
-def test_names_of_the_pages() -> None:
-    assert (reverse("admin:customers"), reverse("admin:customer", args=[7])) == (
-        LIST, f"{LIST}7/",
-    )  # fmt: skip
-
-
 # --- The list -------------------------------------------------------------------------------------
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
@@ -14,14 +13,6 @@ from tests.support.payments import make_unpaid_order, pay
 pytestmark = pytest.mark.django_db
 
 LIST = "/admin/orders/settlementdifference/"
-
-
-@pytest.fixture
-def boss() -> Client:
-    user = User.objects.create(username="boss", is_staff=True, is_superuser=True)
-    client = Client(headers={"Accept": "text/html", "Accept-Language": "en"})
-    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
-    return client
 
 
 def a_difference(reference: str, **changes: object) -> SettlementDifference:
@@ -37,27 +28,27 @@ def a_difference(reference: str, **changes: object) -> SettlementDifference:
     return SettlementDifference.objects.create(reference=reference, **{**facts, **changes})
 
 
-def test_list_starts_with_open_differences(boss: Client) -> None:
+def test_list_starts_with_open_differences(shop: Client) -> None:
     a_difference("still-open")
     a_difference("resolved-one", resolved_at=timezone.now())
-    page = boss.get(LIST).text
+    page = shop.get(LIST).text
     assert "still-open" in page
     assert "resolved-one" not in page
     assert "the provider lists it, we do not" in page
     assert "¥1,234.50" in page
-    assert "resolved-one" in boss.get(f"{LIST}?open=no").text
-    assert "still-open" in boss.get(f"{LIST}?open=all").text
+    assert "resolved-one" in shop.get(f"{LIST}?open=no").text
+    assert "still-open" in shop.get(f"{LIST}?open=all").text
 
 
-def test_foreign_currency_is_not_shown_as_ours(boss: Client) -> None:
+def test_foreign_currency_is_not_shown_as_ours(shop: Client) -> None:
     a_difference("dollars", their_currency="USD")
-    page = boss.get(LIST).text
+    page = shop.get(LIST).text
     assert "1,234.50 USD" in page
     assert "¥1,234.50" not in page
 
 
-def test_difference_leads_to_its_order(boss: Client) -> None:
+def test_difference_leads_to_its_order(shop: Client) -> None:
     payment = pay(make_unpaid_order(make_sale()))
     found = a_difference(payment.reference, payment=payment, our_cents=payment.amount_cents)
-    page = boss.get(f"{LIST}{found.pk}/change/").text
+    page = shop.get(f"{LIST}{found.pk}/change/").text
     assert f"/admin/orders/voucherorder/{payment.order_id}/change/" in page

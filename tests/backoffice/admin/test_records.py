@@ -11,7 +11,7 @@ from django.core.management import call_command
 from django.test import Client
 from redis import Redis
 
-from tests.locks.django.test_locks_command import redis_away
+from tests.fixtures.site import RedisGone
 from tests.locks.test_inspection import NAME, OTHER, write_lock, write_reader, write_waiting
 from tests.support.staff import staff_with
 
@@ -20,17 +20,11 @@ pytestmark = pytest.mark.django_db
 LIST = "/admin/locks/lock/"
 
 
-@pytest.fixture
-def boss(db: None) -> Client:
-    """The browser of an owner, who cannot change a lock either."""
-    return staff_with(is_owner=True)
-
-
-def test_locks_are_listed_with_their_details(boss: Client, redis_client: Redis) -> None:
+def test_locks_are_listed_with_their_details(shop: Client, redis_client: Redis) -> None:
     write_lock(redis_client, token=1_234_567, age_ms=12_300)
     write_waiting(redis_client, f"{NAME}:waiting", "web-2/12/bbbbbbbb", 1_000, left_ms=9_000)
     write_reader(redis_client, OTHER, key="lock:{12}:page:readers")
-    response = boss.get(LIST)
+    response = shop.get(LIST)
     assert response.status_code == 200
     for text in (NAME, "web-1/4711", ">1234567<", "exclusive lock", "read lock"):
         assert text in response.text
@@ -38,8 +32,8 @@ def test_locks_are_listed_with_their_details(boss: Client, redis_client: Redis) 
     assert "2 held locks" in response.text
 
 
-def test_empty_lock_list_has_a_message(boss: Client, redis_client: Redis) -> None:
-    response = boss.get(LIST)
+def test_empty_lock_list_has_a_message(shop: Client, redis_client: Redis) -> None:
+    response = shop.get(LIST)
     assert response.status_code == 200
     assert "0 held locks" in response.text
     assert "office__table" not in response.text
@@ -52,16 +46,16 @@ def test_lock_page_is_translated(redis_client: Redis) -> None:
         assert text in page
 
 
-def test_lock_name_is_escaped(boss: Client, redis_client: Redis) -> None:
+def test_lock_name_is_escaped(shop: Client, redis_client: Redis) -> None:
     write_lock(redis_client, "lock:<script>")
-    page = boss.get(LIST).text
+    page = shop.get(LIST).text
     assert "lock:&lt;script&gt;" in page
     assert "lock:<script>" not in page
 
 
-def test_system_only_links_to_the_lock_list(boss: Client, redis_client: Redis) -> None:
+def test_system_only_links_to_the_lock_list(shop: Client, redis_client: Redis) -> None:
     for index in ("/admin/system/", "/admin/locks/"):
-        page = boss.get(index).text
+        page = shop.get(index).text
         assert f'href="{LIST}"' in page
         assert f"{LIST}add/" not in page
 
@@ -71,15 +65,15 @@ def test_only_view_permission_exists_for_locks() -> None:
     assert list(found.values_list("codename", flat=True)) == ["view_lock"]
 
 
-def test_forged_lock_action_does_nothing(boss: Client, redis_client: Redis) -> None:
+def test_forged_lock_action_does_nothing(shop: Client, redis_client: Redis) -> None:
     write_lock(redis_client)
-    boss.post(LIST, {"action": "delete_selected", "_selected_action": NAME, "post": "yes"})
+    shop.post(LIST, {"action": "delete_selected", "_selected_action": NAME, "post": "yes"})
     assert redis_client.exists(NAME)
 
 
-def test_lock_page_without_redis_says_so(boss: Client) -> None:
-    with redis_away():
-        response = boss.get(LIST)
+def test_lock_page_without_redis_says_so(shop: Client, redis_gone: RedisGone) -> None:
+    with redis_gone():
+        response = shop.get(LIST)
     assert response.status_code == 503
     assert "Redis did not respond" in response.text
     assert "office__table" not in response.text

@@ -146,12 +146,6 @@ def test_rehearsal_during_open_sales_needs_confirmation(operator: Client) -> Non
     begin(operator, sale, anyway="on")
 
 
-def test_rehearsal_without_open_sales_needs_no_confirmation(operator: Client) -> None:
-    sale = later_sale()
-    assert "would notice" not in said(operator, question_of(sale))
-    begin(operator, sale)
-
-
 def test_second_rehearsal_is_refused_by_the_first(operator: Client) -> None:
     first = begin(operator, later_sale())
     response = operator.post(question_of(later_sale()), SMALL)

@@ -99,9 +99,9 @@ def test_report_is_not_cached(url: Callable[[SeckillVoucher], str], reader: Clie
     assert "no-store" in reader.get(url(make_sale()))["Cache-Control"]
 
 
-@pytest.mark.parametrize("name", ["sale-report", "sale-report-csv"])
-def test_report_on_missing_sale_returns_404(name: str, reader: Client) -> None:
-    assert reader.get(reverse(f"admin:{name}", args=[4_711])).status_code == 404
+@pytest.mark.parametrize("name", ["sale-report", "sale-report-csv", "sale-report-room"])
+def test_report_on_missing_sale_returns_404(name: str, exporter: Client) -> None:
+    assert exporter.get(reverse(f"admin:{name}", args=[4_711])).status_code == 404
 
 
 # --- The page ------------------------------------------------------------------------------------
@@ -237,15 +237,6 @@ def test_report_file_is_named_by_sale_and_day(reader: Client) -> None:
     assert reader.get(csv_url(sale))["Content-Disposition"] == f'attachment; filename="{name}"'
 
 
-def test_no_cell_of_the_csv_is_a_formula(reader: Client) -> None:
-    sale = make_sale()
-    Voucher.objects.update(title="=1+1")
-    rows = rows_of(reader.get(csv_url(sale)))
-    assert figures_of(reader.get(csv_url(sale)))["Report", "Voucher"] == "'=1+1"
-    starts = {cell[0] for row in rows for cell in row if cell}
-    assert not starts & set("=+-@\t\r\n＝＋－＠")
-
-
 def test_csv_change_with_line_break_stays_one_cell(reader: Client) -> None:
     sale = make_sale()
     boss = User.objects.create(username="=boss")
@@ -346,10 +337,3 @@ def test_link_to_the_visits_is_for_who_may_follow_it(reader: Client, exporter: C
     assert room_url(sale) in exporter.get(page_url(sale)).text
     assert room_url(sale) not in reader.get(page_url(sale)).text
     assert room_url(empty) not in exporter.get(page_url(empty)).text
-
-
-def test_file_of_an_unknown_sale_is_refused(exporter: Client) -> None:
-    sale = make_sale()
-    unknown = room_url(sale).replace(f"/{sale.pk}/", f"/{sale.pk + 999}/")
-
-    assert exporter.get(unknown).status_code in (302, 404)

@@ -8,7 +8,6 @@ import io
 
 import pytest
 from django.test import Client
-from django.urls import reverse
 from django.utils import timezone
 
 from orders.models import OrderEvent, OrderStatus
@@ -52,10 +51,6 @@ def rows(client: Client, language: str = "en", **query: str | int) -> list[list[
     text = response.getvalue().decode()
     assert text.startswith("\ufeff")
     return list(csv.reader(io.StringIO(text[1:])))
-
-
-def test_names_of_the_pages() -> None:
-    assert (reverse("admin:reports"), reverse("admin:reports-csv")) == (PAGE, FILE)
 
 
 @pytest.mark.usefixtures("one_day")

@@ -16,7 +16,7 @@ from orders.roles import Role, make_roles
 from tests.support.orders import make_buyer, make_order, make_sale
 from tests.support.payments import make_unpaid_order, pay
 from vouchers.inventory.keys import LedgerKeys
-from vouchers.models import SeckillVoucher, Voucher
+from vouchers.models import Voucher
 
 pytestmark = pytest.mark.django_db
 
@@ -176,10 +176,3 @@ def test_viewer_of_sales_alone_sees_no_money() -> None:
 
 def test_cashier_lands_on_redeem() -> None:
     assert staff(Role.CASHIER).get(HOME)["Location"] == reverse("redeem")
-
-
-def test_drafts_are_not_the_next_sale() -> None:
-    sale = make_sale(begins_in_s=DAY, ends_in_s=2 * DAY)
-    SeckillVoucher.objects.filter(pk=sale.pk).update(stage="draft")
-
-    assert "No sale is planned." in staff(Role.OPERATOR).get(HOME).text

@@ -13,7 +13,7 @@ import pytest
 from django.core.cache import cache
 from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
-from django.utils import timezone, translation
+from django.utils import timezone
 from redis import Redis
 
 from backoffice import slow_counts
@@ -31,16 +31,10 @@ from vouchers.inventory.sale_state import snapshots
 from vouchers.inventory.waiting_list import join_waiting
 from vouchers.models import AnswerCount, SaleStage, SaleState, SeckillVoucher
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("english")]
 
 NOW = dt.datetime(2026, 11, 11, 12, 30, 10, tzinfo=dt.UTC)
 """The last second that the board shows is then 12:30:08."""
-
-
-@pytest.fixture(autouse=True)
-def in_english() -> Any:
-    with translation.override("en"):
-        yield
 
 
 @pytest.fixture
@@ -375,9 +369,7 @@ def test_slow_counts_are_cached_longer(
     assert counting(statements(sale, now + dt.timedelta(seconds=41)))
 
 
-def test_one_viewer_counts_and_others_see_the_last_counts(
-    sale: SeckillVoucher,
-) -> None:
+def test_one_viewer_counts_and_others_see_the_last_counts(sale: SeckillVoucher) -> None:
     now = timezone.now()
     assert look(sale, now).counts
     make_order(sale, make_buyer())
@@ -425,5 +417,4 @@ def test_board_says_whom_rules_refused(sale: SeckillVoucher) -> None:
     board = look(sale)
     assert board.counts
     assert board.counts.refused_by_rules == {"code": 3}
-    with translation.override("en"):
-        assert board_json(board, actions=[])["texts"]["rules"] == "no invitation code: 3"
+    assert board_json(board, actions=[])["texts"]["rules"] == "no invitation code: 3"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
 
 import pytest
 from django.contrib.admin.models import CHANGE, LogEntry
@@ -32,7 +31,6 @@ from tests.support.orders import make_buyer, make_order, make_sale, pending, tok
 from tests.support.payments import ADDRESSES
 from tests.support.rehearsals import (
     begun,
-    crowd_in_a_thread,
     everything_there,
     finish,
     shadow_id_of,
@@ -48,12 +46,6 @@ from vouchers.models import SaleStage, SeckillVoucher
 pytestmark = pytest.mark.django_db(transaction=True)
 
 SOON = dt.timedelta(seconds=3)
-
-
-@pytest.fixture(autouse=True)
-def crowd() -> Iterator[None]:
-    with crowd_in_a_thread():
-        yield
 
 
 @pytest.fixture

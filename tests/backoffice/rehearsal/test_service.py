@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -47,7 +47,6 @@ from tests.support.inspection import assert_conserved, broker_length, ledger_con
 from tests.support.orders import at_once, make_buyers, make_sale, reserved
 from tests.support.rehearsals import (
     begun,
-    crowd_in_a_thread,
     everything_there,
     finish,
     resumed,
@@ -77,12 +76,6 @@ POINTS = [
     "clear.shadow_deleted",
     "rehearse.cleared",
 ]
-
-
-@pytest.fixture(autouse=True)
-def crowd() -> Iterator[None]:
-    with crowd_in_a_thread():
-        yield
 
 
 @pytest.fixture

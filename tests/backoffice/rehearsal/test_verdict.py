@@ -20,7 +20,6 @@ from orders.models import OrderEvent, OrderStatus, Rehearsal, RehearsalPhase, Vo
 from tests.support.orders import make_order, make_sale
 from tests.support.rehearsals import (
     begun,
-    crowd_in_a_thread,
     everything_there,
     finish,
     shadow_of,
@@ -31,12 +30,6 @@ from vouchers.inventory.keys import LedgerKeys
 from vouchers.models import SeckillVoucher
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture(autouse=True)
-def crowd() -> Iterator[None]:
-    with crowd_in_a_thread():
-        yield
 
 
 @pytest.fixture

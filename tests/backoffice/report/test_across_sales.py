@@ -296,15 +296,6 @@ def days(now: dt.datetime = NOON + ONE_DAY * 5, **scope: Any) -> dict[str, Figur
     return {row.name: row.figures for row in report.rows}
 
 
-def test_refund_counts_on_its_own_day() -> None:
-    write_order(sale_at(), story(OrderStatus.REFUNDED))
-    found = days()
-    sold, returned = found["2026-11-11"], found["2026-11-13"]
-    assert (sold.received_cents, sold.refunded_cents, sold.revenue_cents) == (8_000, 0, 8_000)
-    assert (returned.received_cents, returned.revenue_cents) == (0, -8_000)
-    assert (sold.orders, sold.sold, sold.conversion) == (1, 0, 1.0)
-
-
 def test_revenue_of_a_sale_is_that_of_its_own_report() -> None:
     sale = sale_at()
     for status in OrderStatus:

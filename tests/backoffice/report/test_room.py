@@ -156,13 +156,6 @@ def test_file_says_who_waited_how_long() -> None:
     ]
 
 
-def test_no_cell_of_the_file_is_a_formula() -> None:
-    sale = a_sale()
-    add(sale, 1, 2, buyer=User.objects.create(username="=1+1"))
-
-    assert rows_of(sale)[1][0] == "'=1+1"
-
-
 def test_file_is_read_in_parts(
     monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:

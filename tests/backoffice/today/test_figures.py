@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from django.core.cache import cache
 from django.core.checks import Error
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
-from django.utils import timezone, translation
+from django.utils import timezone
 
 from backoffice.board.snapshot import read_board
 from backoffice.report.figures import EVER_PAID, report_sale
@@ -35,16 +34,10 @@ from tests.support.payments import make_payment, make_unpaid_order, pay
 from vouchers.inventory.batch_journal import set_aside
 from vouchers.models import SaleStage, SeckillVoucher
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("english")]
 
 ALL = Rights(sales=True, orders=True, payments=True, system=True)
 DAY = 24 * 3600
-
-
-@pytest.fixture(autouse=True)
-def in_english() -> Any:
-    with translation.override("en"):
-        yield
 
 
 def look(rights: Rights = ALL, now: dt.datetime | None = None) -> Today:

@@ -77,9 +77,7 @@ def test_kafka_repeats_what_it_has_not_committed(
 
 
 @pytest.mark.faults
-def test_killed_worker_of_ours_loses_and_doubles_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_killed_worker_of_ours_loses_and_doubles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_servers, "FORMS", {})
     ((_, lost, doubled, again_s, _),) = compare()
     assert (lost, doubled) == (0, 0)

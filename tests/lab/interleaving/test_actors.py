@@ -136,9 +136,7 @@ def test_events_are_numbered_and_timed_in_order(stage_of: OpenStage) -> None:
 # --- Waiting --------------------------------------------------------------------------------------
 
 
-def test_actor_stops_after_a_row_wait(
-    stage_of: OpenStage,
-) -> None:
+def test_actor_stops_after_a_row_wait(stage_of: OpenStage) -> None:
     stage = stage_of("v1-for-update", units=1)
     first, second = stage.buyer("A", 1), stage.buyer("B", 2, process=2)
     first.until("stock read")
@@ -155,9 +153,7 @@ def test_actor_stops_after_a_row_wait(
     assert kinds[2:5] == [Kind.STATEMENT, Kind.WAITS_FOR_ROW, Kind.GOES_ON]
 
 
-def test_actor_waiting_for_process_lock_continues_on_release(
-    stage_of: OpenStage,
-) -> None:
+def test_actor_waiting_for_process_lock_continues_on_release(stage_of: OpenStage) -> None:
     stage = stage_of("v3")
     first, second = stage.buyer("A", 1), stage.buyer("A'", 1)
     first.until("unit taken")
@@ -274,9 +270,7 @@ def test_actor_is_on_stage_once(stage_of: OpenStage) -> None:
 # --- Faults of a process --------------------------------------------------------------------------
 
 
-def test_killed_process_releases_its_row_lock(
-    stage_of: OpenStage,
-) -> None:
+def test_killed_process_releases_its_row_lock(stage_of: OpenStage) -> None:
     stage = stage_of("v1-for-update")
     buyer, pid = stage.buyer("A", 1), pid_of(stage)
     buyer.until("unit taken")
@@ -316,9 +310,7 @@ def test_actors_share_memory_only_within_a_process(stage_of: OpenStage) -> None:
     assert LabOrder.objects.count() == 1
 
 
-def test_stage_is_cleared_after_interrupt_amid_a_reply(
-    fork_server: ForkServer,
-) -> None:
+def test_stage_is_cleared_after_interrupt_amid_a_reply(fork_server: ForkServer) -> None:
     stage = PlayedStage(STEPS["v1"], fork_server)
     stage.open(units=2, buyers=2)
     connection.connection.query("SELECT 1")  # its reply is never read

@@ -61,9 +61,7 @@ def test_played_race_leaves_nothing(step_name: str, fork_server: ForkServer) -> 
     assert not sale_keys()
 
 
-def test_receipt_of_ours_tells_of_a_lost_order(
-    fork_server: ForkServer,
-) -> None:
+def test_receipt_of_ours_tells_of_a_lost_order(fork_server: ForkServer) -> None:
     played = play(STEPS["ours"], RACES["redis-empty"], fork_server)
 
     assert answers(played.timeline, "B") == ["queued", "refused lost", "queued"]
@@ -71,9 +69,7 @@ def test_receipt_of_ours_tells_of_a_lost_order(
     assert (played.verdict.sold, played.verdict.offered) == (2, 2)
 
 
-def test_paused_worker_of_ours_is_refused_by_the_fence(
-    fork_server: ForkServer,
-) -> None:
+def test_paused_worker_of_ours_is_refused_by_the_fence(fork_server: ForkServer) -> None:
     played = play(STEPS["ours"], RACES["process-stands-still"], fork_server)
 
     went_on = next(it.number for it in played.timeline.events if it.kind is Kind.CONTINUED)
@@ -83,9 +79,7 @@ def test_paused_worker_of_ours_is_refused_by_the_fence(
     assert any("StaleFence" in it for it in after)
 
 
-def test_late_delete_takes_anothers_lock_unless_compared(
-    fork_server: ForkServer,
-) -> None:
+def test_late_delete_takes_anothers_lock_unless_compared(fork_server: ForkServer) -> None:
     third = {}
     for name in ("v6-expiring", "v6-owned"):
         played = play(STEPS[name], RACES["deletes-anothers-lock"], fork_server)

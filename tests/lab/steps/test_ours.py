@@ -131,9 +131,7 @@ def test_clearing_removes_unwritten_orders_and_is_idempotent() -> None:
     assert keys_of(sale_id) == []
 
 
-def test_clearing_times_out_while_a_worker_is_busy(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_clearing_times_out_while_a_worker_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     sale_id, _ = opened()
     monkeypatch.setattr(ours, "CLEAR_S", 0.0)
     monkeypatch.setattr(ours, "clear_shadow", lambda **_: False)

@@ -11,7 +11,7 @@ from lab.steps.step import Answer
 from lab.steps.stream_readers import POISONED
 from lab.steps.v5_stream import GROUP
 from seckill_site.redis.ledger_connection import ledger_connection
-from tests.lab.steps.meeting import Died, at, buy, die, elsewhere, passed, writer_of
+from tests.lab.steps.meeting import at, buy, elsewhere, passed, writer_of
 from tests.support.patience import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -52,14 +52,6 @@ def test_entry_set_aside_holds_nobody_up() -> None:
     assert STEPS["v5-aside"].rows(sale_id) == [1]
     assert pending(sale_id) == 0
     assert ledger_connection().xlen(f"{LabKeys(sale_id).stream}:aside") == POISONED
-
-
-def test_reader_of_the_same_name_writes_what_is_pending() -> None:
-    sale_id = queued("v5-one-name")
-    with at("unit taken", die), pytest.raises(Died):
-        write_once("v5-one-name")
-    assert write_once("v5-one-name")
-    assert STEPS["v5-one-name"].rows(sale_id) == [1]
 
 
 # --- One name -------------------------------------------------------------------------------------

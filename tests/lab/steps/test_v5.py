@@ -79,9 +79,7 @@ def test_order_taken_by_a_dead_writer_is_lost() -> None:
     assert step.rows(sale_id) == []
 
 
-def test_failed_order_is_logged_and_the_next_is_written(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_failed_order_is_logged_and_the_next_is_written(caplog: pytest.LogCaptureFixture) -> None:
     step = STEPS["v5"]
     sale_id, writer = step.open(2), writer_of(step)
     for user_id in (1, 2):

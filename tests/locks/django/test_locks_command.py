@@ -7,16 +7,15 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 from django.conf import settings as django_settings
 from django.core.management import call_command
 from django.core.management.base import CommandError
-from django.test import override_settings
 from redis import Redis
 
+from tests.fixtures.site import RedisGone
 from tests.locks.test_inspection import NAME, OTHER, OWNER, write_lock, write_reader, write_waiting
 
 HEAD = ["name", "kind", "host", "process", "age", "lease", "left", "waiters", "token"]
@@ -47,13 +46,6 @@ def refusal_of(*arguments: str) -> str:
 
 def typed(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setattr(sys, "stdin", Terminal(text))
-
-
-def redis_away() -> AbstractContextManager[object]:
-    """While entered, the ledger's address is a port where nobody listens."""
-    there = django_settings.CACHES
-    nowhere = {**there["ledger"], "LOCATION": "redis://127.0.0.1:1/0"}
-    return override_settings(CACHES={**there, "ledger": nowhere})
 
 
 # --- The list -------------------------------------------------------------------------------------
@@ -192,8 +184,10 @@ def test_conflicting_options_are_refused(redis_client: Redis, arguments: list[st
 
 
 @pytest.mark.parametrize("arguments", [[], ["--json"], ["--release", NAME, "--yes"]])
-def test_unreachable_redis_gives_one_clear_line(arguments: list[str]) -> None:
-    with redis_away():
+def test_unreachable_redis_gives_one_clear_line(
+    arguments: list[str], redis_gone: RedisGone
+) -> None:
+    with redis_gone():
         assert "Redis did not respond" in refusal_of(*arguments)
 
 

@@ -13,11 +13,11 @@ from pytest_django import Settings
 
 from orders.audience import caps
 from orders.audience.verdicts import NotEligible
-from orders.fulfilment.worker import fulfill_sale
 from orders.lifecycle.cancellation import cancel_order
 from orders.lifecycle.transitions import SYSTEM, Actor
 from orders.models import OrderEvent, OrderStatus, VoucherOrder
-from tests.support.orders import make_buyer, make_order, make_sale, reserved
+from tests.support.orders import make_order, make_sale
+from tests.support.payments import make_unpaid_order
 
 pytestmark = pytest.mark.django_db
 
@@ -25,17 +25,9 @@ HOUR = dt.timedelta(hours=1)
 
 
 @pytest.fixture
-def buyer() -> User:
-    return make_buyer()
-
-
-@pytest.fixture
 def order(buyer: User) -> VoucherOrder:
     """An unpaid order of the buyer."""
-    sale = make_sale()
-    (token,) = reserved(sale, [buyer])
-    fulfill_sale(sale_id=sale.pk)
-    return VoucherOrder.objects.get(pk=token.order_id)
+    return make_unpaid_order(make_sale(), [buyer])
 
 
 def cancelled(buyer: User, count: int, *, ago: dt.timedelta, by: str = "buyer") -> None:

@@ -39,11 +39,6 @@ pytestmark = pytest.mark.django_db
 HTML = "text/html"
 
 
-@pytest.fixture
-def buyer() -> User:
-    return make_buyer()
-
-
 class Shopper:
     """A signed-in buyer who asks at one of the doors."""
 

@@ -38,6 +38,7 @@ from tests.support.orders import (
     make_buyer,
     make_order,
     make_sale,
+    race,
     reserved,
 )
 from tests.support.patience import GENEROUS_S
@@ -45,17 +46,6 @@ from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
 
 pytestmark = pytest.mark.django_db
-races = [
-    pytest.mark.django_db(transaction=True),
-    pytest.mark.usefixtures("row_locks"),
-    pytest.mark.concurrency,
-]
-
-
-def race(test: Callable[..., None]) -> Callable[..., None]:
-    for mark in races:
-        test = mark(test)
-    return test
 
 
 @contextmanager

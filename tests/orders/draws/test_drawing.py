@@ -128,16 +128,6 @@ def test_returned_unit_stays_free_without_a_waiting_list() -> None:
     assert live_ids(sale) == [order[1]]
 
 
-def test_waiting_list_survives_a_lost_ledger() -> None:
-    sale = ended_draw(draw_wait_s=3_600)
-    draw_to_the_end(sale)
-    ledger_connection().unlink(*LedgerKeys(sale.pk).movable)
-    load_sale(sale_id=sale.pk)
-    restore_lines(now=database_now())
-    assert waiting_ids(sale) == order_of(sale)[2:]
-    assert_conserved(sale)
-
-
 def test_nobody_joins_the_waiting_list_of_a_draw() -> None:
     sale, [buyer] = make_draw(), make_buyers(1)
     token = token_for(sale, buyer).sign()
@@ -205,15 +195,6 @@ def test_draw_that_stops_anywhere_is_continued(point: str, loss: bool) -> None:
     assert waiting_ids(sale) == order[3:]
     assert pending_ids(sale) == []
     assert_conserved(sale)
-
-
-def test_lost_pending_winners_are_given_their_units_again() -> None:
-    sale = ended_draw()
-    take_due_steps(sale_id=sale.pk)
-    assert len(pending_ids(sale)) == 2
-    ledger_connection().unlink(*LedgerKeys(sale.pk).movable)
-    take_due_steps(sale_id=sale.pk)
-    assert sorted(pending_ids(sale)) == sorted(order_of(sale)[:2])
 
 
 def test_rest_does_not_wait_before_all_winners_have_orders() -> None:

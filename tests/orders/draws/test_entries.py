@@ -129,9 +129,7 @@ def test_storing_again_changes_nothing() -> None:
     sale = make_draw()
     tokens = entered(sale, make_buyers(3))
     store_entries(sale_id=sale.pk)
-    with CaptureQueriesContext(
-        connection,
-    ) as queries:
+    with CaptureQueriesContext(connection) as queries:
         store_entries(sale_id=sale.pk)
     assert listed(sale) == ids(tokens)
     assert not [it for it in queries if it["sql"].startswith("INSERT")]

@@ -36,6 +36,7 @@ from tests.support.orders import (
     make_buyers,
     make_order,
     make_sale,
+    race,
 )
 from tests.support.patience import GENEROUS_S
 from vouchers.catalogue.sales import edit_sale, terms_of
@@ -526,12 +527,8 @@ def plain_read(*, sale_id: int) -> SeckillVoucher:
     return sale
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("row_locks")
-@pytest.mark.concurrency
-def test_two_writers_sell_the_last_unit_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@race
+def test_two_writers_sell_the_last_unit_once(monkeypatch: pytest.MonkeyPatch) -> None:
     sale, meeting = make_sale(stock=1), MeetingPoint(patience_s=0.5)
     monkeypatch.setattr(batch, "lock_seckill_voucher", with_meeting(lock_seckill_voucher, meeting))
     batches = [entries_for(sale, 1, first_id=1_001), entries_for(sale, 1, first_id=2_001)]
@@ -541,12 +538,8 @@ def test_two_writers_sell_the_last_unit_once(
     assert list(refusals_of(sale).values()) == ["sold_out"]
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("row_locks")
-@pytest.mark.concurrency
-def test_control_without_row_lock_last_unit_sells_twice(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@race
+def test_control_without_row_lock_last_unit_sells_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     sale, meeting = make_sale(stock=1), MeetingPoint(patience_s=GENEROUS_S)
     monkeypatch.setattr(batch, "lock_seckill_voucher", with_meeting(plain_read, meeting))
     batches = [entries_for(sale, 1, first_id=1_001), entries_for(sale, 1, first_id=2_001)]
@@ -557,12 +550,8 @@ def test_control_without_row_lock_last_unit_sells_twice(
     assert (sale.sold, sale.stock) == (1, 1)
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("row_locks")
-@pytest.mark.concurrency
-def test_without_row_lock_unique_key_refuses_second_order(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@race
+def test_without_row_lock_unique_key_refuses_second_order(monkeypatch: pytest.MonkeyPatch) -> None:
     sale, buyer, meeting = make_sale(), make_buyer(), MeetingPoint(patience_s=GENEROUS_S)
     monkeypatch.setattr(batch, "lock_seckill_voucher", plain_read)
     monkeypatch.setattr(batch, "_read", with_meeting(batch._read, meeting))

@@ -12,7 +12,6 @@ from django.db import IntegrityError
 from django.utils import timezone
 from redis import Redis
 
-from orders.fulfilment import batch
 from orders.fulfilment import retry as retrying
 from orders.fulfilment.reconcile import reconcile
 from orders.fulfilment.retry import (
@@ -47,6 +46,7 @@ from tests.support.orders import (
     make_order,
     make_sale,
     pending,
+    poison,
     reserved,
     token_for,
 )
@@ -112,15 +112,8 @@ def test_poison_entry_is_live_after_fix_and_retry(
     settings.SECKILL_MAX_TRIES = 1
     sale = make_sale()
     (token,) = reserved(sale, [make_buyer()])
-    make_row = batch._row
-
-    def poisoned(sale: Any, entry: Any, known: Any, reason: Any) -> Any:
-        if reason is None:
-            raise ZeroDivisionError
-        return make_row(sale, entry, known, reason)
-
     with monkeypatch.context() as patch:
-        patch.setattr(batch, "_row", poisoned)
+        poison(patch, token.order_id)
         for _ in range(2):
             fulfill_sale(sale_id=sale.pk)
     mine: dict[str, Any] = {
@@ -314,9 +307,7 @@ def test_retry_before_release_is_refused_as_pending() -> None:
     assert_conserved(sale)
 
 
-def test_retry_without_redis_writes_nothing_and_can_repeat(
-    redis_gone: RedisGone,
-) -> None:
+def test_retry_without_redis_writes_nothing_and_can_repeat(redis_gone: RedisGone) -> None:
     sale = make_sale()
     order_id = set_aside(sale)
     before = rows()
@@ -427,9 +418,7 @@ def retried_at_once_without_row_locks(monkeypatch: pytest.MonkeyPatch, order_id:
 
 @pytest.mark.usefixtures("row_locks")
 @pytest.mark.django_db(transaction=True)
-def test_without_row_locks_conditional_change_retries_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_row_locks_conditional_change_retries_once(monkeypatch: pytest.MonkeyPatch) -> None:
     sale = make_sale(stock=5)
     order_id = set_aside(sale)
     outcomes = retried_at_once_without_row_locks(monkeypatch, order_id)

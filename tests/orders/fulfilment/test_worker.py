@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 from django.conf import settings as django_settings
 from django.contrib.auth.models import User
-from django.db import (
-    connection,
-)
+from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 from redis import Redis
@@ -43,6 +41,7 @@ from tests.support.orders import (
     make_buyers,
     make_order,
     make_sale,
+    race,
     reserved,
     token_for,
 )
@@ -236,9 +235,7 @@ def test_second_worker_of_a_sale_stops(ledger: Redis, elsewhere: Callable[..., A
     assert live_ids(sale) == ids(tokens)
 
 
-def test_holder_looks_again_after_releasing_the_lock(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_holder_looks_again_after_releasing_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     """A task that found the lock taken has ended, so no other task would write its entry."""
     sale, (early, late) = make_sale(), make_buyers(2)
     reserved(sale, [early])
@@ -275,9 +272,7 @@ def test_busy_user_lock_delays_only_its_entry(
 
 
 @pytest.mark.parametrize("size", [1, 2])
-def test_stale_fence_raises_counter_for_the_next_pass(
-    size: int,
-) -> None:
+def test_stale_fence_raises_counter_for_the_next_pass(size: int) -> None:
     sale = make_sale()
     tokens = reserved(sale, make_buyers(size))
     ahead = sale.fence + 1_000
@@ -293,9 +288,7 @@ def test_stale_fence_raises_counter_for_the_next_pass(
     assert sale.fence > ahead
 
 
-def test_stale_fence_makes_raised_epochs_unusable(
-    ledger: Redis,
-) -> None:
+def test_stale_fence_makes_raised_epochs_unusable(ledger: Redis) -> None:
     """Such a build would not know the batch of a worker with a token of the same epoch."""
     sale = make_sale()
     tokens = reserved(sale, make_buyers(2))
@@ -488,9 +481,7 @@ def test_task_beside_a_working_one_keeps_the_kick(
     assert not reserve_for(sale, make_buyer()).kick_due
 
 
-def test_entry_before_the_last_look_is_written(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_entry_before_the_last_look_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reservations, "ACKNOWLEDGED_KICK_MS", 60_000)
     sale = make_sale()
     late = iter([make_buyer()])
@@ -568,9 +559,7 @@ def burst(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
     return of
 
 
-def test_small_batch_waits_while_entries_arrive(
-    burst: Callable[..., list[int]],
-) -> None:
+def test_small_batch_waits_while_entries_arrive(burst: Callable[..., list[int]]) -> None:
     assert burst(3, 2, 0) == [1, 6]
     assert burst(0, 3) == [1, 1]
 
@@ -627,9 +616,7 @@ class NoMultiLock(NoLock):
         yield self._names
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("row_locks")
-@pytest.mark.concurrency
+@race
 def test_without_redis_locks_four_workers_sell_exactly_the_stock(
     ledger: Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -659,12 +646,8 @@ def test_without_redis_locks_four_workers_sell_exactly_the_stock(
     assert_conserved(sale)
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("row_locks")
-@pytest.mark.concurrency
-def test_two_workers_write_two_sales_but_never_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@race
+def test_two_workers_write_two_sales_but_never_one(monkeypatch: pytest.MonkeyPatch) -> None:
     writing, met, patience_s = set[int](), list[bool](), [20.0]
 
     def write_and_look(**options: Any) -> BatchOutcome:

@@ -35,6 +35,7 @@ from tests.support.orders import (
     make_buyers,
     make_order,
     make_sale,
+    poison,
     reserved,
     tokens_for,
 )
@@ -58,18 +59,6 @@ def ids_of(entries: Sequence[PendingEntry]) -> list[int]:
 
 
 # --- Poison --------------------------------------------------------------------------------------
-
-
-def poison(monkeypatch: pytest.MonkeyPatch, order_id: int) -> None:
-    """Make this order's row raise when it is created live, like a bug."""
-    make_row = batch._row
-
-    def poisoned(sale: Any, entry: Any, known: Any, reason: Any) -> Any:
-        if entry.order_id == order_id and reason is None:
-            raise ZeroDivisionError("poison")
-        return make_row(sale, entry, known, reason)
-
-    monkeypatch.setattr(batch, "_row", poisoned)
 
 
 def test_poison_entry_is_isolated_by_halving(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from pytest_django import Settings
 from redis import Redis
 
 from locks import MultiLock
-from orders.fulfilment import attempts, batch, sale_pass, worker
+from orders.fulfilment import attempts, sale_pass, worker
 from orders.fulfilment.batch import BatchOutcome, write_batch
 from orders.fulfilment.worker import fulfill_sale
 from orders.placing.tokens import PurchaseToken
@@ -23,7 +23,7 @@ from tests.support.inspection import (
     refusals_of,
     tries_of,
 )
-from tests.support.orders import ids, make_buyers, make_sale, reserved
+from tests.support.orders import ids, make_buyers, make_sale, poison, reserved
 from vouchers.inventory.batch_journal import collect_suspects
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.inventory.reservations import PendingEntry, confirm, pending_entries
@@ -169,14 +169,8 @@ def test_worker_that_dies_in_a_burst_is_succeeded(
 def test_failing_batch_beside_an_unconfirmed_one_is_halved(
     sale: SeckillVoucher, burst: list[PurchaseToken], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_row, bad = batch._row, burst.pop(4)
-
-    def poisoned(sale_id: int, entry: PendingEntry, known: Any, reason: Any) -> Any:
-        if entry.order_id == bad.order_id and reason is None:
-            raise ZeroDivisionError
-        return make_row(sale_id, entry, known, reason)
-
-    monkeypatch.setattr(batch, "_row", poisoned)
+    bad = burst.pop(4)
+    poison(monkeypatch, bad.order_id)
     fulfill_sale(sale_id=sale.pk)
     assert live_ids(sale) == ids(burst)
     assert pending_ids(sale) == [bad.order_id]

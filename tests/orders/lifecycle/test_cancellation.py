@@ -162,9 +162,7 @@ def test_paid_order_does_not_expire() -> None:
     assert expire_orders(now=timezone.now()) == 0
 
 
-def test_failing_sale_does_not_stop_expiry_of_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_failing_sale_does_not_stop_expiry_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     bad, good = make_sale(), make_sale()
     for sale in (bad, good):
         won(sale, make_buyers(2))
@@ -185,9 +183,7 @@ def test_expiry_locks_the_sale_row_first() -> None:
     sale = make_sale()
     won(sale, make_buyers(2))
     overdue(sale)
-    with CaptureQueriesContext(
-        connection,
-    ) as queries:
+    with CaptureQueriesContext(connection) as queries:
         expire_orders(now=timezone.now())
     locking = [sql for sql in statements(queries.captured_queries) if "FOR UPDATE" in sql]
     assert "vouchers_seckillvoucher" in locking[0]
@@ -250,9 +246,7 @@ def test_crash_at_any_step_is_repaired_by_reconcile(point: str) -> None:
     assert_conserved(sale)
 
 
-def test_unreleased_units_return_with_reconcile(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_unreleased_units_return_with_reconcile(monkeypatch: pytest.MonkeyPatch) -> None:
     sale = make_sale(stock=1)
     (order_id,) = won(sale, [make_buyer()])
 

@@ -11,7 +11,6 @@ from django.test import Client
 from django.utils import timezone
 
 from orders.audience.verdicts import NotEligible
-from orders.lifecycle.guesses import TooManyGuesses
 from orders.lifecycle.invitations import (
     GUESSES,
     CodeRefused,
@@ -26,7 +25,7 @@ from orders.lifecycle.invitations import (
 )
 from orders.models import InvitationCode
 from tests.orders.audience.rules import give_code
-from tests.support.orders import at_once, make_buyer, make_sale
+from tests.support.orders import at_once, make_buyer, make_sale, race
 from vouchers.models import SeckillVoucher
 
 pytestmark = pytest.mark.django_db
@@ -96,9 +95,7 @@ def test_code_of_another_account_or_sale_is_refused(sale: SeckillVoucher, buyer:
             enter(sale, buyer, text)
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("row_locks")
-@pytest.mark.concurrency
+@race
 def test_of_many_accounts_at_once_one_gets_the_code(sale: SeckillVoucher) -> None:
     give_code(sale, None)
     buyers = [make_buyer() for _ in range(8)]
@@ -116,9 +113,7 @@ def test_buyer_takes_no_more_codes_than_units(sale: SeckillVoucher, buyer: User)
     assert owner_of(sale, "WELCOME2") is None
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("row_locks")
-@pytest.mark.concurrency
+@race
 def test_of_many_codes_at_once_a_buyer_gets_one(sale: SeckillVoucher, buyer: User) -> None:
     texts = [f"WELCOME{n}" for n in range(8)]
     for text in texts:
@@ -134,16 +129,6 @@ def test_buyer_whom_another_rule_refuses_wastes_no_code(buyer: User) -> None:
     with pytest.raises(NotEligible):
         enter(sale, buyer)
     assert owner_of(sale) is None
-
-
-def test_wrong_codes_are_limited(sale: SeckillVoucher, buyer: User) -> None:
-    give_code(sale, None)
-    for _ in range(GUESSES.most):
-        with pytest.raises(CodeRefused):
-            enter(sale, buyer, "NOSUCHCODE")
-    with pytest.raises(TooManyGuesses):
-        enter(sale, buyer)
-    enter(sale, make_buyer())
 
 
 # --- Over HTTP -----------------------------------------------------------------------------------

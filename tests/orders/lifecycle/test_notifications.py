@@ -232,9 +232,7 @@ def test_deleted_account_counts_as_told() -> None:
     assert untold() == 0
 
 
-def test_unsent_mail_follows_with_the_next_call(
-    server: type[Server],
-) -> None:
+def test_unsent_mail_follows_with_the_next_call(server: type[Server]) -> None:
     orders = orders_won(3)
 
     def away_after_the_first(message: EmailMessage) -> None:
@@ -275,9 +273,7 @@ def refuse(server: type[Server], order: VoucherOrder, error: Exception) -> None:
     server.before = staticmethod(before)
 
 
-def test_temporary_refusal_is_retried_for_a_day(
-    server: type[Server],
-) -> None:
+def test_temporary_refusal_is_retried_for_a_day(server: type[Server]) -> None:
     first, second = orders_won(2)
     refuse(server, first, smtplib.SMTPRecipientsRefused({"x": (450, b"later")}))
     assert tell() == 1
@@ -342,9 +338,7 @@ def test_late_payment_mail_announces_the_refund(has_code: bool) -> None:
         assert message.body.count(gettext(why)) == 1
 
 
-def test_buyers_without_address_delay_nobody(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_buyers_without_address_delay_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notifications, "MAILS_AT_ONCE", 2)
     silent = orders_won(5)
     owners = [order.user_id for order in silent]

@@ -39,6 +39,7 @@ from tests.support.orders import (
     make_buyer,
     make_buyers,
     make_sale,
+    race,
     reserved,
     token_for,
 )
@@ -144,9 +145,7 @@ def test_other_buyers_token_cannot_join() -> None:
     assert not WaitingEntry.objects.exists()
 
 
-def test_joining_without_redis_can_be_repeated(
-    lose_ledger: Callable[[], None],
-) -> None:
+def test_joining_without_redis_can_be_repeated(lose_ledger: Callable[[], None]) -> None:
     sale, _ = sold_out()
     buyer = make_buyer()
     token = token_for(sale, buyer)
@@ -408,9 +407,7 @@ def clear_kick_of(sale: SeckillVoucher) -> None:
 # --- At once -------------------------------------------------------------------------------------
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.concurrency
-@pytest.mark.usefixtures("row_locks")
+@race
 def test_concurrent_clicks_get_one_place() -> None:
     sale, _ = sold_out()
     buyer = make_buyer()
@@ -421,9 +418,7 @@ def test_concurrent_clicks_get_one_place() -> None:
     assert snapshot(sale_id=sale.pk).waiting == 1
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.concurrency
-@pytest.mark.usefixtures("row_locks")
+@race
 def test_units_returned_while_joining_are_given_once() -> None:
     sale = make_sale(stock=8)
     held = [token.order_id for token in reserved(sale, make_buyers(8))]

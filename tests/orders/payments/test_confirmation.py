@@ -35,17 +35,11 @@ from tests.support.payments import (
     notify_of_fake,
     payment_status,
     status_of,
-    use_fake,
 )
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("fake")]
 
 SECOND = dt.timedelta(seconds=1)
-
-
-@pytest.fixture(autouse=True)
-def fake(settings: Any) -> FakeProvider:
-    return use_fake(settings)
 
 
 @pytest.fixture
@@ -232,9 +226,7 @@ def test_task_publishes_the_next_question(
     monkeypatch.setattr("orders.tasks.publish", lambda name, **rest: sent.append((name, rest)))
     back(order)
     confirm_task(order_id=order.pk)
-    assert sent == [
-        ("orders.tasks.confirm_payments", {"in_s": PAUSE_S, "order_id": order.pk}),
-    ]
+    assert sent == [("orders.tasks.confirm_payments", {"in_s": PAUSE_S, "order_id": order.pk})]
     fake.says[payment.reference] = ChargeState.PAID
     confirm_task(order_id=order.pk)
     assert len(sent) == 1

@@ -107,6 +107,14 @@ def opened(at: StandIn, order: VoucherOrder, client: ClientKind = ClientKind.DES
     return Payment.objects.filter(order=order).latest("pk")
 
 
+def charged(at: StandIn) -> tuple[VoucherOrder, Payment]:
+    """Return an order and its payment, of which the shop has not heard yet."""
+    order = make_unpaid_order(make_sale())
+    payment = opened(at, order)
+    at.pay(payment.reference)
+    return order, payment
+
+
 def notify(at: StandIn, payment: Payment, *, late_s: float = 0, **how: Any) -> str:
     """Notify the shop, with a notification signed so many seconds ago."""
     now = timezone.now()
@@ -178,9 +186,7 @@ def test_order_not_paid_in_time_expires(at: StandIn) -> None:
 
 @everywhere
 def test_webhook_acknowledges_over_http(at: StandIn, client: Client) -> None:
-    order = make_unpaid_order(make_sale())
-    payment = opened(at, order)
-    at.pay(payment.reference)
+    order, payment = charged(at)
     headers, body = at.notification(payment.reference, at_s=timezone.now().timestamp())
     kind = headers.pop("Content-Type", "application/json")
     for _ in range(2):
@@ -207,9 +213,7 @@ def test_phone_gets_its_own_page(at: StandIn) -> None:
 
 @everywhere
 def test_forged_notification_is_refused(at: StandIn) -> None:
-    order = make_unpaid_order(make_sale())
-    payment = opened(at, order)
-    at.pay(payment.reference)
+    order, payment = charged(at)
     with pytest.raises(BadNotification):
         notify(at, payment, forged=True)
     assert status_of(order) == "unpaid"
@@ -218,9 +222,7 @@ def test_forged_notification_is_refused(at: StandIn) -> None:
 @over_http
 @pytest.mark.parametrize("late_s", [27 * 3600, -3600])
 def test_notification_of_another_time_is_refused(at: StandIn, late_s: float) -> None:
-    order = make_unpaid_order(make_sale())
-    payment = opened(at, order)
-    at.pay(payment.reference)
+    order, payment = charged(at)
     with pytest.raises(BadNotification, match="old"):
         notify(at, payment, late_s=late_s)
     assert status_of(order) == "unpaid"
@@ -228,9 +230,7 @@ def test_notification_of_another_time_is_refused(at: StandIn, late_s: float) -> 
 
 @over_http
 def test_changed_notification_is_refused(at: StandIn) -> None:
-    order = make_unpaid_order(make_sale())
-    payment = opened(at, order)
-    at.pay(payment.reference)
+    order, payment = charged(at)
     now = timezone.now()
     headers, body = at.notification(payment.reference, at_s=now.timestamp())
     for other in (body[:-9], body + b" ", b"", b"\xff", body.replace(b"1", b"2", 1)):
@@ -245,9 +245,7 @@ def test_changed_notification_is_refused(at: StandIn) -> None:
 def test_replayed_notification_is_handled_once(
     at: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    order = make_unpaid_order(make_sale())
-    payment = opened(at, order)
-    at.pay(payment.reference)
+    _, payment = charged(at)
     notify(at, payment, identity="n-1")
     assert HandledNotification.objects.get().notification_id == "n-1"
     monkeypatch.setattr("orders.payments.service.take_statement", pytest.fail)
@@ -256,9 +254,7 @@ def test_replayed_notification_is_handled_once(
 
 @over_http
 def test_unhandled_notification_is_handled_when_repeated(at: StandIn) -> None:
-    order = make_unpaid_order(make_sale())
-    payment = opened(at, order)
-    at.pay(payment.reference)
+    order, payment = charged(at)
     Payment.objects.filter(pk=payment.pk).update(reference="not-yet")
     with pytest.raises(BadNotification, match="no payment"):
         notify(at, payment)
@@ -350,9 +346,7 @@ def test_buyer_gets_a_mail_about_a_wrong_payment(at: StandIn) -> None:
 
 @everywhere
 def test_unknown_reference_changes_nothing(at: StandIn) -> None:
-    order = make_unpaid_order(make_sale())
-    payment = opened(at, order)
-    at.pay(payment.reference)
+    order, payment = charged(at)
     Payment.objects.update(reference="another")
     with pytest.raises(BadNotification, match="no payment"):
         notify(at, payment)
@@ -382,9 +376,7 @@ def test_failed_opening_is_repeated_without_a_second_charge(at: StandIn, fault: 
 @over_http
 @pytest.mark.parametrize("fault", [*UNANSWERED, Fault.FORGED], ids=lambda it: it.value)
 def test_failed_query_pays_nothing_until_repeated(at: StandIn, fault: Fault) -> None:
-    order = make_unpaid_order(make_sale())
-    payment = opened(at, order)
-    at.pay(payment.reference)
+    order, payment = charged(at)
     at.faults.append(fault)
     now = timezone.now() + AN_HOUR / 60
     assert poll_payments(now=now) == 1
@@ -475,9 +467,7 @@ def test_no_call_is_made_inside_a_transaction(at: StandIn, monkeypatch: pytest.M
         return exchange(*args, **options)
 
     monkeypatch.setattr("orders.payments.http_calls.exchange", noted)
-    order = make_unpaid_order(make_sale())
-    payment = opened(at, order)
-    at.pay(payment.reference)
+    order, _ = charged(at)
     poll_payments(now=timezone.now() + AN_HOUR)
     assert status_of(order) == "paid"
     refund_order(order_id=order.pk, by=STAFF, now=timezone.now())

@@ -32,12 +32,13 @@ from orders.payments.refunds import (
 )
 from orders.payments.service import start_payment
 from seckill_site.failpoints import FailpointReached, armed
-from seckill_site.redis import ledger_connection as ledger_module
+from tests.fixtures.site import RedisGone
 from tests.support.inspection import assert_conserved, assert_refused, buyers_of, live_ids, rows
-from tests.support.orders import at_once, make_buyer, make_buyers, make_order, make_sale
+from tests.support.orders import at_once, make_buyer, make_buyers, make_order, make_sale, race
 from tests.support.payments import (
     ADDRESSES,
     FakeProvider,
+    buyer_of,
     history,
     make_payment,
     make_unpaid_order,
@@ -49,8 +50,6 @@ from tests.support.payments import (
     receipt_url,
     status_of,
     trade_state,
-    unreachable_redis,
-    use_fake,
 )
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher, Voucher
@@ -65,16 +64,6 @@ WHOLE = [
     "refunding by buyer",
     "refunded by system",
 ]
-
-
-@pytest.fixture
-def fake(settings: Any) -> FakeProvider:
-    return use_fake(settings)
-
-
-def buyer_of(order: VoucherOrder) -> Actor:
-    assert order.user_id is not None
-    return Actor.buyer(order.user_id)
 
 
 def paid_at_fake(order: VoucherOrder) -> Payment:
@@ -255,9 +244,7 @@ def test_late_payments_refund_does_not_end_the_order(
 # --- Told twice ----------------------------------------------------------------------------------
 
 
-def test_refund_finished_from_stale_data_changes_nothing(
-    fake: FakeProvider,
-) -> None:
+def test_refund_finished_from_stale_data_changes_nothing(fake: FakeProvider) -> None:
     """Two workers have read the same payment; the second continues after the first has finished."""
     sale = make_sale(stock=2)
     order = make_unpaid_order(sale)
@@ -345,17 +332,14 @@ def test_late_payment_is_refunded_once_despite_a_crash(point: str, fake: FakePro
     assert history(order)[1:] == ["expired by provider"], "the word to the buyer"
 
 
-def test_refund_finishes_without_redis(
-    fake: FakeProvider,
-) -> None:
+def test_refund_finishes_without_redis(fake: FakeProvider, redis_gone: RedisGone) -> None:
     sale = make_sale(stock=1)
     order = make_unpaid_order(sale)
     paid_at_fake(order)
     fake.slow = True
     refund_order(order_id=order.pk, by=buyer_of(order), now=timezone.now())
     fake.slow = False
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ledger_module, "get_redis_connection", unreachable_redis)
+    with redis_gone():
         assert finish_refunds(now=timezone.now() + AN_HOUR) == 1
     assert (status_of(order), len(buyers_of(sale))) == ("refunded", 1)
     reconcile(sale_id=sale.pk, repair=True)
@@ -366,9 +350,7 @@ def test_refund_finishes_without_redis(
 # --- Races ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("row_locks")
-@pytest.mark.concurrency
+@race
 def test_concurrent_refunds_succeed_once(fake: FakeProvider) -> None:
     sale = make_sale(stock=2)
     order = make_unpaid_order(sale)
@@ -383,9 +365,7 @@ def test_concurrent_refunds_succeed_once(fake: FakeProvider) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("row_locks")
-@pytest.mark.concurrency
+@race
 def test_refund_racing_redemption_succeeds_once(fake: FakeProvider) -> None:
     for _ in range(10):
         sale = make_sale(stock=1)
@@ -402,9 +382,7 @@ def test_refund_racing_redemption_succeeds_once(fake: FakeProvider) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("row_locks")
-@pytest.mark.concurrency
+@race
 def test_concurrent_refund_workers_return_units_once(fake: FakeProvider) -> None:
     count = 30
     sale = make_sale(stock=count)

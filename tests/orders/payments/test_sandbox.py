@@ -42,7 +42,7 @@ from orders.payments.service import Addresses
 from seckill_site.celery import app
 from tests.fixtures.site import CLOSED_PORT
 from tests.support.inspection import assert_conserved, broker_client, broker_length
-from tests.support.orders import PRICE_CENTS, at_once, make_sale
+from tests.support.orders import PRICE_CENTS, at_once, make_sale, race
 from tests.support.payments import (
     ADDRESSES,
     choose_outcome,
@@ -180,9 +180,7 @@ def test_expired_charge_cannot_be_paid() -> None:
     decide(reference="a1b2", choice=Choice.PAY, now=trade.pay_by - dt.timedelta(microseconds=1))
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("row_locks")
-@pytest.mark.concurrency
+@race
 def test_concurrent_decisions_succeed_once() -> None:
     trade, now = a_trade(), timezone.now()
     pay, decline = at_once(
@@ -225,14 +223,6 @@ def test_malformed_signature_is_refused(signature: str | None) -> None:
         Sandbox().read_notification(
             headers=headers, body=json.dumps(GOOD_WORD).encode(), now=timezone.now()
         )
-
-
-def test_signature_with_other_key_is_refused(settings: Any) -> None:
-    settings.SECKILL_SANDBOX_KEY = "another key"
-    headers, body = sign_body(json.dumps(GOOD_WORD).encode())
-    settings.SECKILL_SANDBOX_KEY = "our key"
-    with pytest.raises(BadNotification, match="signature"):
-        Sandbox().read_notification(headers=headers, body=body, now=timezone.now())
 
 
 def test_signature_with_fallback_key_is_accepted(settings: Any) -> None:
@@ -397,15 +387,12 @@ def test_task_sends_again_after_the_pause(monkeypatch: pytest.MonkeyPatch) -> No
 # --- From the buyer's click to the paid order, over HTTP ------------------------------------------
 
 
-def addresses_at(live_server: Any) -> Addresses:
-    return Addresses(return_url=f"{live_server}/orders/", notify_url=f"{live_server}{notify_url()}")
-
-
 @pytest.mark.django_db(transaction=True)
 def test_shop_accepts_notification_over_http(live_server: Any) -> None:
     sale = make_sale()
     order = make_unpaid_order(sale)
-    payment = make_payment(order, addresses_at(live_server))
+    addresses = Addresses(f"{live_server}/orders/", f"{live_server}{notify_url()}")
+    payment = make_payment(order, addresses)
     assert Payment.objects.get().pay_url == f"{live_server}/sandbox/{payment.reference}/"
     choose_outcome(payment)
     assert notify(reference=payment.reference, tries=1, now=timezone.now()) is None
@@ -421,29 +408,18 @@ def choose_on_page(client: Client, trade: SandboxTrade, choice: str) -> Any:
 
 
 def test_page_shows_amount_and_that_no_money_moves(client: Client) -> None:
-    trade = a_trade()
+    trade = a_trade(subject="<script>火锅")
     response = client.get(page_of(trade), headers={"Accept": HTML, "Accept-Language": "en"})
     page = response.content.decode()
     assert response.status_code == 200
-    for text in ("火锅 hotpot", "¥80.00", "No real money moves here."):
+    for text in ("&lt;script&gt;火锅", "¥80.00", "No real money moves here."):
         assert text in page
     for choice in Choice:
         assert f'name="choice" value="{choice}"' in page
     assert response["Cache-Control"] == "private, no-store"
-
-
-def test_page_needs_no_inline_script_or_style(client: Client) -> None:
-    response = client.get(page_of(a_trade()))
-    page = response.content.decode()
-    assert "<script" not in page
-    assert "<style" not in page
-    assert "style=" not in page
     assert "'unsafe-inline'" not in response["Content-Security-Policy"]
-
-
-def test_subject_is_escaped(client: Client) -> None:
-    trade = a_trade(subject="<script>alert(1)</script>")
-    assert b"<script>" not in client.get(page_of(trade)).content
+    for inline in ("<script", "<style", "style="):
+        assert inline not in page
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,6 @@ from orders.payments.settlement import (
 )
 from tests.support.orders import PRICE_CENTS, make_sale
 from tests.support.payments import FakeProvider, make_payment, make_unpaid_order, notify_of_fake
-from tests.support.payments import use_fake as use
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("one_day")]
 
@@ -39,11 +38,9 @@ ZONE = zoneinfo.ZoneInfo(django_settings.SECKILL_SHOP_TIME_ZONE)
 A_DAY = dt.timedelta(days=1)
 
 
-@pytest.fixture
-def fake(settings: Any) -> FakeProvider:
-    found = use(settings)
+@pytest.fixture(autouse=True)
+def alone(fake: FakeProvider, settings: Any) -> None:
     settings.SECKILL_PAYMENT_PROVIDERS = settings.SECKILL_PAYMENT_PROVIDERS[:1]
-    return found
 
 
 def today() -> dt.date:

@@ -64,9 +64,7 @@ def test_silent_broker_costs_only_the_timeout() -> None:
     assert publishes("failed") == failed + 1
 
 
-def test_broker_is_asked_again_after_the_pause(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_broker_is_asked_again_after_the_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setenv("CELERY_BROKER_URL", "redis://127.0.0.1:1/0")
         assert publish(FULFILL_SALE, sale_id=7) is False

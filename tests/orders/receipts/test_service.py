@@ -115,9 +115,7 @@ def test_queued_receipt_costs_one_statement_and_two_commands(
 
 
 def proven(token: PurchaseToken) -> Receipt:
-    return find_receipt(
-        sale_id=token.sale_id, order_id=token.order_id, user_id=token.user_id, has_token=True
-    )
+    return receipt_for(token, has_token=True)
 
 
 def test_refused_order_costs_one_statement_once(
@@ -157,9 +155,7 @@ def test_change_invalidates_the_copy_at_once(
     assert proven(token).status == status
 
 
-def test_control_change_without_invalidation_shows_late(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_control_change_without_invalidation_shows_late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transitions, "invalidate_rows", lambda **_: None)
     sale = make_sale()
     (token,) = reserved(sale, make_buyers(1))
@@ -184,9 +180,7 @@ def test_release_drops_a_copy_that_missed_the_change(
     assert proven(token).status == status
 
 
-def test_row_read_before_a_change_is_not_copied(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_row_read_before_a_change_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     """The reader stands still between its look at the row and the keeping of what it saw."""
     sale, buyer = make_sale(), make_buyer()
     order = make_order(sale, buyer)
@@ -204,9 +198,7 @@ def test_row_read_before_a_change_is_not_copied(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_payment_between_commit_and_confirm_shows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_payment_between_commit_and_confirm_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker stands still after the commit: its copies come when the order is paid already."""
     sale = make_sale()
     (token,) = reserved(sale, make_buyers(1))
@@ -273,9 +265,7 @@ def test_unknown_id_older_than_ledger_was_lost_if_its_token_says_so() -> None:
         find_receipt(sale_id=sale.pk, order_id=order_id, user_id=buyer.pk)
 
 
-def test_lost_reservation_is_lost_until_retried(
-    ledger: Redis,
-) -> None:
+def test_lost_reservation_is_lost_until_retried(ledger: Redis) -> None:
     sale, buyer = make_sale(), make_buyer()
     (token,) = reserved(sale, [buyer])
     ledger.flushdb()
@@ -310,9 +300,7 @@ def test_row_written_between_the_reads_is_found(monkeypatch: pytest.MonkeyPatch)
     assert receipt_for(token).reason == "inactive_buyer"
 
 
-def test_redis_down_serves_rows_only(
-    lose_ledger: Callable[[], None],
-) -> None:
+def test_redis_down_serves_rows_only(lose_ledger: Callable[[], None]) -> None:
     sale, (first, second) = make_sale(), make_buyers(2)
     (written,) = reserved(sale, [first])
     fulfill_sale(sale_id=sale.pk)
@@ -323,38 +311,22 @@ def test_redis_down_serves_rows_only(
         receipt_for(queued)
 
 
-def test_restarted_redis_is_not_trusted_until_rebuilt(
-    ledger: Redis,
-) -> None:
+def test_restarted_redis_is_not_trusted_until_rebuilt(ledger: Redis) -> None:
     """It may have gone back, and what it has forgotten may yet become an order."""
     sale, (buyer,) = make_sale(), make_buyers(1)
     (token,) = tokens_for(sale, [buyer])
-    who: dict[str, Any] = {
-        "sale_id": sale.pk,
-        "order_id": token.order_id,
-        "user_id": buyer.pk,
-        "has_token": True,
-    }
     ledger.hset(LedgerKeys(sale.pk).sale, "run_id", "of another run")
     with pytest.raises(LedgerUnavailable):
-        find_receipt(**who)
+        proven(token)
     assert rebuild_after_restart(now=timezone.now()) == [sale.pk]
-    found = find_receipt(**who)
+    found = proven(token)
     assert (found.status, found.reason) == ("refused", "lost")
     assert rebuild_after_restart(now=timezone.now()) == []
 
 
-def test_ledger_rebuilt_between_reads_is_unavailable(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_ledger_rebuilt_between_reads_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     sale, (buyer,) = make_sale(), make_buyers(1)
     (token,) = tokens_for(sale, [buyer])
-    who: dict[str, Any] = {
-        "sale_id": sale.pk,
-        "order_id": token.order_id,
-        "user_id": buyer.pk,
-        "has_token": True,
-    }
 
     def rebuilt(sale_id: int, *_: int) -> None:
         rebuild_sale(sale_id=sale_id)
@@ -362,5 +334,5 @@ def test_ledger_rebuilt_between_reads_is_unavailable(
     with monkeypatch.context() as patch:
         patch.setattr(receipts, "_from_pending", rebuilt)
         with pytest.raises(LedgerUnavailable):
-            find_receipt(**who)
-    assert find_receipt(**who).reason == "lost"
+            proven(token)
+    assert proven(token).reason == "lost"

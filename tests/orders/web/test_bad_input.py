@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from orders.placing.tokens import PurchaseToken
 from seckill_site.redis.ledger_connection import ledger_connection
+from tests.orders.web.test_request_parsing import END, part
 from tests.support.inspection import assert_refused, everything
 from tests.support.orders import make_buyer, make_sale, reserved, token_for, tokens_for
 from tests.support.wsgi import ask
@@ -68,14 +69,6 @@ def post(shop: Shop, body: bytes | str, content_type: str = JSON, **environ: Any
 
 # --- One of each kind of refusal -----------------------------------------------------------------
 # All other bodies and types are in ``test_request_parsing.py``, tokens in ``test_tokens.py``.
-
-
-def part(name: str, value: bytes) -> bytes:
-    head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{name}"'.encode()
-    return head + b"\r\n\r\n" + value + b"\r\n"
-
-
-END = f"--{BOUNDARY}--\r\n".encode()
 
 
 @pytest.mark.usefixtures("unchanged")

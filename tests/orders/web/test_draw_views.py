@@ -104,23 +104,16 @@ def test_me_shows_the_entry(client: Client, buyer: User) -> None:
     assert (mine["order_id"], mine["status_url"]) == (str(token.order_id), receipt_path(token))
 
 
-def test_me_shows_the_order_of_a_winner(client: Client, buyer: User) -> None:
-    sale = make_draw()
-    entered(sale, [buyer])
+def test_me_shows_a_winner_the_order_and_who_waits_the_entry(client: Client) -> None:
+    sale, buyers = make_draw(stock=1, draw_wait_s=3_600), make_buyers(3)
+    tokens = entered(sale, buyers)
     end(sale)
     draw_to_the_end(sale)
-    mine = client.get(f"/me/?sale={sale.pk}").json()["sale"]
-    assert (mine["own_state"], mine["status"]) == ("yours", "unpaid")
-
-
-def test_me_shows_the_entry_while_others_wait(client: Client, buyer: User) -> None:
-    sale = make_draw(stock=1, draw_wait_s=3_600)
-    tokens = entered(sale, [buyer, *make_buyers(2)])
-    end(sale)
-    draw_to_the_end(sale)
-    mine = client.get(f"/me/?sale={sale.pk}").json()["sale"]
-    assert mine["order_id"] == str(tokens[0].order_id)
-    assert mine["own_state"] == ("yours" if tokens[0].order_id in live_ids(sale) else "entered")
+    for buyer, token in zip(buyers, tokens, strict=True):
+        client.force_login(buyer)
+        mine = client.get(f"/me/?sale={sale.pk}").json()["sale"]
+        assert mine["order_id"] == str(token.order_id)
+        assert mine["own_state"] == ("yours" if token.order_id in live_ids(sale) else "entered")
 
 
 def test_live_says_that_it_is_a_draw(client: Client) -> None:

@@ -325,9 +325,7 @@ def test_unloaded_sale_is_loaded_and_sold() -> None:
     assert ask(method, path, **options).status == 202
 
 
-def test_redis_down_returns_503_on_both_paths(
-    lose_ledger: Callable[[], None],
-) -> None:
+def test_redis_down_returns_503_on_both_paths(lose_ledger: Callable[[], None]) -> None:
     order, receipt = an_order(one_token()), a_receipt(one_queued())
     lose_ledger()
     ours, djangos = at_the_door(order), through_django(order)

@@ -120,9 +120,7 @@ def test_order_needs_no_session_and_no_csrf_token() -> None:
     assert place(Client(enforce_csrf_checks=True), sale, token.sign()).status_code == 202
 
 
-def test_once_accepted_id_is_answered_202_after_refusal(
-    client: Client,
-) -> None:
+def test_once_accepted_id_is_answered_202_after_refusal(client: Client) -> None:
     sale, buyer = make_sale(), make_buyer()
     token = token_for(sale, buyer)
     first = place(client, sale, token.sign())

@@ -140,20 +140,6 @@ def test_place_page_leads_to_the_order_once_offered(client: Client, buyer: User)
     assert f'href="{receipt}"' in page_of(client, sale)
 
 
-def test_json_has_the_place(client: Client, buyer: User) -> None:
-    sale, _ = sold_out()
-    order_id = let_wait(sale, buyer)
-    assert client.get(waiting_url(sale), headers=JSON).json() == {
-        "order_id": str(order_id),
-        "voucher_id": str(sale.pk),
-        "state": "first",
-        "waiting": True,
-        "place": 1,
-        "offered": False,
-        "status_url": f"/vouchers/{sale.pk}/orders/{order_id}/",
-    }
-
-
 def test_ended_sale_ends_the_waiting(client: Client, buyer: User) -> None:
     sale, _ = sold_out()
     let_wait(sale, buyer)

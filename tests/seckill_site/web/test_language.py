@@ -2,34 +2,13 @@
 
 from __future__ import annotations
 
-from urllib.parse import urljoin, urlsplit
-
 import pytest
+
+from tests.support.accounts import ODD, OUTSIDE, stays_inside
 
 pytestmark = [pytest.mark.django_db, pytest.mark.quick]
 
 HTML = {"Accept": "text/html"}
-
-OUTSIDE = [
-    "https://evil.example/",
-    "http://evil.example/",
-    "//evil.example/",
-    "///evil.example/",
-    "/\\evil.example/",
-    "\\\\evil.example/",
-    "https:///evil.example",
-    "javascript:alert(1)",
-    "data:text/html,x",
-    "http://[",
-    " //evil.example/",
-    "\t//evil.example/",
-]
-ODD = ["", "foo", "purchase", "live", "login", "?x", "#x", "/a\nb", "/\x00", "/%00", "/售罄"]
-
-
-def stays_inside(response, path):
-    target = urljoin(f"http://testserver{path}", response["Location"])
-    return urlsplit(target).netloc == "testserver" and urlsplit(target).scheme == "http"
 
 
 @pytest.mark.parametrize("code", ["en", "zh-hans"])

@@ -188,20 +188,6 @@ def test_invalid_entry_is_reported_at_its_field(shop, changes, fields):
     assert not sale_keys()
 
 
-@committing
-def test_posted_sold_count_is_ignored(shop):
-    posted = {"sold": "4", "epoch": "77", "fence": "77", "sold_units": "4", "id": "4242"}
-
-    shop.post(ADD, {**ENTRIES, **posted})
-    sale = SeckillVoucher.objects.get()
-    assert (sale.sold, sale.epoch, sale.fence) == (0, 1, 1 << 32)
-    assert sale.pk != 4242
-
-    shop.post(change_url(sale), entries_of(sale, **posted))
-    sale.refresh_from_db()
-    assert (sale.sold, sale.epoch, sale.fence) == (0, 1, 1 << 32)
-
-
 # --- editing a running sale -----------------------------------------------------------------------
 
 

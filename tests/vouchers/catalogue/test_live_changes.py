@@ -46,12 +46,6 @@ pytestmark = pytest.mark.django_db
 MINUTE = dt.timedelta(minutes=1)
 
 
-@pytest.fixture
-def committed(django_capture_on_commit_callbacks):
-    """Return a block after which the callbacks of the commit run."""
-    return lambda: django_capture_on_commit_callbacks(execute=True)
-
-
 def stored(sale):
     return SeckillVoucher.objects.get(pk=sale.pk)
 
@@ -90,27 +84,6 @@ def test_paused_sale_refuses_and_resumed_sale_accepts(committed):
 
     reserve(sale_id=sale.pk, order_id=501, user_id=1)
     assert terms_of(stored(sale)) == terms_of(sale)
-
-
-def test_extended_sale_ends_later_in_row_and_ledger(committed):
-    sale = make_loaded_sale()
-    later = sale.ends_at + 5 * MINUTE
-
-    with committed():
-        extend_sale(sale_id=sale.pk, ends_at=later, seen=sale.ends_at)
-
-    assert stored(sale).ends_at == later
-    assert snapshot(sale_id=sale.pk).terms == LedgerTerms.from_sale(stored(sale))
-
-
-@pytest.mark.parametrize("stock", [2, 9])
-def test_resize_changes_row_and_ledger(committed, stock):
-    sale = make_loaded_sale(stock=5)
-
-    with committed():
-        resize_sale(sale_id=sale.pk, stock=stock, seen=5)
-
-    assert stored(sale).stock == snapshot(sale_id=sale.pk).terms.total == stock
 
 
 def test_sale_ends_by_clock_of_redis(committed):

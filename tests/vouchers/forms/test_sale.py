@@ -191,6 +191,7 @@ def test_edit_form_shows_voucher_in_yuan():
     assert str(form["price"].value()) == "79.9"
     assert str(form["face_value"].value()) == "100"
     assert form["stock"].value() == 5
+    assert str(form["pay_within_s"].value()) == "15"
 
 
 @pytest.mark.servers
@@ -250,7 +251,9 @@ def test_checks_use_the_stored_row():
 
 
 def test_sold_count_is_no_field():
-    assert not {"sold", "epoch", "fence", "voucher", "created_at"} & set(form_class()().fields)
+    assert not {"id", "sold", "epoch", "fence", "voucher", "created_at"} & set(
+        form_class()().fields
+    )
 
 
 def test_untouched_description_is_unchanged():

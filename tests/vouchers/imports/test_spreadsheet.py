@@ -107,9 +107,7 @@ def test_distant_row_keeps_its_number() -> None:
     assert read_sheet(repacked(book, {SHEET: far})) == [(1, ["a"]), (9000, ["b"])]
 
 
-def test_row_beyond_excel_limit_is_ignored(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_row_beyond_excel_limit_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spreadsheet, "_LAST_ROW", 1_000)
     book = as_xlsx(["a"], ["b"])
     far = part(book, SHEET).replace(b'<row r="2">', b'<row r="999999999999">')

@@ -137,9 +137,7 @@ def test_answers_are_counted_per_sale_and_second(clock: Clock) -> None:
     assert read_redis_counts(2) == {"ended": 1}
 
 
-def test_counting_costs_no_round_trip_and_flush_one(
-    ledger_trips: list[int],
-) -> None:
+def test_counting_costs_no_round_trip_and_flush_one(ledger_trips: list[int]) -> None:
     count_request(sale_id=1, answer="accepted")
     flush_request_counts()  # make the script known to Redis
     ledger_trips.clear()
@@ -287,9 +285,7 @@ def test_too_many_counts_are_dropped(
 
 
 @pytest.mark.usefixtures("timer")
-def test_failed_timer_start_is_retried_by_next_request(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_failed_timer_start_is_retried_by_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_thread(timer: threading.Timer) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -354,9 +350,7 @@ def test_answers_to_valid_tokens_are_counted_by_code(client: Client) -> None:
 
 
 @pytest.mark.django_db
-def test_second_order_is_counted_even_when_form_redirects(
-    client: Client,
-) -> None:
+def test_second_order_is_counted_even_when_form_redirects(client: Client) -> None:
     sale, buyer = make_loaded_sale(), make_user("anna")
     first, second = (issue_tokens(sale=sale, user_ids=[buyer.pk])[0].sign() for _ in range(2))
     assert post_order(client, sale.pk, first) == 202
@@ -446,9 +440,7 @@ def test_open_counts_stay_in_redis_and_are_read(count: Count) -> None:
 
 
 @pytest.mark.django_db
-def test_counts_are_read_from_both_places_oldest_first(
-    count: Count,
-) -> None:
+def test_counts_are_read_from_both_places_oldest_first(count: Count) -> None:
     sale = make_noon_sale()
     count(sale, 5, "sold_out")
     count(sale, 5, "accepted", n=2)
@@ -563,9 +555,7 @@ def test_storing_without_redis_only_warns(
 
 
 @pytest.mark.django_db
-def test_counts_are_stored_until_they_expire(
-    count: Count,
-) -> None:
+def test_counts_are_stored_until_they_expire(count: Count) -> None:
     sale = make_noon_sale()
     count(sale, 0)
     store_request_counts(now=sale.ends_at + RETENTION)

@@ -27,9 +27,7 @@ from tests.support.sales import (
     why_ended,
 )
 from vouchers.inventory import reservations, sold_out_cache
-from vouchers.inventory.batch_journal import (
-    count_failure,
-)
+from vouchers.inventory.batch_journal import count_failure
 from vouchers.inventory.holdings import Holding, held_order_ids
 from vouchers.inventory.keys import STATE, LedgerKeys, NotLoaded, OtherSale
 from vouchers.inventory.reservations import (
