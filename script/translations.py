@@ -107,13 +107,13 @@ def sentences_in(path: Path) -> Iterator[Sentence]:
             yield Sentence(**dict(zip(parts, texts, strict=False)))
 
 
-def texts_of(table: dict[str, Any]) -> Iterator[str]:
-    """Yield the texts of a table and of those in it; an empty one is no sentence."""
-    for value in table.values():
-        if isinstance(value, dict):
-            yield from texts_of(value)
-        elif value:
-            yield value
+def texts_of(part: Any) -> Iterator[str]:
+    """Yield the texts of a file or of a part of it; an empty one is no sentence."""
+    if isinstance(part, str):
+        yield from [part] if part else []
+        return
+    for each in part.values() if isinstance(part, dict) else part:
+        yield from texts_of(each)
 
 
 # --- The catalogues -------------------------------------------------------------------------------
