@@ -27,6 +27,7 @@ from orders.lifecycle.invitations import (
 )
 from orders.models import CodeUse, InvitationCode
 from seckill_site.formatting import NO_VALUE, grouped, timestamp
+from seckill_site.web.admin_lists import column
 from seckill_site.web.csv_files import csv_parts, csv_response, exact, harmless
 from seckill_site.web.responses import for_owner
 from vouchers.admin.sale import SeckillVoucherAdmin
@@ -176,6 +177,7 @@ class InvitationCodeAdmin(ReadOnlyAdmin):
     ordering = ("-pk",)
     fields = ("written", "seckill_voucher", "user", "entered", "its_order")
     readonly_fields = fields
+    written = column(_("invitation code"), lambda it: written_invitation(it.code), ordering="code")
     entered = timestamp_column("entered_at", _("entered at"))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[InvitationCode]:
@@ -191,10 +193,6 @@ class InvitationCodeAdmin(ReadOnlyAdmin):
         self, request: HttpRequest, obj: InvitationCode | None = None
     ) -> bool:
         return request.user.has_perm(PERMISSION)
-
-    @admin.display(description=_("invitation code"), ordering="code")
-    def written(self, code: InvitationCode) -> str:
-        return written_invitation(code.code)
 
     @admin.display(description=_("used for order"))
     def its_order(self, code: InvitationCode) -> str:

@@ -26,7 +26,7 @@ from backoffice.rehearsal.service import (
 from backoffice.rehearsal.texts import headline, outcome, progress_json, tables
 from orders.models import Rehearsal
 from seckill_site.clocks.database import database_now
-from seckill_site.web.admin_lists import pill
+from seckill_site.web.admin_lists import column, pill
 from seckill_site.web.responses import for_owner
 from vouchers.admin.sale import SeckillVoucherAdmin
 from vouchers.catalogue.history import entry
@@ -149,6 +149,7 @@ class RehearsalAdmin(ReadOnlyAdmin):
         "changed",
     )  # fmt: skip
     readonly_fields = ("sale", "created", "changed")
+    sale = column(_("sale"), lambda it: str(it.seckill_voucher), ordering="seckill_voucher")
     created = timestamp_column("created_at", _("started"))
     changed = timestamp_column("changed_at", _("last activity"))
 
@@ -165,10 +166,6 @@ class RehearsalAdmin(ReadOnlyAdmin):
             url("cancel", self.cancel, "cancel"),
             *super().get_urls(),
         ]
-
-    @admin.display(description=_("sale"), ordering="seckill_voucher")
-    def sale(self, rehearsal: Rehearsal) -> str:
-        return str(rehearsal.seckill_voucher)
 
     @admin.display(description=_("outcome"))
     def how(self, rehearsal: Rehearsal) -> str:
