@@ -100,11 +100,11 @@ def board_action(
         model_admin,
         request,
         f"{TEMPLATES}/board_action.html",
-        title=action.title,
+        title=action.texts["title"],
         sale=board.sale,
         will=action.effects(board),
         form=form,
-        yes=action.confirm_label,
+        yes=action.texts["confirm"],
         is_final=action.is_final,
         back=reverse("admin:sale-board", args=[sale_id]),
     )
@@ -143,7 +143,7 @@ def _history(board: Board) -> list[dict[str, str]]:
 
 def _links(sale_id: int) -> list[tuple[str, Any, str]]:
     return [
-        (name, action.button, reverse(f"admin:sale-board-{name}", args=[sale_id]))
+        (name, action.texts["button"], reverse(f"admin:sale-board-{name}", args=[sale_id]))
         for name, action in ACTIONS.items()
     ]
 

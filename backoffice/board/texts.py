@@ -15,7 +15,7 @@ from backoffice.board.snapshot import WINDOW_S, Board, Pace, SaleSum
 from orders.models import OrderStatus
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.formatting import NO_VALUE, duration, grouped, timestamp
-from seckill_site.web.text_files import read_texts
+from seckill_site.web.text_files import counted, read_texts
 from vouchers.admin.sale_list import STATES
 from vouchers.catalogue.audience import RULES
 from vouchers.inventory.request_stats import ACCEPTED
@@ -84,7 +84,7 @@ def alert_of(board: Board) -> dict[str, str]:
     if board.snapshot is None:
         return {"code": "unloaded", "text": str(_ALERTS["unloaded"])}
     if number := board.snapshot.set_aside:
-        text = _ALERTS["set_aside"] % {"number": number, "count": grouped(number)}
+        text = _ALERTS["set_aside"] % counted(number)
         return {"code": "late", "text": text}
     age = {"age": _seconds(board.oldest_pending_age_ms or 0)}
     if board.is_behind:

@@ -19,7 +19,7 @@ from backoffice.rehearsal.texts import headline
 from backoffice.today.figures import MOST, Next, Today, Trade, Worries
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.formatting import NO_VALUE, duration, grouped
-from seckill_site.web.text_files import read_texts
+from seckill_site.web.text_files import counted, read_texts
 from vouchers.admin.sale_list import TONES
 from vouchers.templatetags.buyer_texts import DAYS
 
@@ -151,10 +151,8 @@ def figures(trade: Trade | None, *, may_see_payments: bool) -> list[Figure]:
         unknown = gettext("unknown at the moment")
         urls = {orders: orders_url, revenue: paid_url, refunds: refunds_url}
         return [Figure(name, NO_VALUE, note=unknown, url=url) for name, url in urls.items()]
-    paid, refunded = (
-        _TEXTS["trade"][name] % {"number": number, "count": grouped(number)}
-        for name, number in (("paid", trade.paid), ("refunded", trade.refunded))
-    )
+    paid = _TEXTS["trade"]["paid"] % counted(trade.paid)
+    refunded = _TEXTS["trade"]["refunded"] % counted(trade.refunded)
     return [
         replace(count(orders, trade.orders, gettext("today")), url=orders_url),
         replace(yuan(revenue, trade.paid_cents, paid), url=f"{paid_url}?status__exact=paid"),

@@ -6,6 +6,8 @@ from typing import Any
 
 from django.utils.translation import gettext_lazy, ngettext_lazy
 
+from seckill_site.formatting import grouped
+
 
 def read_texts(path: Path) -> Any:
     """Return the tables of a file, with their texts in the reader's language.
@@ -14,6 +16,11 @@ def read_texts(path: Path) -> Any:
     ``number`` that is filled in.
     """
     return _translated(tomllib.loads(path.read_text("utf-8")))
+
+
+def counted(number: int | None) -> dict[str, Any]:
+    """Return a count for a text of ``one`` and ``other``; one that is unknown is shown as such."""
+    return {"number": number or 0, "count": grouped(number)}
 
 
 def _translated(part: Any) -> Any:
