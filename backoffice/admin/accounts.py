@@ -22,7 +22,7 @@ from django.utils.translation import gettext_lazy as _
 from accounts.invitations import open_invitations, send_invitation
 from accounts.models import Invitation
 from accounts.sessions import end_all_sessions
-from backoffice.admin.pages import is_owner, office, office_page, timestamp_column
+from backoffice.admin.pages import check_may, is_owner, office, office_page, timestamp_column
 from orders.roles import Role
 from seckill_site.formatting import NO_VALUE
 from seckill_site.web.admin_lists import CheckedList, column, pill
@@ -281,9 +281,7 @@ class InvitationAdmin(CheckedList):
 
 def staff_page(request: HttpRequest) -> HttpResponse:
     """Show who works here with which role, and who is invited."""
-    may = request.user.has_perm
-    if not (may("auth.view_user") or may("auth.change_user")):
-        raise PermissionDenied
+    check_may(request, "auth.view_user", "auth.change_user")
     staff = User.objects.filter(is_staff=True).prefetch_related("groups").order_by("username")
     context: dict[str, Any] = {
         "title": gettext("Staff"),

@@ -119,6 +119,12 @@ def admin_page(
     return TemplateResponse(request, f"admin/{template}", {**shared, **context}, status=status)
 
 
+def check_may(request: HttpRequest, *permissions: str) -> None:
+    """Refuse the page to whoever has none of these permissions."""
+    if not any(map(request.user.has_perm, permissions)):
+        raise PermissionDenied
+
+
 def is_owner(request: HttpRequest) -> bool:
     """Return whether the user is an owner of the shop, who may do everything."""
     return bool(request.user.is_active and getattr(request.user, "is_superuser", False))
