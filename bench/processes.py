@@ -4,6 +4,8 @@ The time is that of each process's own clock (``clock_getcpuclockid(3)``), kerne
 included: the same as ``utime`` and ``stime`` of ``/proc/PID/stat``, which are rounded to 10 ms.
 """
 
+import os
+import signal
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,6 +33,16 @@ def cpu_spent(*groups: Sequence[int]) -> Iterator[list[float]]:
     spent: list[float] = []
     yield spent
     spent += [cpu_s(pids) - was for pids, was in zip(groups, before, strict=True)]
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """Stop a process, and let it go on after the block."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def family_of(pid: int) -> list[int]:

@@ -26,9 +26,8 @@ from bench.processes import spawned
 from bench.sale.data import open_sale, sign_in, users
 from bench.sale.generator import Crowd
 from bench.sale.plan import SALE_CONNECTIONS
-from bench.sale.run import Run, Site, Web, WrongAnswers, back_half, web
-from bench.sale.whole_sales import LONGEST_S, LOOK_S, ours_agree, owners
-from lab.waiting import wait_until
+from bench.sale.run import Run, Site, Web, WrongAnswers, back_half, expect_soon, web
+from bench.sale.whole_sales import LONGEST_S, ours_agree, owners
 from orders.placing.tokens import issue_tokens
 from vouchers.catalogue.sales import edit_sale, terms_of
 from vouchers.models import Draw, SaleMode, SeckillVoucher
@@ -117,7 +116,9 @@ def _compete(rivals: Rivals, guard: Guard, addresses: int) -> int:
     )
     buying.result(), attacking.result()
     if guard.drawn:
-        _wait_for_the_draw(sale)
+        finished = Draw.objects.filter(seckill_voucher=sale, finished_at__isnull=False)
+        within_s = DRAW.total_seconds() + LONGEST_S
+        expect_soon(finished.exists, "the draw did not finish", within_s=within_s)
     if not ours_agree(sale.pk, units):
         raise WrongAnswers(f"{guard.title}: the sale was not sold out exactly")
     return len(set(rivals.attacking) & set(owners(sale)))
@@ -132,16 +133,6 @@ def _start_soon(sale: SeckillVoucher) -> float:
         terms = replace(terms, ends_at=begins_at + DRAW)
     edit_sale(sale_id=sale.pk, terms=terms)
     return float(opens_at)
-
-
-def _wait_for_the_draw(sale: SeckillVoucher) -> None:
-    """Wait until the worker has written an order for each winner.
-
-    :raises WrongAnswers: it did not in time.
-    """
-    finished = Draw.objects.filter(seckill_voucher=sale, finished_at__isnull=False)
-    if not wait_until(finished.exists, within_s=DRAW.total_seconds() + LONGEST_S, every_s=LOOK_S):
-        raise WrongAnswers("the draw did not finish")
 
 
 def _confirm_contacts(user_ids: Sequence[int]) -> None:

@@ -160,25 +160,17 @@ class _Sent(NamedTuple):
 
 
 class _Source:
-    """What connections share: the next requests and the answers."""
+    """What connections share: the answers, and what those who wait for them do with one.
+
+    ``begin`` starts sending and returns the time. ``take`` returns the next requests, at most
+    ``count``. ``rest`` leaves a connection alone that has nothing to send and to wait for.
+    """
 
     def __init__(self, over: asyncio.Future[None]) -> None:
         self.over = over
         self.connections: list[_Connection] = []
         self.answers: list[Answer] = []
         self.busy = 0
-
-    def begin(self) -> float:
-        """Start sending; return the time."""
-        raise NotImplementedError
-
-    def take(self, count: int) -> list[_Sent]:
-        """Return the next requests, at most ``count``."""
-        raise NotImplementedError
-
-    def rest(self, connection: "_Connection") -> None:
-        """Leave a connection alone that has nothing to send and nothing to wait for."""
-        raise NotImplementedError
 
     def put(self, sent: _Sent, now: float, answer: bytes) -> None:
         """Record an answer."""
@@ -276,7 +268,7 @@ class _Visits(_Source):
 
 
 class _Connection(asyncio.Protocol):
-    def __init__(self, source: _Source) -> None:
+    def __init__(self, source: _Volley | _Visits) -> None:
         self.source = source
         self.sent: deque[_Sent] = deque()
         self.rest = b""
@@ -344,46 +336,41 @@ def packed(
     path: str, fields: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
 ) -> bytes:
     """Return a GET request, or with fields a POST request with a JSON body."""
-    method, body = ("GET", "") if fields is None else ("POST", json.dumps(fields))
-    lines = {"Host": "localhost", "Accept": "application/json", "Accept-Language": "en"}
-    lines |= headers or {}
-    if body:
-        lines |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
-    head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
-    return f"{method} {path} HTTP/1.1\r\n{head}\r\n{body}".encode()
+    lines = {"Accept-Language": "en", **(headers or {})}
+    if fields is None:
+        return _packed("GET", path, lines)
+    lines["Content-Type"] = "application/json"
+    return _packed("POST", path, lines, json.dumps(fields))
 
 
 def form_request(path: str, fields: Mapping[str, str]) -> bytes:
     """Return a form's POST, with a CSRF token of its own."""
     token = "c" * 32
     body = urlencode({**fields, "csrfmiddlewaretoken": token})
-    lines = {
-        "Host": "localhost",
-        "Accept": "application/json",
-        "Cookie": f"csrftoken={token}",
-        "Content-Type": "application/x-www-form-urlencoded",
-        "Content-Length": str(len(body)),
-    }
+    content_type = "application/x-www-form-urlencoded"
+    lines = {"Cookie": f"csrftoken={token}", "Content-Type": content_type}
+    return _packed("POST", path, lines, body)
+
+
+def _packed(method: str, path: str, headers: Mapping[str, str], body: str = "") -> bytes:
+    lines = {"Host": "localhost", "Accept": "application/json", **headers}
+    if body:
+        lines["Content-Length"] = str(len(body))
     head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
-    return f"POST {path} HTTP/1.1\r\n{head}\r\n{body}".encode()
+    return f"{method} {path} HTTP/1.1\r\n{head}\r\n{body}".encode()
 
 
 EMPTY_REQUEST = packed("/bench/empty/")
 
 
-def list_request() -> bytes:
-    """Return a browser's request for the list of sales."""
-    return _page("/")
+BROWSER = {"Accept": "text/html", "Accept-Encoding": "gzip"}
+LIST_REQUEST = packed("/", headers=BROWSER)
 
 
 def page_request(sale_id: int, cookie: str = "") -> bytes:
     """Return a browser's request for the purchase page."""
-    return _page(f"/vouchers/{sale_id}/", cookie)
-
-
-def _page(path: str, cookie: str = "") -> bytes:
-    headers = {"Accept": "text/html", "Accept-Encoding": "gzip"}
-    return packed(path, headers=headers | ({"Cookie": cookie} if cookie else {}))
+    headers = BROWSER | ({"Cookie": cookie} if cookie else {})
+    return packed(f"/vouchers/{sale_id}/", headers=headers)
 
 
 def live_request(sale_id: int) -> bytes:

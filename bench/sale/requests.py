@@ -14,8 +14,8 @@ from statistics import median
 from bench.sale.data import in_line, open_sale, reserve_all, sign_in, strangers, users
 from bench.sale.generator import (
     EMPTY_REQUEST,
+    LIST_REQUEST,
     Shot,
-    list_request,
     live_request,
     me_request,
     order_request,
@@ -162,6 +162,10 @@ def _polls(run: Run) -> list[bytes]:
     return [room_request(sale.pk, cookie) for cookie in cookies]
 
 
+def _page_and_me(run: Run) -> list[bytes]:
+    return _of_buyers(page_request, me_request)
+
+
 EMPTY = Kind("", "an empty view", 1, 200, lambda run: [EMPTY_REQUEST] * run.plan.warm_up)
 KINDS = (
     Kind("a", "order request that wins", 2.2, 202, wins, again=False),
@@ -171,16 +175,9 @@ KINDS = (
     Kind("c", "live/", 4, 200, lambda run: [live_request(open_sale().pk)]),
     Kind("d", "receipt of a queued order", 0.5, 200, queued),
     Kind("d", "receipt of a finished order", 0.5, 200, _finished),
-    Kind("k", "list page, visitor", 3, 200, lambda run: [list_request()]),
+    Kind("k", "list page, visitor", 3, 200, lambda run: [LIST_REQUEST]),
     Kind("k", "purchase page, visitor", 3, 200, lambda run: [page_request(open_sale().pk)]),
-    Kind(
-        "k",
-        "purchase page and its me/, buyer",
-        0.8,
-        200,
-        lambda run: _of_buyers(page_request, me_request),
-        parts=2,
-    ),
+    Kind("k", "purchase page and its me/, buyer", 0.8, 200, _page_and_me, parts=2),
     Kind("k", "me/ with token", 1.5, 200, lambda run: _of_buyers(me_request)),
     Kind("k", "token/", 1.5, 200, lambda run: _of_buyers(_token_request)),
     Kind("k", "poll of a place in line", 2, 200, _polls),
