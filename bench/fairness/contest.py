@@ -13,13 +13,7 @@ from typing import Any
 
 from allauth.account.models import EmailAddress
 
-from bench.fairness.attacker import (
-    Attack,
-    collect_tokens,
-    do_all_work,
-    send_all_at,
-    work_and_send_from,
-)
+from bench.fairness import attacker
 from bench.fairness.buyers import honest_buyers
 from bench.fairness.guards import ADDRESSES, CONFIRMED, Guard, Shares
 from bench.processes import spawned
@@ -67,8 +61,11 @@ def measure(run: Run, guards: Sequence[Guard]) -> list[Shares]:
     user_ids = users(count=plan.honest + plan.attacking)
     honest, attacking = user_ids[: plan.honest], user_ids[plan.honest :]
     contests = [Shares(guard, addresses) for guard in guards for addresses in ADDRESSES]
+    EmailAddress.objects.bulk_create(
+        EmailAddress(user_id=it, email=f"{it}@example.com", verified=True, primary=True)
+        for it in (*honest, *attacking[:CONFIRMED])
+    )
     with ExitStack() as stack:
-        _confirm_contacts([*honest, *attacking[:CONFIRMED]])
         environ = {**os.environ, **PROXY}
         stack.enter_context(back_half(run.site))
         rivals = Rivals(
@@ -99,20 +96,20 @@ def _compete(rivals: Rivals, guard: Guard, addresses: int) -> int:
     }
     sale = open_sale(stock=units, begins_in_s=HOUR_S, **rules)
     port = (rivals.limited if guard.limited else rivals.unlimited).port
-    attack = Attack(port, sale.pk, rivals.cookies, addresses, guard.work)
+    attack = attacker.Attack(port, sale.pk, rivals.cookies, addresses, guard.work)
     issued = issue_tokens(sale=sale, user_ids=rivals.honest)
     tokens = [token.sign() for token in issued]  # no work is left: their browsers did it meanwhile
     prepared: list[str] = []
     if guard.prepares:
-        prepared = do_all_work(rivals.workers, collect_tokens(attack), guard.work)
+        prepared = attacker.do_all_work(rivals.workers, attacker.collect_tokens(attack), guard.work)
 
     opens_at = _start_soon(sale)
     crowd = Crowd(port, partial(honest_buyers, sale.pk, tokens, opens_at), SALE_CONNECTIONS)
     buying = run.start(crowd)
     attacking = (
-        run.generator.submit(send_all_at, attack, prepared, opens_at)
+        run.generator.submit(attacker.send_all_at, attack, prepared, opens_at)
         if guard.prepares
-        else run.generator.submit(work_and_send_from, attack, opens_at)
+        else run.generator.submit(attacker.work_and_send_from, attack, opens_at)
     )
     buying.result(), attacking.result()
     if guard.drawn:
@@ -133,11 +130,3 @@ def _start_soon(sale: SeckillVoucher) -> float:
         terms = replace(terms, ends_at=begins_at + DRAW)
     edit_sale(sale_id=sale.pk, terms=terms)
     return float(opens_at)
-
-
-def _confirm_contacts(user_ids: Sequence[int]) -> None:
-    """Give each account a confirmed address."""
-    EmailAddress.objects.bulk_create(
-        EmailAddress(user_id=it, email=f"{it}@example.com", verified=True, primary=True)
-        for it in user_ids
-    )

@@ -71,7 +71,9 @@ def _burst(worker: Sequence[int], user_ids: Sequence[int], rate: float) -> Burst
     began_at = time.monotonic()
     refused = _accept(tokens)
     accepted_at, peak = time.monotonic(), _used_bytes()
-    _wait_for_rows(sale, units - refused)
+    sold = SeckillVoucher.objects.filter(pk=sale.pk).values_list("sold", flat=True)
+    failure = f"not all {units - refused:,} rows came"
+    expect_soon(lambda: sold.get() >= units - refused, failure, within_s=LONGEST_S)
     written_at = time.monotonic()
     if not ours_agree(sale.pk, units - refused):
         raise WrongAnswers("ledger and database disagree after a burst")
@@ -111,11 +113,6 @@ def _unless_behind(reply: Reply) -> Reservation | None:
         return finish_reservation(reply)
     except SaleBehind:
         return None
-
-
-def _wait_for_rows(sale: SeckillVoucher, count: int) -> None:
-    sold = SeckillVoucher.objects.filter(pk=sale.pk).values_list("sold", flat=True)
-    expect_soon(lambda: sold.get() >= count, f"not all {count:,} rows came", within_s=LONGEST_S)
 
 
 def _longest_wait_s(sale: SeckillVoucher) -> float:
