@@ -78,7 +78,6 @@ def publish_job(*, job_id: int, in_s: float = 0.0) -> None:
 
 
 def take_turn(*, job_id: int, now: dt.datetime) -> Turn | None:
-    """Run the next step of a job."""
     return do_turn(OrderJob.objects.filter(OrderJob.RUNNING, pk=job_id), _step, now=now)
 
 

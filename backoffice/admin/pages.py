@@ -45,7 +45,6 @@ class ReadOnlyAdmin(CodedHistory):
 
 
 def timestamp_column(field: str, description: Any) -> Callable[[Any, Any], str]:
-    """Return a column that shows a timestamp field."""
     return column(description, lambda row: moment(getattr(row, field)), ordering=field)
 
 

@@ -81,7 +81,6 @@ class RehearseForm(forms.Form):
 def rehearse_sale(
     model_admin: SeckillVoucherAdmin, request: HttpRequest, *, sale_id: int
 ) -> HttpResponse:
-    """Ask for the size of a rehearsal and start it."""
     check_may(request, REHEARSE)
     sale = get_object_or_404(model_admin.get_queryset(request), pk=sale_id)
     busy = busy_sales(now=database_now())

@@ -51,7 +51,6 @@ def report_page(
 def report_file(
     model_admin: SeckillVoucherAdmin, request: HttpRequest, *, sale_id: int
 ) -> HttpResponseBase:
-    """Send the report as CSV."""
     report = read_sale(model_admin, request, report_sale, sale_id=sale_id)
     name = f"sale-{sale_id}-report-{timezone.localtime(report.at):%Y-%m-%d}.csv"
     return csv_response(report_csv(report), name=name)

@@ -73,7 +73,6 @@ class ScopeForm(forms.Form):
 
 
 def reports_page(request: HttpRequest) -> HttpResponse:
-    """Show the report across sales."""
     check_may(request, *SEE_REPORTS)
     now = database_now()
     form = _form(request, now)
@@ -101,7 +100,6 @@ def reports_page(request: HttpRequest) -> HttpResponse:
 
 
 def reports_file(request: HttpRequest) -> HttpResponseBase:
-    """Send the report across sales as CSV."""
     check_may(request, *SEE_REPORTS)
     now = database_now()
     form = _form(request, now)

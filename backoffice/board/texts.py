@@ -207,7 +207,6 @@ def _notices(board: Board) -> str:
 
 
 def _counted(board: Board) -> str:
-    """Return the age of the cached counts."""
     if board.counts is None:
         return gettext("being counted")
     age_s = max(0, epoch_ms(board.now) - board.counts.counted_at_ms) // 1000

@@ -152,7 +152,6 @@ def progress(rehearsal: Rehearsal) -> tuple[int, int]:
 def take_turn(
     *, rehearsal_id: int, turn: int, now: dt.datetime, clicks_at_once: int = CLICKS_AT_ONCE
 ) -> Turn | None:
-    """Do the next step of a rehearsal."""
     due = Rehearsal.objects.filter(pk=rehearsal_id, turn=turn, running=True)
     return do_turn(due, partial(do_step, clicks_at_once=clicks_at_once), now=now)
 

@@ -55,7 +55,6 @@ class Alert:
 
 
 def sale_cards(today: Today, *, may_run: bool) -> list[dict[str, Any]]:
-    """Return the running sales."""
     return [_sale_card(board, may_run=may_run) for board in today.running or []]
 
 
@@ -142,7 +141,6 @@ def _rehearsed(coming: Next, *, may_rehearse: bool) -> tuple[str, str, str]:
 
 
 def figures(trade: Trade | None, *, may_see_payments: bool) -> list[Figure]:
-    """Return the day's orders, revenue and refunds."""
     orders_url = reverse("admin:orders_voucherorder_changelist")
     paid_url = reverse("admin:orders_payment_changelist") if may_see_payments else orders_url
     orders, revenue, refunds = gettext("Orders"), gettext("Revenue"), gettext("Refunds")

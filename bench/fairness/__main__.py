@@ -17,7 +17,6 @@ PARTS = (*GUARDS, SIGN_UPS, BODIES)
 
 
 def main() -> int:
-    """Run the benchmark."""
     parser = options_of("fairness")
     parser.add_argument("--only", type=parts_of, default=PARTS, help=f"of {','.join(PARTS)}")
     parser.add_argument("--picture", type=Path, help="draw the attacker's shares to this SVG file")

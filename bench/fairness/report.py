@@ -32,7 +32,6 @@ least and the most"""
 
 
 def report_on_floods(floods: Sequence[Line], plan: Plan, values: dict[str, Any]) -> Report:
-    """Return the orders under floods."""
     rows = [line.cells()[1:] for line in floods]
     wanted = [number for number, name in enumerate(HEADINGS[1:]) if name != "by processor time"]
     text = f"""\

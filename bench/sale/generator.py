@@ -103,7 +103,6 @@ class Hits:
 
     @property
     def rate(self) -> float:
-        """Return answers per second."""
         return len(self.answers) / (self.ended_at - self.began_at)
 
     @property
@@ -173,7 +172,6 @@ class _Source:
         self.busy = 0
 
     def put(self, sent: _Sent, now: float, answer: bytes) -> None:
-        """Record an answer."""
         status, latency_s = int(answer[9:12]), now - sent.since
         self.answers.append(Answer(sent.number, status, now, latency_s, sent.name))
 
@@ -374,7 +372,6 @@ def page_request(sale_id: int, cookie: str = "") -> bytes:
 
 
 def live_request(sale_id: int) -> bytes:
-    """Return a request for the live figures of a sale."""
     return packed(f"/vouchers/{sale_id}/live/")
 
 
@@ -384,7 +381,6 @@ def me_request(sale_id: int, cookie: str) -> bytes:
 
 
 def room_request(sale_id: int, cookie: str) -> bytes:
-    """Return a buyer's request for their place in line."""
     return packed(f"/vouchers/{sale_id}/room/", headers={"Cookie": cookie})
 
 
@@ -395,10 +391,8 @@ def order_request(sale_id: int, token: str, *, attempt: int | None = None) -> by
 
 
 def receipt_request(sale_id: int, order_id: int, token: str) -> bytes:
-    """Return a request for the receipt of an order."""
     return packed(f"/vouchers/{sale_id}/orders/{order_id}/", headers={"Purchase-Token": token})
 
 
 def classic_order_request(sale_id: int, token: str) -> bytes:
-    """Return an order request of the classic design."""
     return packed(f"/bench/classic/{sale_id}/orders/", {}, {"Authorization": token})

@@ -74,8 +74,6 @@ NICE = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
 
 
 class Curve(NamedTuple):
-    """A line of a panel."""
-
     name: str
     points: Sequence[tuple[float, float]]
     colour: str

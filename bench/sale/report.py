@@ -89,7 +89,6 @@ class Line:
         return "pass" if self.target.met_by(median(self.values)) else "MISS"
 
     def cells(self) -> list[str]:
-        """Return the line as the table shows it."""
         unit = self.target.unit if self.target else ("×" if self.ours else self.unit)
         return [
             self.row,

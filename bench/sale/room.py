@@ -142,7 +142,6 @@ class _Evening:
         return lengths
 
     def lines(self) -> list[Line]:
-        """Return the lines of the table."""
         plan, waits = self.plan, self._waits_s()
         of = "the same, Redis restarted" if self.restarts else f"{plan.visitors:,} visitors"
         jumps, late = self._order()
@@ -185,7 +184,6 @@ class _Evening:
 
 
 def _restart_redis() -> None:
-    """Kill Redis, and start it again with its files."""
     info = ledger_connection().info("server")
     pid = int(info["process_id"])
     program, directory = Path(f"/proc/{pid}/exe").resolve(), Path(f"/proc/{pid}/cwd").resolve()
