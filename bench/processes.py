@@ -7,10 +7,9 @@ included: the same as ``utime`` and ``stime`` of ``/proc/PID/stat``, which are r
 import os
 import signal
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -47,15 +46,9 @@ def stopped(pid: int) -> Iterator[None]:
 
 def family_of(pid: int) -> list[int]:
     """Return a process and all its descendants."""
-    children = defaultdict(list)
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            # The fields from the state on; a program's name may contain anything.
-            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:  # it has ended
-            continue
-        children[parent].append(int(path.name))
     family = [pid]
     for member in family:  # grows during the loop
-        family += children.get(member, ())
+        for children in Path(f"/proc/{member}/task").glob("*/children"):
+            with suppress(OSError):  # it has ended
+                family += map(int, children.read_text().split())
     return family

@@ -32,13 +32,13 @@ least and the most"""
 
 
 def report_on_floods(floods: Sequence[Line], plan: Plan, values: dict[str, Any]) -> Report:
-    rows = [line.cells()[1:] for line in floods]
-    wanted = [number for number, name in enumerate(HEADINGS[1:]) if name != "by processor time"]
+    wanted = [name for name in HEADINGS[1:] if name != "by processor time"]
+    rows = [dict(zip(HEADINGS, line.cells(), strict=True)) for line in floods]
+    cells = [[row[name] for name in wanted] for row in rows]
     text = f"""\
 {machine_line(values["machine"])}
 - {plan.connections} connections order; medians of {plan.repetitions}"""
-    cells = [[row[number] for number in wanted] for row in rows]
-    return Report("floods", [HEADINGS[1:][number] for number in wanted], cells, text, values)
+    return Report("floods", wanted, cells, text, values)
 
 
 def _guard_by_guard(contests: Sequence[Shares]) -> Iterable[tuple[str, list[Shares]]]:
