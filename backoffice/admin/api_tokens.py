@@ -18,7 +18,6 @@ from api.tokens import create_token, revoke_tokens
 from backoffice.admin.pages import ReadOnlyAdmin, admin_page, is_owner, labels, timestamp_column
 from seckill_site.clocks.database import database_now
 from seckill_site.web.admin_lists import column
-from seckill_site.web.responses import for_owner
 
 LIFETIMES_DAYS = {30: _("30 days"), 90: _("90 days"), 365: _("one year")}
 
@@ -102,15 +101,13 @@ class ApiTokenAdmin(ReadOnlyAdmin):
 
     def response_add(self, request: Any, obj: Any, post_url_continue: Any = None) -> HttpResponse:
         """Show the token once."""
-        return for_owner(
-            admin_page(
-                self,
-                request,
-                "api/secret.html",
-                title=gettext("Your new token"),
-                secret=request.new_token,
-                about=gettext("Copy this token now. It is not shown again."),
-            )
+        return admin_page(
+            self,
+            request,
+            "api/secret.html",
+            title=gettext("Your new token"),
+            secret=request.new_token,
+            about=gettext("Copy this token now. It is not shown again."),
         )
 
     @admin.action(description=_("Revoke the selected tokens"), permissions=["add"])

@@ -29,7 +29,6 @@ from orders.models import CodeUse, InvitationCode
 from seckill_site.formatting import NO_VALUE, grouped, timestamp
 from seckill_site.web.admin_lists import column
 from seckill_site.web.csv_files import csv_parts, csv_response, exact, harmless
-from seckill_site.web.responses import for_owner
 from vouchers.admin.sale import SeckillVoucherAdmin
 from vouchers.catalogue.history import entry, text_of
 from vouchers.models import SeckillVoucher
@@ -104,7 +103,7 @@ def codes_page(
             messages.success(request, text_of(change))
             return HttpResponseRedirect(request.path)
     codes = InvitationCode.objects.filter(seckill_voucher=sale)
-    page = admin_page(
+    return admin_page(
         model_admin,
         request,
         "vouchers/seckillvoucher/codes.html",
@@ -119,7 +118,6 @@ def codes_page(
             count(gettext("Used for an order"), codes.exclude(uses=None).count()),
         ],
     )
-    return for_owner(page)
 
 
 def codes_file(

@@ -20,7 +20,6 @@ from backoffice.customers import (
 )
 from backoffice.navigation import SEE_CUSTOMERS
 from orders.models import WaitingEntry
-from seckill_site.web.responses import for_owner
 from seckill_site.web.url_converters import LARGEST_ID
 from vouchers.admin.sale import SeckillVoucherAdmin
 
@@ -36,7 +35,7 @@ def customers_page(request: HttpRequest) -> HttpResponse:
     search = request.GET.get("q", "")[:254]
     before = _id(request.GET.get("before", ""))
     ids = find_customers(search) if search.strip() else newest_buyers(before=before)
-    page = office_page(
+    return office_page(
         request,
         "customers/customers.html",
         title=gettext("Customers"),
@@ -46,7 +45,6 @@ def customers_page(request: HttpRequest) -> HttpResponse:
         is_first=before is None,
         most=PER_PAGE,
     )
-    return for_owner(page)
 
 
 def customer_page(request: HttpRequest, *, user_id: int) -> HttpResponse:
@@ -57,7 +55,7 @@ def customer_page(request: HttpRequest, *, user_id: int) -> HttpResponse:
     except User.DoesNotExist:
         raise Http404 from None
     logger.info("user %s looks at customer %s", request.user.pk, user_id)
-    page = office_page(
+    return office_page(
         request,
         "customers/customer.html",
         title=gettext("Customer: %(name)s") % {"name": history.user.get_username()},
@@ -66,7 +64,6 @@ def customer_page(request: HttpRequest, *, user_id: int) -> HttpResponse:
         may_see_orders=request.user.has_perm("orders.view_voucherorder"),
         may_see_reports=request.user.has_perm("vouchers.view_seckillvoucher"),
     )
-    return for_owner(page)
 
 
 def waiting_page(
@@ -80,7 +77,7 @@ def waiting_page(
     if only_waiting:
         entries = entries.filter(live=True)
     shown = Paginator(entries, WAITING_PER_PAGE).get_page(request.GET.get("page"))
-    page = admin_page(
+    return admin_page(
         model_admin,
         request,
         "vouchers/seckillvoucher/waiting.html",
@@ -90,7 +87,6 @@ def waiting_page(
         only_waiting=only_waiting,
         may_see_customers=request.user.has_perm(SEE_CUSTOMERS),
     )
-    return for_owner(page)
 
 
 def _id(text: str) -> int | None:

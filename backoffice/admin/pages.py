@@ -20,6 +20,7 @@ from django.utils.safestring import SafeString
 from backoffice.site import BackOffice
 from seckill_site.clocks.database import database_now
 from seckill_site.web.admin_lists import column, moment, pill
+from seckill_site.web.responses import for_owner
 from vouchers.admin.history import CodedHistory
 from vouchers.models import SeckillVoucher
 
@@ -80,8 +81,7 @@ def office_page(
     request: HttpRequest, template: str, *, status: int = 200, **context: Any
 ) -> TemplateResponse:
     """Return a page that belongs to no model, with the header of the admin."""
-    shared = office.each_context(request)
-    return TemplateResponse(request, f"admin/{template}", {**shared, **context}, status=status)
+    return _page(request, template, {**office.each_context(request), **context}, status)
 
 
 def read_sale(
@@ -115,7 +115,15 @@ def admin_page(
 ) -> TemplateResponse:
     """Return a page with the header and breadcrumbs of an admin."""
     shared = {**model_admin.admin_site.each_context(request), "opts": model_admin.opts}
-    return TemplateResponse(request, f"admin/{template}", {**shared, **context}, status=status)
+    return _page(request, template, {**shared, **context}, status)
+
+
+def _page(
+    request: HttpRequest, template: str, context: dict[str, Any], status: int
+) -> TemplateResponse:
+    page = TemplateResponse(request, f"admin/{template}", context, status=status)
+    for_owner(page)
+    return page
 
 
 def check_may(request: HttpRequest, *permissions: str) -> None:

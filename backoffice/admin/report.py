@@ -11,7 +11,6 @@ from backoffice.report.room import room_csv
 from backoffice.report.tables import change_heads, changes, report_csv, requests
 from backoffice.report.texts import headline, sections
 from seckill_site.web.csv_files import csv_response
-from seckill_site.web.responses import for_owner
 from vouchers.admin.sale import SeckillVoucherAdmin
 
 SEE_VISITS = "orders.export_voucherorder"
@@ -25,7 +24,7 @@ def report_page(
     report = read_sale(model_admin, request, report_sale, sale_id=sale_id)
     name = gettext("Report: %(sale)s") if report.is_over else gettext("Report so far: %(sale)s")
     parts = requests(report)
-    page = admin_page(
+    return admin_page(
         model_admin,
         request,
         "vouchers/seckillvoucher/report.html",
@@ -45,7 +44,6 @@ def report_page(
         may_see_waiting=report.waiting_list.joined > 0 and request.user.has_perm(SEE_WAITING),
         may_see_visits=report.room is not None and request.user.has_perm(SEE_VISITS),
     )
-    return for_owner(page)
 
 
 def report_file(

@@ -20,7 +20,6 @@ from backoffice.report.across_texts import across_csv, chart_of, figures_of, nam
 from backoffice.report.period import MAX_DAYS, Period
 from seckill_site.clocks.database import database_now
 from seckill_site.web.csv_files import csv_response
-from seckill_site.web.responses import for_owner
 from vouchers.forms.fields import YEARS
 from vouchers.models import Merchant, Voucher
 
@@ -78,7 +77,7 @@ def reports_page(request: HttpRequest) -> HttpResponse:
     form = _form(request, now)
     report = report_across(scope=form.scope(), now=now) if form.is_valid() else None
     total = figures_of(report.total) if report else []
-    page = office_page(
+    return office_page(
         request,
         "reports/reports.html",
         title=gettext("Reports"),
@@ -96,7 +95,6 @@ def reports_page(request: HttpRequest) -> HttpResponse:
         without_voucher=_query(form, voucher=""),
         status=200 if report else 400,
     )
-    return for_owner(page)
 
 
 def reports_file(request: HttpRequest) -> HttpResponseBase:

@@ -27,7 +27,6 @@ from backoffice.admin.pages import (
 )
 from seckill_site.clocks.database import database_now
 from seckill_site.web.admin_lists import CheckedList, column
-from seckill_site.web.responses import for_owner
 
 USUAL_TOPICS = [Topic.PAID.value, Topic.USED.value, Topic.REFUNDED.value]
 
@@ -112,10 +111,9 @@ class WebhookEndpointAdmin(CheckedList):
         about = gettext(
             "Copy this secret now. It is not shown again. An old one stays valid for 24 hours."
         )
-        page = admin_page(
+        return admin_page(
             self, request, "api/secret.html", title=gettext("Secret"), secret=secret, about=about
         )
-        return for_owner(page)
 
     @admin.display(description=_("state"))
     def condition(self, endpoint: WebhookEndpoint) -> str:
