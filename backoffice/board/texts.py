@@ -169,11 +169,12 @@ def _room(board: Board) -> str:
         return str(_TEXTS["room"]["closed"]) if board.snapshot else NO_VALUE
     now_ms = epoch_ms(board.now)
     wait_ms = line.terms.wait_ms(line.tail + 1, now_ms)
-    return _TEXTS["room"]["open"] % {
+    words = {
         "waiting": grouped(line.length(now_ms)),
         "rate": grouped(line.terms.rate),
         "wait": NO_VALUE if wait_ms is None else duration(dt.timedelta(milliseconds=wait_ms)),
     }
+    return str(_TEXTS["room"]["open"] % words)
 
 
 def _draw(board: Board) -> str:
@@ -185,7 +186,7 @@ def _draw(board: Board) -> str:
     words = {"entries": grouped(count), "units": grouped(draw.units)}
     stages = ("finished", draw.finished_at), ("drawn", draw.drawn_at), ("closed", draw.closed_at)
     reached = (stage for stage, at in stages if at)
-    return _TEXTS["draw"][next(reached, "open")] % words
+    return str(_TEXTS["draw"][next(reached, "open")] % words)
 
 
 def _rules(board: Board) -> str:

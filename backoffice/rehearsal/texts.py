@@ -46,7 +46,7 @@ def _progress_text(rehearsal: Rehearsal, done: int, total: int, now: dt.datetime
     text = _TEXTS["progress"].get(rehearsal.phase)
     if not total or not text:
         return ""
-    return text % {"done": _number(done), "total": _number(total)}
+    return str(text % {"done": _number(done), "total": _number(total)})
 
 
 def outcome(rehearsal: Rehearsal) -> str:

@@ -135,6 +135,7 @@ def fire(shot: Shot | Crowd) -> Hits:
 async def _fire(shot: Shot | Crowd) -> Hits:
     loop = asyncio.get_running_loop()
     over: asyncio.Future[None] = loop.create_future()
+    volley: _Visits | _Volley
     volley = _Visits(shot, over) if isinstance(shot, Crowd) else _Volley(shot, over)
     try:
         for _ in range(shot.connections):
