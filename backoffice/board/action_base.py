@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from django import forms
 from django.contrib.admin.widgets import AdminTextInputWidget
@@ -15,7 +15,7 @@ from vouchers.catalogue.history import Change
 from vouchers.catalogue.live_changes import SaleOver
 from vouchers.models import SaleState, SeckillVoucher
 
-ACTION_TEXTS = read_texts(Path(__file__).with_name("action_texts.toml"))
+_TEXTS = read_texts(Path(__file__).with_name("action_texts.toml"))
 
 
 class OptionalReasonForm(forms.Form):
@@ -57,6 +57,9 @@ class NewNumberForm(OptionalReasonForm):
 class Action(ABC):
     """One action on a sale; the file of texts has its words under its name."""
 
+    shared: ClassVar[dict[str, Any]] = _TEXTS["any"]
+    """What several actions say."""
+
     name: str
     form: type[forms.Form] = OptionalReasonForm
     is_final = False
@@ -65,7 +68,7 @@ class Action(ABC):
 
     @property
     def texts(self) -> dict[str, Any]:
-        return ACTION_TEXTS[self.name]  # type: ignore[no-any-return]
+        return _TEXTS[self.name]  # type: ignore[no-any-return]
 
     def check(self, board: Board) -> None:
         """Raise the refusal if the action is not possible now."""

@@ -10,13 +10,7 @@ from django.core.validators import MaxValueValidator
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from backoffice.board.action_base import (
-    ACTION_TEXTS,
-    Action,
-    NewNumberForm,
-    OptionalReasonForm,
-    ReasonForm,
-)
+from backoffice.board.action_base import Action, NewNumberForm, OptionalReasonForm, ReasonForm
 from backoffice.board.limit_actions import LiftLimits
 from backoffice.board.room_actions import ChangeRoomRate, LetEverybodyIn, OpenRoom
 from backoffice.board.snapshot import Board
@@ -41,8 +35,6 @@ from vouchers.models import MAX_STOCK, SaleStage, SeckillVoucher
 
 ACTION_REFUSALS = (StaffRefusal, BelowTaken, ValidationError, *UNAVAILABLE)
 UNTIL = "until"
-
-_SHARED = ACTION_TEXTS["any"]
 
 
 class SeenEndForm(forms.Form):
@@ -240,9 +232,9 @@ def _stock(board: Board) -> dict[str, str]:
 
 
 def _draft(board: Board) -> list[str]:
-    return [str(_SHARED["draft"])] if board.sale.stage == SaleStage.DRAFT else []
+    return [str(Action.shared["draft"])] if board.sale.stage == SaleStage.DRAFT else []
 
 
 def _queue(board: Board) -> list[str]:
     count = board.snapshot.pending if board.snapshot else 0
-    return [_SHARED["queue"] % counted(count)] if count else []
+    return [Action.shared["queue"] % counted(count)] if count else []
