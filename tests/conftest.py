@@ -205,7 +205,7 @@ def quick_flush() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def first_broker() -> None:
-    """Make Celery's pool of producers before a test names another broker: it stays with the first."""
+    """Make Celery's pool of producers before a test names another broker: it never changes."""
     assert app.producer_pool
 
 
