@@ -118,7 +118,7 @@ class CutOff(OperationalError):
     """This process cannot read the database; others may, so the sale itself is not paused."""
 
 
-def fulfill_sale(*, sale_id: int) -> bool:
+def fulfil_sale(*, sale_id: int) -> bool:
     """Turn the pending entries of a sale into rows, oldest first, until none is left to try.
 
     Return whether work is left for a new task, which the caller publishes. A sale whose lock is
@@ -132,7 +132,7 @@ def fulfill_sale(*, sale_id: int) -> bool:
         return False  # the sweep continues when the backoff is over
     failpoint("fulfill.started")
     try:
-        return _fulfill_until(deadline, sale_id=sale_id)
+        return _fulfil_until(deadline, sale_id=sale_id)
     except CutOff:
         raise
     except (DatabaseAtFault, DatabaseError) as error:
@@ -142,7 +142,7 @@ def fulfill_sale(*, sale_id: int) -> bool:
     return False
 
 
-def _fulfill_until(deadline: float, *, sale_id: int) -> bool:
+def _fulfil_until(deadline: float, *, sale_id: int) -> bool:
     while True:
         try:
             walk = _locked_pass(sale_id=sale_id, deadline=deadline)

@@ -15,7 +15,7 @@ from django.db import DatabaseError, IntegrityError, transaction
 from django.db.models import QuerySet
 
 from orders.models import VoucherOrder, WaitingEntry
-from orders.placing.publishing import publish_fulfillment
+from orders.placing.publishing import publish_fulfilment
 from orders.placing.service import read_order_token
 from orders.placing.tokens import BadToken
 from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
@@ -127,14 +127,14 @@ def place_of(*, sale_id: int, user_id: int) -> Place:
     return Place(entry.order_id, _restore(entry) if place is None else place)
 
 
-def fulfill_line(*, sale_id: int) -> None:
+def fulfil_line(*, sale_id: int) -> None:
     """Send the fulfil task of units that a change of the sale may have given to the line.
 
     A change gives them without a word; the sweep finds them if this fails.
     """
     with suppress(LedgerUnavailable):
         if pending_entries(sale_id=sale_id, skip=0, count=1) and claim_kick(sale_id=sale_id):
-            publish_fulfillment(sale_id=sale_id)
+            publish_fulfilment(sale_id=sale_id)
 
 
 def restore_lines(*, now: dt.datetime) -> int:
@@ -174,7 +174,7 @@ def _restore_line(sale_id: int, now: dt.datetime) -> int:
     restored = sum(place is not None for place in places)
     if found.remaining and (in_line or restored):
         load_sale(sale_id=sale_id)
-        fulfill_line(sale_id=sale_id)
+        fulfil_line(sale_id=sale_id)
     return restored
 
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from locks.lua_script import ScriptCall
 from orders.placing.order_ids import minted_ms
-from orders.placing.publishing import publish_fulfillment
+from orders.placing.publishing import publish_fulfilment
 from orders.placing.tokens import PurchaseToken, check_work, read_token
 from seckill_site.failpoints import failpoint
 from vouchers.inventory.entering import enter_call
@@ -51,7 +51,7 @@ def place_order(token: PurchaseToken, *, finish: Callable[..., T], address: str 
     :raises LedgerUnavailable: the outcome is unknown; the same token may be sent again.
     :raises SeckillVoucher.DoesNotExist: the sale was deleted.
     """
-    call = order_call(token, address=address, finish=finish, publish=publish_fulfillment)
+    call = order_call(token, address=address, finish=finish, publish=publish_fulfilment)
     try:
         return send(call)
     except NotLoaded:

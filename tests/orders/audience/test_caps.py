@@ -13,7 +13,7 @@ from pytest_django import Settings
 
 from orders.audience import caps
 from orders.audience.verdicts import NotEligible
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.lifecycle.cancellation import cancel_order
 from orders.lifecycle.transitions import SYSTEM, Actor
 from orders.models import OrderEvent, OrderStatus, VoucherOrder
@@ -34,7 +34,7 @@ def order(buyer: User) -> VoucherOrder:
     """An unpaid order of the buyer."""
     sale = make_sale()
     (token,) = reserved(sale, [buyer])
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     return VoucherOrder.objects.get(pk=token.order_id)
 
 
