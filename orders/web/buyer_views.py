@@ -20,7 +20,7 @@ from orders.draws.standing import OwnEntry, entries_of
 from orders.lifecycle.cancellation import cancel_order
 from orders.lifecycle.invitations import enter_code
 from orders.lifecycle.transitions import Actor
-from orders.lifecycle.waiting_list import Place, join, leave, place_of
+from orders.lifecycle.waiting_list import WaitingListPlace, join, leave, place_of
 from orders.models import OrderStatus, VoucherOrder
 from orders.payments.confirmation import note_return
 from orders.payments.providers import (
@@ -50,7 +50,7 @@ from orders.web.serializers import buyer_status_json, receipt_json, waiting_json
 from seckill_site.clocks.database import database_now
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.web.responses import absolute_url, allow, as_shell, for_owner, wants_html
-from vouchers.inventory.waiting_room import Place as PlaceInLine
+from vouchers.inventory.waiting_room import Place
 from vouchers.models import SeckillVoucher
 from vouchers.web.live_answer import live_json
 
@@ -150,7 +150,7 @@ def purchase_form(request: HttpRequest, *, sale_id: int) -> HttpResponse:
 
 
 def _room_page(
-    request: HttpRequest, offer: PurchaseOffer, place: PlaceInLine, now_ms: int
+    request: HttpRequest, offer: PurchaseOffer, place: Place, now_ms: int
 ) -> HttpResponse:
     ids = {"sale_id": offer.sale.pk, "user_id": request.user.pk or 0}
     key = request.session.session_key or ""
@@ -379,7 +379,7 @@ def leave_line(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     return JsonResponse(waiting_json(found, sale_id=sale_id))
 
 
-def _place(request: HttpRequest, sale_id: int, found: Place) -> HttpResponse:
+def _place(request: HttpRequest, sale_id: int, found: WaitingListPlace) -> HttpResponse:
     if not wants_html(request):
         return JsonResponse(waiting_json(found, sale_id=sale_id))
     if found.offered:

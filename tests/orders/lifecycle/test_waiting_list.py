@@ -18,7 +18,14 @@ from orders.fulfilment.worker import fulfil_sale
 from orders.lifecycle import cancellation, waiting_list
 from orders.lifecycle.cancellation import cancel_order
 from orders.lifecycle.transitions import SYSTEM, Actor, WrongState
-from orders.lifecycle.waiting_list import NotWaiting, Place, join, leave, place_of, restore_lines
+from orders.lifecycle.waiting_list import (
+    NotWaiting,
+    WaitingListPlace,
+    join,
+    leave,
+    place_of,
+    restore_lines,
+)
 from orders.models import VoucherOrder, WaitingEntry
 from orders.payments.expiry import expire_orders
 from orders.payments.refunds import refund_order
@@ -62,7 +69,9 @@ def sold_out(**terms: object) -> tuple[SeckillVoucher, int]:
     return sale, token.order_id
 
 
-def wait_in(sale: SeckillVoucher, buyer: User, token: PurchaseToken | None = None) -> Place:
+def wait_in(
+    sale: SeckillVoucher, buyer: User, token: PurchaseToken | None = None
+) -> WaitingListPlace:
     token = token or token_for(sale, buyer)
     now_ms = time.time_ns() // 1_000_000
     return join(token_text=token.sign(), sale_id=sale.pk, user_id=buyer.pk, now_ms=now_ms)
@@ -85,8 +94,10 @@ def test_returned_unit_becomes_the_first_buyers_order() -> None:
     assert order.user_id == buyers[0].pk
     assert order.pay_by
     assert order.pay_by > timezone.now() + dt.timedelta(seconds=280)
-    assert place_of(sale_id=sale.pk, user_id=buyers[0].pk) == Place(first.order_id, None, True)
-    assert place_of(sale_id=sale.pk, user_id=buyers[1].pk) == Place(second.order_id, 1)
+    assert place_of(sale_id=sale.pk, user_id=buyers[0].pk) == WaitingListPlace(
+        first.order_id, None, True
+    )
+    assert place_of(sale_id=sale.pk, user_id=buyers[1].pk) == WaitingListPlace(second.order_id, 1)
     assert outcomes() == ["offered"]
     assert_conserved(sale)
 
@@ -122,7 +133,9 @@ def test_leaving_after_an_offer_returns_the_offer() -> None:
     buyer = make_buyer()
     place = wait_in(sale, buyer)
     cancel_order(order_id=held, by=SYSTEM, now=timezone.now())
-    assert leave(sale_id=sale.pk, user_id=buyer.pk) == Place(place.order_id, None, offered=True)
+    assert leave(sale_id=sale.pk, user_id=buyer.pk) == WaitingListPlace(
+        place.order_id, None, offered=True
+    )
     fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == [place.order_id]
 
@@ -299,7 +312,9 @@ def test_ended_sale_closes_the_line(ledger: Redis) -> None:
     restore_lines(now=now)
     assert outcomes() == ["over", "over"]
     entry = WaitingEntry.objects.latest("pk")
-    assert place_of(sale_id=sale.pk, user_id=entry.user_id) == Place(entry.order_id, None)
+    assert place_of(sale_id=sale.pk, user_id=entry.user_id) == WaitingListPlace(
+        entry.order_id, None
+    )
 
 
 # --- The fulfil task of a unit that was given --------------------------------------------------
