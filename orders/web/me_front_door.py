@@ -157,8 +157,8 @@ async def find_buyer(sale_id: int, user_id: int, visitor: Visitor) -> BuyerInSal
     known = await ask(known_buyer_call(**ids, visitor=visitor))
     found = buyer_from_ledger(**ids, known=known)
     if found is None:
-        work = partial(buyer_from_rows, **ids, visitor=visitor, known=known)
-        found = await threads().query(work)
+        read_rows = partial(buyer_from_rows, **ids, visitor=visitor, known=known)
+        found = await threads().query(read_rows)
     return found.of_sale(sale)
 
 

@@ -64,8 +64,8 @@ async def buyer_of(session_key: str) -> Buyer | None:
         found = await _cached_buyer(session_key)
     if found is not None:
         return found
-    work = partial(find_buyer, session_key=session_key)
-    return await asyncio.shield(_finding.join(session_key, lambda: threads().query(work)))
+    find = partial(find_buyer, session_key=session_key)
+    return await asyncio.shield(_finding.join(session_key, lambda: threads().query(find)))
 
 
 async def _cached_buyer(session_key: str) -> Buyer | None:
