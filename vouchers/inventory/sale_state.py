@@ -41,7 +41,7 @@ _STATE = re.compile(
     r"(?P<epoch>\d+):(?P<identity>\d+) (?P<total>\d+) (?P<begins_at_ms>\d+) (?P<ends_at_ms>\d+)"
     r" (?P<limit>\d+) (?P<paused>[01]) (?P<rebuy>[01]) (?P<plain>[01])"
     r" (?P<loaded_at_ms>\d+) (?P<batch>\d+) (?P<sold_out_at_ms>\d*)"
-    r"(?: (?P<room>[0-9:asd]*)(?:\+(?P<per_address>\d+))?)?",
+    r"(?: (?P<mode_terms>[0-9:asd]*)(?:\+(?P<per_address>\d+))?)?",
     re.ASCII,
 )
 
@@ -124,10 +124,10 @@ class LedgerTerms:
     def script_args(self) -> list[str | int]:
         """Return the terms in the order in which the scripts take them."""
         flags = [int(self.paused), int(self.rebuy), self.identity]
-        room = self.room.word() if self.room else ""
+        mode_terms = self.room.word() if self.room else ""
         if self.draw_gives_until_ms:
-            room = f"{self.draw_gives_until_ms}d"
-        return [self.total, self.begins_at_ms, self.ends_at_ms, self.limit, *flags, room]
+            mode_terms = f"{self.draw_gives_until_ms}d"
+        return [self.total, self.begins_at_ms, self.ends_at_ms, self.limit, *flags, mode_terms]
 
 
 @dataclass(frozen=True)
@@ -207,8 +207,8 @@ def snapshot_call(*, sale_id: int) -> ScriptCall[Snapshot | None]:
 def _read_snapshot(reply: list[Any]) -> Snapshot | None:
     if len(reply) == 1:
         return None
-    *figures, room, tail, early = reply
-    terms, draw = RoomTerms.parse(room), _DRAW.fullmatch(room)
+    *figures, mode_terms, tail, early = reply
+    room, draw = RoomTerms.parse(mode_terms), _DRAW.fullmatch(mode_terms)
     numbers = [int(value) for value in figures]
     now_ms, epoch, total, begins, ends, limit, paused, rebuy, identity, loaded, *counts = numbers
     taken, pending, oldest, waiting, set_aside, entries = counts
@@ -223,7 +223,7 @@ def _read_snapshot(reply: list[Any]) -> Snapshot | None:
             paused=bool(paused),
             rebuy=bool(rebuy),
             identity=identity,
-            room=terms,
+            room=room,
             draw_gives_until_ms=int(draw[1]) if draw else 0,
         ),
         loaded_at_ms=loaded,
@@ -232,7 +232,7 @@ def _read_snapshot(reply: list[Any]) -> Snapshot | None:
         oldest_pending_ms=oldest or None,
         waiting=waiting,
         set_aside=set_aside,
-        line=read_line(terms, tail, early) if terms else None,
+        line=read_line(room, tail, early) if room else None,
         entries=entries,
     )
 
