@@ -74,9 +74,9 @@ class SessionStore(cached_db.SessionStore):
         if key is None or is_unknown(key):
             self._session_key = None  # as Django: a key of the client's choice is never used
             return {}
-        found = cache.get(self.cache_key)
-        if found is not None:
-            return dict(found)
+        cached = cache.get(self.cache_key)
+        if cached is not None:
+            return dict(cached)
         lease = take_lease(self.cache_key)
         row = self._get_session_from_db()  # type: ignore[attr-defined]
         if not row:

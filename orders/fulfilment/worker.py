@@ -256,9 +256,9 @@ def _finished(walk: SalePass) -> Iterator[None]:
 def _epoch(*, sale_id: int, identity: int) -> int:
     """Return the epoch of the sale's own ledger, which is loaded first if needed."""
     with suppress(NotLoaded):
-        found = snapshot(sale_id=sale_id)
-        if found.terms.identity == identity:
-            return found.epoch
+        ledger = snapshot(sale_id=sale_id)
+        if ledger.terms.identity == identity:
+            return ledger.epoch
     load_sale(sale_id=sale_id)
     return snapshot(sale_id=sale_id).epoch
 

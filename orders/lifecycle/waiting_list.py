@@ -154,8 +154,8 @@ def restore_lines(*, now: dt.datetime) -> int:
 
 
 def _restore_line(sale_id: int, now: dt.datetime) -> int:
-    found = snapshots(sale_ids=[sale_id])[sale_id]
-    if found is None:
+    ledger = snapshots(sale_ids=[sale_id])[sale_id]
+    if ledger is None:
         raise NotLoaded(f"sale {sale_id} is not loaded")
     sale = SeckillVoucher.objects.get(pk=sale_id)
     in_line = waiting_order_ids(sale_id=sale_id)
@@ -172,7 +172,7 @@ def _restore_line(sale_id: int, now: dt.datetime) -> int:
         _leave(entry)
     places = [_restore(entry) for entry in missing if entry.order_id not in offered]
     restored = sum(place is not None for place in places)
-    if found.remaining and (in_line or restored):
+    if ledger.remaining and (in_line or restored):
         load_sale(sale_id=sale_id)
         fulfil_line(sale_id=sale_id)
     return restored

@@ -240,9 +240,9 @@ def provider_named(name: str) -> PaymentProvider:
     :raises LookupError: the settings name no such provider.
     """
     for path in settings.SECKILL_PAYMENT_PROVIDERS:
-        found = _load(path)
-        if found.name == name:
-            return found
+        provider = _load(path)
+        if provider.name == name:
+            return provider
     raise LookupError(f"SECKILL_PAYMENT_PROVIDERS names no provider {name!r}")
 
 

@@ -341,8 +341,8 @@ def _end(
     if wants_html(request):
         receipt_url = reverse("receipt", args=[sale_id, order_id])
         return HttpResponse(status=303, headers={"Location": receipt_url})
-    found = find_receipt(sale_id=sale_id, order_id=order_id, user_id=request.user.pk or 0)
-    return JsonResponse(receipt_json(found, now_ms=ledger_now_ms()))
+    receipt = find_receipt(sale_id=sale_id, order_id=order_id, user_id=request.user.pk or 0)
+    return JsonResponse(receipt_json(receipt, now_ms=ledger_now_ms()))
 
 
 # --- The waiting list -----------------------------------------------------------------------------
@@ -356,13 +356,13 @@ def waiting(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     user_id = request.user.pk or 0
     if request.method == "POST":
         token = read_order_request(request).token
-        found = join(token_text=token, sale_id=sale_id, user_id=user_id, now_ms=ledger_now_ms())
+        place = join(token_text=token, sale_id=sale_id, user_id=user_id, now_ms=ledger_now_ms())
         if wants_html(request):
             where = reverse("waiting", args=[sale_id])
             return HttpResponse(status=303, headers={"Location": where})
     else:
-        found = place_of(sale_id=sale_id, user_id=user_id)
-    return _place(request, sale_id, found)
+        place = place_of(sale_id=sale_id, user_id=user_id)
+    return _place(request, sale_id, place)
 
 
 @allow("POST")
@@ -370,27 +370,27 @@ def waiting(request: HttpRequest, *, sale_id: int) -> HttpResponse:
 @signed_in
 def leave_line(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     """Leave the waiting list."""
-    found = leave(sale_id=sale_id, user_id=request.user.pk or 0)
+    place = leave(sale_id=sale_id, user_id=request.user.pk or 0)
     if wants_html(request):
         where = reverse("purchase", args=[sale_id])
-        if found.offered:
-            where = reverse("receipt", args=[sale_id, found.order_id])
+        if place.offered:
+            where = reverse("receipt", args=[sale_id, place.order_id])
         return HttpResponse(status=303, headers={"Location": where})
-    return JsonResponse(waiting_json(found, sale_id=sale_id))
+    return JsonResponse(waiting_json(place, sale_id=sale_id))
 
 
-def _place(request: HttpRequest, sale_id: int, found: WaitingListPlace) -> HttpResponse:
+def _place(request: HttpRequest, sale_id: int, place: WaitingListPlace) -> HttpResponse:
     if not wants_html(request):
-        return JsonResponse(waiting_json(found, sale_id=sale_id))
-    if found.offered:
-        where = reverse("receipt", args=[sale_id, found.order_id])
+        return JsonResponse(waiting_json(place, sale_id=sale_id))
+    if place.offered:
+        where = reverse("receipt", args=[sale_id, place.order_id])
         return HttpResponse(status=303, headers={"Location": where})
     sale = SeckillVoucher.objects.select_related("voucher__merchant").get(pk=sale_id)
     assert isinstance(request.user, User)
     context = {
         "sale": sale,
-        "place": found.place,
-        "waiting": waiting_json(found, sale_id=sale_id),
+        "place": place.place,
+        "waiting": waiting_json(place, sale_id=sale_id),
         "contact": confirmed_contact(request.user),
     }
     return render(request, "orders/waiting.html", context)

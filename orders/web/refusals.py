@@ -265,8 +265,8 @@ def refusal_answer(refusal: Refusal, *, language: str) -> Answer:
     else:
         words = _cached_words(language, refusal.code, refusal.text)
     # Concatenated, because a refused crowd is the busiest moment of a sale (docs/performance.md).
-    found = refusal.details.items()
-    details = "".join([f', "{k}": {v if type(v) is int else json.dumps(v)}' for k, v in found])
+    items = refusal.details.items()
+    details = "".join([f', "{k}": {v if type(v) is int else json.dumps(v)}' for k, v in items])
     headers: Headers = (("Cache-Control", "no-store"), ("Vary", "Accept-Language, Cookie"))
     if refusal.retry_after_s is not None:
         headers += (("Retry-After", str(refusal.retry_after_s)),)

@@ -57,11 +57,11 @@ def answer_held(held: HeldPlace, snapshot: Snapshot, *, sale_id: int) -> Answer 
     return room_answer(view, state=snapshot.state, now_ms=snapshot.now_ms) if view else None
 
 
-def answer_buyer(found: BuyerInSale, snapshot: Snapshot, *, session_key: str) -> Answer:
+def answer_buyer(buyer: BuyerInSale, snapshot: Snapshot, *, session_key: str) -> Answer:
     """Answer a visitor by what the ledger said, and give them a signed place."""
-    status, place = found.status, found.place
+    status, place = buyer.status, buyer.place
     sale_id, user_id, now_ms = status.sale_id, status.user_id, snapshot.now_ms
-    if place is None or found.is_over:
+    if place is None or buyer.is_over:
         view = LineView(sale_id, Turn.IN, None, 0, 0, POLL_MS[0])
     else:
         view = view_of_place(place, sale_id=sale_id, user_id=user_id, now_ms=now_ms)

@@ -90,14 +90,14 @@ def _swap_fingerprints(here: str, ours: Fingerprints) -> dict[str, Fingerprints]
     """Leave our fingerprints, and return those left before, by host, also by this one."""
     client = ledger_connection()
     now_s = read_ledger_ms() // 1000
-    found: dict[str, Fingerprints] = {}
+    by_host: dict[str, Fingerprints] = {}
     for host, text in client.hgetall(FINGERPRINTS).items():
         try:
             seen_s, theirs = json.loads(text)
             if seen_s > now_s - FRESH_S:
-                found[host] = {str(name): list(them) for name, them in theirs.items() if them}
+                by_host[host] = {str(name): list(them) for name, them in theirs.items() if them}
         except (ValueError, TypeError, AttributeError):
             continue  # a mistyped command; a server that runs writes its own again
     client.hset(FINGERPRINTS, here, json.dumps([now_s, ours]))
     client.expire(FINGERPRINTS, FRESH_S)
-    return found
+    return by_host

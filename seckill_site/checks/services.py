@@ -344,16 +344,16 @@ def _constraints(probe: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
                     )
 
 
-def _exists(constraint: BaseConstraint, model: type[Model], found: Mapping[str, Any]) -> bool:
+def _exists(constraint: BaseConstraint, model: type[Model], actual: Mapping[str, Any]) -> bool:
     if isinstance(constraint, CheckConstraint):
-        return bool(found.get("check"))
+        return bool(actual.get("check"))
     if not isinstance(constraint, UniqueConstraint) or not constraint.fields:
         return True
     if constraint.condition:
         return True  # allauth's: MariaDB has none of these
     fields = [field for field in model._meta.concrete_fields if field.name in constraint.fields]
     columns = {field.column for field in fields}
-    return bool(found.get("unique")) and set(found["columns"]) == columns
+    return bool(actual.get("unique")) and set(actual["columns"]) == columns
 
 
 def _unasked(what: str, error: Exception, setting: str, number: str) -> CheckMessage:

@@ -194,8 +194,8 @@ def allow(*methods: str) -> Callable[[View], View]:
 
 def methods_of(view: View) -> tuple[str, ...]:
     """Return the methods that a view allows; Django's own views are pages and forms."""
-    found: tuple[str, ...] = getattr(view, "allowed_methods", ("GET", "HEAD", "POST"))
-    return found
+    methods: tuple[str, ...] = getattr(view, "allowed_methods", ("GET", "HEAD", "POST"))
+    return methods
 
 
 def method_not_allowed(request: HttpRequest, methods: tuple[str, ...]) -> HttpResponse:
