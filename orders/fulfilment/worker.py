@@ -76,12 +76,7 @@ from orders.models import RefusalReason
 from seckill_site.failpoints import failpoint
 from seckill_site.metrics import BACKOFFS, FULFILLED
 from seckill_site.redis.ledger_connection import ledger_connection
-from vouchers.inventory.batch_journal import (
-    back_off,
-    collect_suspects,
-    count_failure,
-    set_aside,
-)
+from vouchers.inventory.batch_journal import back_off, collect_suspects, count_failure, set_aside
 from vouchers.inventory.keys import LedgerKeys, NotLoaded, ledger_errors
 from vouchers.inventory.rebuild import FENCE_BITS, ensure_safe_fence, load_sale, rebuild_sale
 from vouchers.inventory.reservations import (

@@ -15,11 +15,7 @@ from django.conf import settings
 from django.utils.translation import gettext_lazy
 
 from orders.models import MoneyDirection
-from orders.payments.http_calls import (
-    LARGEST_ANSWER_BYTES,
-    LARGEST_LIST_BYTES,
-    call,
-)
+from orders.payments.http_calls import LARGEST_ANSWER_BYTES, LARGEST_LIST_BYTES, call
 from orders.payments.providers import (
     CURRENCY,
     BadNotification,

@@ -12,12 +12,7 @@ from seckill_site.failpoints import failpoint
 from vouchers.inventory.entering import enter_call
 from vouchers.inventory.keys import NotLoaded, send
 from vouchers.inventory.rebuild import load_sale_exclusively
-from vouchers.inventory.reservations import (
-    NotReplicated,
-    Reply,
-    finish_reservation,
-    reserve_call,
-)
+from vouchers.inventory.reservations import NotReplicated, Reply, finish_reservation, reserve_call
 
 T = TypeVar("T")
 

@@ -23,12 +23,7 @@ from orders.lifecycle.transitions import Actor
 from orders.lifecycle.waiting_list import WaitingListPlace, join, leave, place_of
 from orders.models import OrderStatus, VoucherOrder
 from orders.payments.confirmation import note_return
-from orders.payments.providers import (
-    ClientKind,
-    PaymentProvider,
-    current_provider,
-    provider_named,
-)
+from orders.payments.providers import ClientKind, PaymentProvider, current_provider, provider_named
 from orders.payments.refunds import refund_order
 from orders.payments.service import Addresses, code_to_scan, start_payment
 from orders.placing.places import sign_place

@@ -7,13 +7,7 @@ from typing import Any
 from django.conf import settings
 
 from orders.placing.places import HeldPlace, digest_of, read_held_place, sign_place, visitor_of
-from orders.receipts.place_in_line import (
-    POLL_MS,
-    LineView,
-    Turn,
-    view_of_held_place,
-    view_of_place,
-)
+from orders.receipts.place_in_line import POLL_MS, LineView, Turn, view_of_held_place, view_of_place
 from orders.receipts.token_admission import BuyerInSale
 from orders.web.order_answers import owner_answer
 from orders.web.serializers import line_json
