@@ -28,8 +28,8 @@ def recall_verdict(*, sale_id: int, user_id: int, audience: Audience) -> Verdict
         return _noted(unpaid_verdict(), sale_id, user_id)
     if audience == EVERYBODY:
         return ELIGIBLE
-    verdict = _recall(sale_id, user_id, audience)
-    return _noted(verdict, sale_id, user_id) if verdict else None
+    judged_by, verdict = _known.recall((sale_id, user_id)) or (None, None)
+    return _noted(verdict, sale_id, user_id) if verdict and judged_by == audience else None
 
 
 def judge_buyer(*, sale_id: int, user_id: int, audience: Audience) -> Verdict:
@@ -43,11 +43,6 @@ def judge_buyer(*, sale_id: int, user_id: int, audience: Audience) -> Verdict:
 def forget_verdict(*, sale_id: int, user_id: int) -> None:
     """Ask again: the buyer has done something about it."""
     _known.drop((sale_id, user_id))
-
-
-def _recall(sale_id: int, user_id: int, audience: Audience) -> Verdict | None:
-    judged_by, verdict = _known.recall((sale_id, user_id)) or (None, None)
-    return verdict if judged_by == audience else None
 
 
 def _noted(verdict: Verdict, sale_id: int, user_id: int) -> Verdict:

@@ -148,7 +148,8 @@ def purchase_offer(
         is_gone = state is SaleState.SOLD_OUT or (ledger is not None and ledger.remaining == 0)
         rows = _sale_and_orders(sale_id, user_id, with_waiting=is_gone)
         buyer = _judged(_merge(user_id, known, rows), sale, now_ms)
-        may_have_token = _may_have_token(sale, now_ms, place) and not buyer.verdict.rule
+        is_let_in = place.is_in if place else sale.room_opened_ms == 0
+        may_have_token = is_let_in and now_ms < epoch_ms(sale.ends_at) and not buyer.verdict.rule
         if visitor and ledger_answers and may_have_token and not must_answer:
             token = _token(sale, user_id, place)
     return PurchaseOffer(sale, ledger, state, token, buyer, place, must_answer)
@@ -187,11 +188,6 @@ def buyer_status(*, sale_id: int, user_id: int, entry_id: int = 0) -> BuyerStatu
     if rows[0]["stage"] != SaleStage.PUBLIC:
         raise SeckillVoucher.DoesNotExist("the sale is not public")
     return _merge(user_id, known._replace(entry_id=entry_id), rows)
-
-
-def _may_have_token(sale: SeckillVoucher, now_ms: int, place: Place | None) -> bool:
-    is_in = place.is_in if place else sale.room_opened_ms == 0
-    return is_in and now_ms < epoch_ms(sale.ends_at)
 
 
 def _token(sale: SeckillVoucher, user_id: int, place: Place | None) -> str:

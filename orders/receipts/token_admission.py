@@ -91,9 +91,7 @@ class BuyerInSale(NamedTuple):
             raise NotAdmitted("the waiting room has not let this buyer in")
 
 
-@kept
-def _grace_ms() -> int:
-    return int(settings.SECKILL_TOKEN_GRACE_MS)
+_grace_ms = kept(lambda: int(settings.SECKILL_TOKEN_GRACE_MS))
 
 
 def buyer_from_ledger(

@@ -97,10 +97,6 @@ def sold_out_refusal(arrived_at_ms: int | None, sold_out_at_ms: int | None) -> R
     return Refusal(409, "sold_out", text, details=details)
 
 
-def _sold_out(error: SoldOut) -> Refusal:
-    return sold_out_refusal(error.arrived_at_ms, error.sold_out_at_ms)
-
-
 def _behind(error: SaleBehind) -> Refusal:
     behind_s = error.behind_ms // 1000
     text = gettext_noop(
@@ -150,10 +146,6 @@ def _wrong_state(error: WrongState) -> Refusal:
     return Refusal(409, "wrong_state", text, {"status": OrderStatus(error.status).label})
 
 
-def _invalid(error: InvalidRequest) -> Refusal:
-    return Refusal(error.status, "invalid", error.text)
-
-
 _NO_SUCH_ORDER = Refusal(404, "not_found", gettext_noop("We couldn't find that order."))
 _UNAVAILABLE = Refusal(
     503, "unavailable", UNAVAILABLE_TEXT, retry_after_s=UNAVAILABLE_RETRY_AFTER_S
@@ -171,7 +163,7 @@ _BAD_TOKEN = Refusal(
 )
 
 _REFUSALS: dict[type[Exception], Refusal | Callable[[Any], Refusal]] = {
-    InvalidRequest: _invalid,
+    InvalidRequest: lambda error: Refusal(error.status, "invalid", error.text),
     MalformedToken: Refusal(
         400, "invalid", gettext_noop("The purchase token is missing or malformed.")
     ),
@@ -199,7 +191,7 @@ _REFUSALS: dict[type[Exception], Refusal | Callable[[Any], Refusal]] = {
     NotStarted: Refusal(409, "not_started", gettext_noop("The sale has not started yet.")),
     SaleEnded: Refusal(409, "ended", gettext_noop("The sale has ended.")),
     SalePaused: Refusal(409, "paused", gettext_noop("The sale is paused. Keep this page open.")),
-    SoldOut: _sold_out,
+    SoldOut: lambda error: sold_out_refusal(error.arrived_at_ms, error.sold_out_at_ms),
     AlreadyOrdered: _already_ordered,
     WrongState: _wrong_state,
     NotRefundable: Refusal(

@@ -77,6 +77,4 @@ def place_cookie(text: str, *, sale_id: int) -> str:
     return f"place-{sale_id}={text}; HttpOnly; Path=/; SameSite=Lax{secure}"
 
 
-@kept
-def _is_secure() -> bool:
-    return bool(settings.SESSION_COOKIE_SECURE)
+_is_secure = kept(lambda: bool(settings.SESSION_COOKIE_SECURE))

@@ -56,7 +56,8 @@ def check_fallbacks(**_: Any) -> Iterator[CheckMessage]:
 @register(SERVICES, deploy=True)
 def check_shared_keys(**_: Any) -> Iterator[CheckMessage]:
     """Find servers that would refuse each other's signatures; leave our own fingerprints."""
-    ours, here = _our_fingerprints(), gethostname()
+    keys, here = shared_keys().items(), gethostname()
+    ours = {name: [_fingerprint(name, key) for key in them] for name, them in keys}
     try:
         others = _swap_fingerprints(here, ours)
     except RedisError:
@@ -75,10 +76,6 @@ def _refusal(name: str, text: str) -> CheckMessage:
         hint=TWO_STEPS,
         id="seckill.W031",
     )
-
-
-def _our_fingerprints() -> Fingerprints:
-    return {name: [_fingerprint(name, key) for key in keys] for name, keys in shared_keys().items()}
 
 
 def _fingerprint(name: str, key: str) -> str:

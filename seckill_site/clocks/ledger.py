@@ -43,7 +43,9 @@ def ledger_now_ms(*, may_wait: bool = True) -> int:
     elif reading is None and may_wait:  # nobody is judged by the clock of this machine meanwhile
         _clock.refresh(refresh_ledger_time, wait=True)
         reading = _clock.value
-    return now_ms() if reading is None else reading.now_ms + _ms_since(reading.read_at_s)
+    if reading is None:
+        return now_ms()
+    return reading.now_ms + round((monotonic() - reading.read_at_s) * 1000)
 
 
 def refresh_ledger_time() -> None:
@@ -70,7 +72,3 @@ def read_ledger_ms() -> int:
 def _milliseconds(reply: Sequence[Any]) -> int:
     seconds, micros = map(int, reply)
     return seconds * 1000 + micros // 1000
-
-
-def _ms_since(at_s: float) -> int:
-    return round((monotonic() - at_s) * 1000)

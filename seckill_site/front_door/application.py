@@ -258,14 +258,10 @@ def _is_secure(environ: Environ) -> bool:
     return bool(environ.get("HTTP_X_FORWARDED_PROTO") == "https")
 
 
-@kept
-def _https_only() -> bool:
-    return bool(settings.HTTPS_ONLY)
+_https_only = kept(lambda: bool(settings.HTTPS_ONLY))
 
 
-@kept
-def _hosts() -> tuple[tuple[str, ...], bool]:
-    return tuple(settings.ALLOWED_HOSTS), settings.DEBUG
+_hosts = kept(lambda: (tuple(settings.ALLOWED_HOSTS), bool(settings.DEBUG)))
 
 
 @lru_cache(maxsize=256)

@@ -44,9 +44,7 @@ def cookie_of(environ: Mapping[str, Any], name: str) -> str:
     return last_value
 
 
-@kept
-def _cookie_name() -> str:
-    return str(settings.SESSION_COOKIE_NAME)
+_cookie_name = kept(lambda: str(settings.SESSION_COOKIE_NAME))
 
 
 async def buyer_of(session_key: str) -> Buyer | None:

@@ -369,9 +369,7 @@ def _node(alias: str, with_then: bool) -> LedgerNode:
     return nodes[alias, url, with_then]
 
 
-@kept
-def _addresses() -> dict[str, str]:
-    return {name: cache["LOCATION"] for name, cache in settings.CACHES.items()}
+_addresses = kept(lambda: {name: cache["LOCATION"] for name, cache in settings.CACHES.items()})
 
 
 async def close_ledger_nodes() -> None:

@@ -243,9 +243,7 @@ def request_language(environ: Environ) -> str:
     return language
 
 
-@kept
-def _language_cookie() -> str:
-    return str(settings.LANGUAGE_COOKIE_NAME)
+_language_cookie = kept(lambda: str(settings.LANGUAGE_COOKIE_NAME))
 
 
 @lru_cache(maxsize=512)
