@@ -44,7 +44,14 @@ from orders.web.room_views import room_page
 from orders.web.serializers import buyer_status_json, receipt_json, waiting_json
 from seckill_site.clocks.database import database_now
 from seckill_site.clocks.ledger import ledger_now_ms
-from seckill_site.web.responses import absolute_url, allow, as_shell, for_owner, wants_html
+from seckill_site.web.responses import (
+    absolute_url,
+    allow,
+    as_shell,
+    for_owner,
+    see_page,
+    wants_html,
+)
 from vouchers.inventory.waiting_room import Place
 from vouchers.models import SeckillVoucher
 from vouchers.web.live_answer import live_json
@@ -234,7 +241,7 @@ def invitation(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     if not wants_html(request):
         return JsonResponse({"voucher_id": str(sale_id), "entered": True})
     page = "purchase-form" if request.POST.get("back") == "form" else "purchase"
-    return HttpResponse(status=303, headers={"Location": reverse(page, args=[sale_id])})
+    return see_page(page, sale_id)
 
 
 # --- The owner's order ----------------------------------------------------------------------------
@@ -275,9 +282,7 @@ def payment_return(request: HttpRequest, *, sale_id: int, order_id: int) -> Http
     order = own_order(request, sale_id, order_id)
     if request.method == "GET":
         note_return(order=order, now=database_now())
-    return HttpResponse(
-        status=303, headers={"Location": reverse("receipt", args=[sale_id, order_id])}
-    )
+    return see_page("receipt", sale_id, order_id)
 
 
 def _chosen_provider(request: HttpRequest) -> PaymentProvider:
@@ -295,10 +300,10 @@ def _chosen_provider(request: HttpRequest) -> PaymentProvider:
 def pay_code(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
     """Show the QR code with which the owner's phone pays; without one, the receipt."""
     order = own_order(request, sale_id, order_id)
-    receipt_url = reverse("receipt", args=[sale_id, order_id])
     address = code_to_scan(order_id=order.pk)
     if order.status != OrderStatus.UNPAID or not address:
-        return HttpResponse(status=303, headers={"Location": receipt_url})
+        return see_page("receipt", sale_id, order_id)
+    receipt_url = reverse("receipt", args=[sale_id, order_id])
     context = {"order": order, "address": address, "receipt_url": receipt_url}
     return render(request, "orders/pay_code.html", context)
 
@@ -334,8 +339,7 @@ def _end(
     order = own_order(request, sale_id, order_id)
     end(order_id=order.pk, by=Actor.buyer(request.user.pk), now=database_now())
     if wants_html(request):
-        receipt_url = reverse("receipt", args=[sale_id, order_id])
-        return HttpResponse(status=303, headers={"Location": receipt_url})
+        return see_page("receipt", sale_id, order_id)
     receipt = find_receipt(sale_id=sale_id, order_id=order_id, user_id=request.user.pk or 0)
     return JsonResponse(receipt_json(receipt, now_ms=ledger_now_ms()))
 
@@ -353,8 +357,7 @@ def waiting(request: HttpRequest, *, sale_id: int) -> HttpResponse:
         token = read_order_request(request).token
         place = join(token_text=token, sale_id=sale_id, user_id=user_id, now_ms=ledger_now_ms())
         if wants_html(request):
-            where = reverse("waiting", args=[sale_id])
-            return HttpResponse(status=303, headers={"Location": where})
+            return see_page("waiting", sale_id)
     else:
         place = place_of(sale_id=sale_id, user_id=user_id)
     return _place(request, sale_id, place)
@@ -367,10 +370,9 @@ def leave_line(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     """Leave the waiting list."""
     place = leave(sale_id=sale_id, user_id=request.user.pk or 0)
     if wants_html(request):
-        where = reverse("purchase", args=[sale_id])
         if place.offered:
-            where = reverse("receipt", args=[sale_id, place.order_id])
-        return HttpResponse(status=303, headers={"Location": where})
+            return see_page("receipt", sale_id, place.order_id)
+        return see_page("purchase", sale_id)
     return JsonResponse(waiting_json(place, sale_id=sale_id))
 
 
@@ -378,8 +380,7 @@ def _place(request: HttpRequest, sale_id: int, place: WaitingListPlace) -> HttpR
     if not wants_html(request):
         return JsonResponse(waiting_json(place, sale_id=sale_id))
     if place.offered:
-        where = reverse("receipt", args=[sale_id, place.order_id])
-        return HttpResponse(status=303, headers={"Location": where})
+        return see_page("receipt", sale_id, place.order_id)
     sale = SeckillVoucher.objects.select_related("voucher__merchant").get(pk=sale_id)
     assert isinstance(request.user, User)
     context = {

@@ -16,7 +16,7 @@ from orders.web.refusals import refusals_answered
 from orders.web.serializers import receipt_json
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.clocks.machine import epoch_ms
-from seckill_site.web.responses import allow, as_shell, wants_html
+from seckill_site.web.responses import allow, as_shell, see_page, wants_html
 
 
 @allow("GET", "HEAD")
@@ -49,8 +49,7 @@ def withdraw_entry(request: HttpRequest, *, sale_id: int, order_id: int) -> Http
     now_ms = ledger_now_ms()
     withdraw(sale_id=sale_id, order_id=order_id, user_id=user_id, now_ms=now_ms)
     if wants_html(request):
-        where = reverse("receipt", args=[sale_id, order_id])
-        return HttpResponse(status=303, headers={"Location": where})
+        return see_page("receipt", sale_id, order_id)
     receipt = find_receipt(sale_id=sale_id, order_id=order_id, user_id=user_id)
     return JsonResponse(receipt_json(receipt, now_ms=now_ms))
 

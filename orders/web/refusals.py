@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
-from django.urls import reverse
 from django.utils import translation
 from django.utils.translation import gettext, gettext_noop
 
@@ -36,6 +35,7 @@ from seckill_site.web.responses import (
     Headers,
     as_response,
     problem,
+    see_page,
     wants_html,
 )
 from vouchers.catalogue.audience import RULES
@@ -286,8 +286,7 @@ def refusal_response(
     if not wants_html(request):
         return as_response(refusal_answer(refusal, language=translation.get_language() or ""))
     if refusal.code == "already_ordered":
-        receipt_url = reverse("receipt", args=[sale_id, refusal.details["order_id"]])
-        return HttpResponse(status=303, headers={"Location": receipt_url})
+        return see_page("receipt", sale_id, refusal.details["order_id"])
     page: dict[str, Any] = {"sale_id": sale_id}
     if refusal in (_UNAVAILABLE, _NOT_REPLICATED) and isinstance(token, str):
         page["token"] = token

@@ -142,6 +142,11 @@ def unavailable(request: HttpRequest, message: str = "") -> HttpResponse:
     )
 
 
+def see_page(page: str, *ids: int | str) -> HttpResponse:
+    """Answer 303: what was asked for is done, and this page shows it."""
+    return HttpResponse(status=303, headers={"Location": reverse(page, args=ids)})
+
+
 def for_everybody(response: HttpResponse, *, seconds: int = PUBLIC_SECONDS) -> HttpResponse:
     """Let any cache keep a public answer for a short time."""
     response["Cache-Control"] = f"public, max-age={seconds}"
