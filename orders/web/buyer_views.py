@@ -20,7 +20,7 @@ from orders.draws.standing import OwnEntry, entries_of
 from orders.lifecycle.cancellation import cancel_order
 from orders.lifecycle.invitations import enter_code
 from orders.lifecycle.transitions import Actor
-from orders.lifecycle.waiting_list import WaitingListPlace, join, leave, place_of
+from orders.lifecycle.waiting_list import join, leave, place_of
 from orders.models import OrderStatus, VoucherOrder
 from orders.payments.confirmation import note_return
 from orders.payments.providers import ClientKind, PaymentProvider, current_provider, provider_named
@@ -360,23 +360,6 @@ def waiting(request: HttpRequest, *, sale_id: int) -> HttpResponse:
             return see_page("waiting", sale_id)
     else:
         place = place_of(sale_id=sale_id, user_id=user_id)
-    return _place(request, sale_id, place)
-
-
-@allow("POST")
-@refusals_answered
-@signed_in
-def leave_line(request: HttpRequest, *, sale_id: int) -> HttpResponse:
-    """Leave the waiting list."""
-    place = leave(sale_id=sale_id, user_id=request.user.pk or 0)
-    if wants_html(request):
-        if place.offered:
-            return see_page("receipt", sale_id, place.order_id)
-        return see_page("purchase", sale_id)
-    return JsonResponse(waiting_json(place, sale_id=sale_id))
-
-
-def _place(request: HttpRequest, sale_id: int, place: WaitingListPlace) -> HttpResponse:
     if not wants_html(request):
         return JsonResponse(waiting_json(place, sale_id=sale_id))
     if place.offered:
@@ -390,3 +373,16 @@ def _place(request: HttpRequest, sale_id: int, place: WaitingListPlace) -> HttpR
         "contact": confirmed_contact(request.user),
     }
     return render(request, "orders/waiting.html", context)
+
+
+@allow("POST")
+@refusals_answered
+@signed_in
+def leave_line(request: HttpRequest, *, sale_id: int) -> HttpResponse:
+    """Leave the waiting list."""
+    place = leave(sale_id=sale_id, user_id=request.user.pk or 0)
+    if wants_html(request):
+        if place.offered:
+            return see_page("receipt", sale_id, place.order_id)
+        return see_page("purchase", sale_id)
+    return JsonResponse(waiting_json(place, sale_id=sale_id))
