@@ -178,26 +178,26 @@ def snapshot(*, sale_id: int) -> Snapshot:
 
     :raises NotLoaded: the ledger is missing or not whole.
     """
-    found = send(snapshot_call(sale_id=sale_id))
-    if found is None:
+    ledger = send(snapshot_call(sale_id=sale_id))
+    if ledger is None:
         raise NotLoaded(f"sale {sale_id} is not loaded")
-    return found
+    return ledger
 
 
 def snapshots(*, sale_ids: Iterable[int]) -> dict[int, Snapshot | None]:
     """Return several sales in one round trip; None for one that is not loaded."""
     sale_ids = list(sale_ids)
-    found = send_many([snapshot_call(sale_id=sale_id) for sale_id in sale_ids])
-    return dict(zip(sale_ids, found, strict=True))
+    ledgers = send_many([snapshot_call(sale_id=sale_id) for sale_id in sale_ids])
+    return dict(zip(sale_ids, ledgers, strict=True))
 
 
 def snapshot_call(*, sale_id: int) -> ScriptCall[Snapshot | None]:
     """Build the call that reads a snapshot, or None if the sale is not loaded."""
 
-    def finish(found: Snapshot | None) -> Snapshot | None:
-        if found is None or found.line is None:
-            return found
-        return replace(found, line=remember_line(found.line, sale_id=sale_id))
+    def finish(ledger: Snapshot | None) -> Snapshot | None:
+        if ledger is None or ledger.line is None:
+            return ledger
+        return replace(ledger, line=remember_line(ledger.line, sale_id=sale_id))
 
     keys = LedgerKeys(sale_id)
     keys_to_read = [*keys.contents, keys.room, keys.entries]
