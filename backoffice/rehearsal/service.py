@@ -16,15 +16,7 @@ from django.db.models import F
 from django.utils.translation import gettext, gettext_noop
 from django.utils.translation import gettext_lazy as _
 
-from backoffice.job_engine import (
-    LEASE,
-    RETRY_S,
-    UNAVAILABLE,
-    Turn,
-    do_turn,
-    publish_turn,
-    resume,
-)
+from backoffice.job_engine import LEASE, RETRY_S, UNAVAILABLE, Turn, do_turn, publish_turn, resume
 from backoffice.rehearsal.buyers import AnswerLog, count_clicks
 from backoffice.rehearsal.cleanup import clear_shadow
 from backoffice.rehearsal.http_client import Address

@@ -13,13 +13,7 @@ from typing import Any, NamedTuple, assert_never
 
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.redis.ledger_connection import ledger_connection
-from vouchers.inventory.keys import (
-    LedgerKeys,
-    NotLoaded,
-    ledger_errors,
-    ledger_script,
-    run_script,
-)
+from vouchers.inventory.keys import LedgerKeys, NotLoaded, ledger_errors, ledger_script, run_script
 from vouchers.inventory.reservations import ENDED_RETENTION_MS, SaleEnded
 from vouchers.models import Draw, SeckillVoucher
 
