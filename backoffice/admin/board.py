@@ -17,7 +17,7 @@ from backoffice.board.action_base import Action
 from backoffice.board.actions import ACTION_REFUSALS, ACTIONS, offered
 from backoffice.board.snapshot import Board, read_board
 from backoffice.board.texts import SENTENCES, board_json
-from orders.lifecycle.waiting_list import fulfill_line
+from orders.lifecycle.waiting_list import fulfil_line
 from seckill_site.formatting import timestamp
 from vouchers.admin.sale import SeckillVoucherAdmin
 from vouchers.catalogue.history import entry, history_text, text_of
@@ -160,7 +160,7 @@ def _carry_out(
         sale = action.do(sale_id, data)
         change = entry(*action.history(sale, data), why=data["reason"])
         model_admin.log_change(request, sale, change)
-    fulfill_line(sale_id=sale_id)
+    fulfil_line(sale_id=sale_id)
     messages.success(request, text_of(change))
     if not _is_in_redis(sale):
         text = gettext(

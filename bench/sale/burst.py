@@ -16,7 +16,7 @@ from bench.sale.pending import write_orders
 from bench.sale.report import Line, Target
 from bench.sale.run import Run, WrongAnswers, back_half, expect_soon
 from bench.sale.whole_sales import LONGEST_S, ours_agree
-from orders.placing.publishing import publish_fulfillment
+from orders.placing.publishing import publish_fulfilment
 from orders.placing.tokens import PurchaseToken, issue_tokens
 from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.keys import send_many
@@ -104,7 +104,7 @@ def _accept(tokens: Sequence[PurchaseToken]) -> int:
         replies = send_many(calls)
         refused += replies.count(None)
         if any(reply and reply.kick_due for reply in replies):
-            publish_fulfillment(sale_id=tokens[0].sale_id)
+            publish_fulfilment(sale_id=tokens[0].sale_id)
     return refused
 
 

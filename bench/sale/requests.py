@@ -18,7 +18,7 @@ from bench.sale.plan import DEPTH
 from bench.sale.report import Line, Target
 from bench.sale.run import GENERATOR_LIMIT, Run, Sample
 from bench.tables import ratios
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.placing.tokens import issue_tokens
 
 DIFFERENT = 512
@@ -124,7 +124,7 @@ def _finished(run: Run) -> list[bytes]:
     sale = open_sale()
     tokens = issue_tokens(sale=sale, user_ids=users(count=DIFFERENT))
     reserve_all(tokens)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     return [generator.receipt_request(sale.pk, token.order_id, token.sign()) for token in tokens]
 
 
