@@ -6,6 +6,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
