@@ -10,11 +10,9 @@ from seckill_site.clocks.database import database_now
 
 @shared_task(name="api.tasks.send_webhooks")
 def send_webhooks(**kwargs: Any) -> None:
-    """Send what is due to webhooks."""
     delivery.send_webhooks()
 
 
 @shared_task(name="api.tasks.delete_old_deliveries")
 def delete_old_deliveries(**kwargs: Any) -> None:
-    """Delete old rows of the log of deliveries."""
     planning.delete_old_deliveries(now=database_now())

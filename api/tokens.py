@@ -95,7 +95,6 @@ def check_scope(token: ApiToken, scope: Scope) -> None:
 
 
 def note_use(token: ApiToken, *, now: dt.datetime) -> None:
-    """Record that a token is in use."""
     stale = Q(last_used_at=None) | Q(last_used_at__lt=now - USE_NOTED)
     if token.last_used_at is None or token.last_used_at < now - USE_NOTED:
         ApiToken.objects.filter(stale, pk=token.pk).update(last_used_at=now)

@@ -144,7 +144,6 @@ def _has_changed(job: OrderJob, order_id: int) -> bool:
 
 
 def refusal_text(refusal: str) -> str:
-    """Describe why an order was not changed."""
     if refusal in OrderStatus.values:
         return gettext("it is %(status)s") % {"status": OrderStatus(refusal).label}
     return gettext(refusal)

@@ -52,7 +52,6 @@ class BackOffice(AdminSite):
         return self._home(request)  # type: ignore[return-value]
 
     def each_context(self, request: HttpRequest) -> dict[str, Any]:
-        """Add the navigation."""
         return {**super().each_context(request), "office_links": links(request)}
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:

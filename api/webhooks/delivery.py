@@ -179,7 +179,6 @@ async def _send(message: _Message) -> Attempt:
 
 
 def _record(delivery: WebhookDelivery, attempt: Attempt) -> None:
-    """Record an attempt, and when the next one is."""
     now = database_now()
     rows = WebhookDelivery.objects.filter(pk=delivery.pk)
     state, next_at = State.DELIVERED, None

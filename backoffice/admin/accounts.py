@@ -49,7 +49,6 @@ class RoleField(ModelChoiceField):  # type: ignore[type-arg]
 
 
 def shop_roles() -> QuerySet[Group]:
-    """Return the groups that are the shop's roles."""
     return Group.objects.filter(name__in=Role.values).order_by("pk")
 
 

@@ -100,7 +100,6 @@ class ApiTokenAdmin(ReadOnlyAdmin):
         """Do nothing: the token is saved."""
 
     def response_add(self, request: Any, obj: Any, post_url_continue: Any = None) -> HttpResponse:
-        """Show the token once."""
         return admin_page(
             self,
             request,
@@ -112,7 +111,6 @@ class ApiTokenAdmin(ReadOnlyAdmin):
 
     @admin.action(description=_("Revoke the selected tokens"), permissions=["add"])
     def revoke(self, request: HttpRequest, tokens: QuerySet[ApiToken]) -> None:
-        """Revoke tokens at once."""
         chosen = list(tokens)
         count = revoke_tokens(chosen, now=database_now())
         for token in chosen:

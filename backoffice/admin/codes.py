@@ -81,7 +81,6 @@ class CodesForm(forms.Form):
 
     @property
     def imported(self) -> list[str]:
-        """The lines to import."""
         return str(self.cleaned_data["lines"] or self.cleaned_data["file"]).splitlines()
 
 

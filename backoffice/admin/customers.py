@@ -69,7 +69,6 @@ def customer_page(request: HttpRequest, *, user_id: int) -> HttpResponse:
 def waiting_page(
     model_admin: SeckillVoucherAdmin, request: HttpRequest, *, sale_id: int
 ) -> HttpResponse:
-    """Show the waiting list of a sale by name."""
     sale = read_sale(model_admin, request, sale_at, sale_id=sale_id)
     check_may(request, SEE_WAITING)
     entries = WaitingEntry.objects.filter(seckill_voucher=sale).select_related("user")

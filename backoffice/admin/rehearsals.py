@@ -193,7 +193,6 @@ class RehearsalAdmin(ReadOnlyAdmin):
         return for_owner(JsonResponse(progress_json(rehearsal, now=database_now())))
 
     def cancel(self, request: HttpRequest, *, rehearsal_id: int) -> HttpResponse:
-        """Cancel a rehearsal and let it clean up."""
         check_may(request, REHEARSE)
         rehearsal = get_object_or_404(Rehearsal, pk=rehearsal_id)
         if request.method == "POST":

@@ -61,7 +61,6 @@ class ScopeForm(forms.Form):
         return data
 
     def scope(self) -> Scope:
-        """Return what a valid form asks for."""
         data = self.cleaned_data
         return Scope(
             period=Period(data["since"], data["until"]),

@@ -95,7 +95,6 @@ class WebhookEndpointAdmin(CheckedList):
         super().save_model(request, obj, form, change)
 
     def response_add(self, request: Any, obj: Any, post_url_continue: Any = None) -> HttpResponse:
-        """Show the secret once."""
         return self._secret_page(request, request.new_secret)
 
     @admin.action(description=_("Make a new secret"), permissions=["change"])

@@ -76,7 +76,6 @@ class Action(ABC):
             raise SaleOver
 
     def initial(self, board: Board) -> dict[str, Any]:
-        """Return the initial values of the form."""
         return {}
 
     def effects(self, board: Board) -> list[str]:

@@ -107,7 +107,6 @@ class StockForm(NewNumberForm):
 
 
 def offered(board: Board) -> list[str]:
-    """Return the actions that are possible now."""
     names = []
     for name, action in ACTIONS.items():
         with suppress(*ACTION_REFUSALS):

@@ -128,7 +128,6 @@ class Board:
 
     @property
     def oldest_pending_age_ms(self) -> int | None:
-        """Age of the oldest pending entry."""
         if self.snapshot is None or self.snapshot.oldest_pending_ms is None:
             return None
         return max(0, self.snapshot.now_ms - self.snapshot.oldest_pending_ms)
@@ -253,7 +252,6 @@ def _spread(rows: Iterable[RequestCount], first_s: int, last_s: int) -> Pace:
 
 
 def _counts(sale: SeckillVoucher, now: dt.datetime, *, may_count: bool) -> Counts | None:
-    """Return the counts that the cache keeps, if any."""
     kept = kept_counts(
         f"board:{sale.pk}:settled", lambda: asdict(_count(sale, now)), now=now, may_count=may_count
     )

@@ -41,7 +41,6 @@ def username_of(*, shadow_id: int, number: int) -> str:
 
 
 def buyers_of(*, shadow_id: int) -> QuerySet[User]:
-    """Return the buyers created for a shadow sale."""
     # Case-insensitive: MariaDB cannot use the index for an exact prefix.
     return get_user_model().objects.filter(username__istartswith=f"rehearsal:{shadow_id}:")
 

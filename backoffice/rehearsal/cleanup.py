@@ -146,7 +146,6 @@ def _delete_with_references(order_ids: list[int]) -> None:
 
 
 def _delete_log(model: type[Model], ids: Iterable[int]) -> None:
-    """Delete the admin's log of these rows."""
     kind = ContentType.objects.get_for_model(model)
     LogEntry.objects.filter(content_type=kind, object_id__in=[str(pk) for pk in ids]).delete()
 

@@ -61,7 +61,6 @@ class Verdict:
 
     @classmethod
     def of(cls, stored: dict[str, Any]) -> Verdict:
-        """Read a verdict stored in a row."""
         return cls(**{name: stored[name] for name in cls.__dataclass_fields__})
 
     def as_json(self) -> dict[str, Any]:

@@ -63,7 +63,6 @@ class Figures:
         return self.ever_paid / self.orders if self.orders else None
 
     def note_sale(self, *, begins_at: dt.datetime, sold_out_at: dt.datetime | None) -> None:
-        """Count a sale that has started."""
         self.sales += 1
         if sold_out_at is None:
             return
@@ -79,7 +78,6 @@ class Figures:
         self.unused += count if status == OrderStatus.PAID else 0
 
     def add(self, other: Figures) -> None:
-        """Add the figures of another row."""
         self.fastest = _faster(self.fastest, other.fastest)
         for name in _SUMMED:
             setattr(self, name, getattr(self, name) + getattr(other, name))

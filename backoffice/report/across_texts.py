@@ -26,7 +26,6 @@ _KINDS: dict[str, Callable[[str, Any, str], Figure]] = {
 
 
 def figures_of(sums: Figures) -> list[Figure]:
-    """Return the figures of a row, or of the total."""
     return [
         _KINDS[name](str(it["label"]), getattr(sums, name), str(it["note"]))
         for name, it in _FIGURES.items()

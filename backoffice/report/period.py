@@ -34,7 +34,6 @@ class Period:
 
     @property
     def since(self) -> dt.datetime:
-        """The start of the first day."""
         return self.start_of(0)
 
     @property
@@ -52,7 +51,6 @@ class Period:
         return self.first + dt.timedelta(days=number)
 
     def number_of(self, moment: dt.datetime) -> int:
-        """Return the number of the day of a moment."""
         return (timezone.localtime(moment).date() - self.first).days
 
     def within(self, field: str) -> dict[str, Any]:

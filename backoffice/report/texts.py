@@ -22,7 +22,6 @@ _NOTES = read_texts(Path(__file__).with_suffix(".toml"))["notes"]
 
 
 def headline(report: SaleReport) -> list[Figure]:
-    """Return the most important figures."""
     sold = {"sold": grouped(report.sale.sold), "total": grouped(report.sale.stock)}
     revenue = report.cents(OrderStatus.PAID, OrderStatus.USED)
     return [

@@ -177,7 +177,6 @@ def alerts(today: Today) -> list[Alert]:
 
 
 def late_texts(late: Mapping[str, float]) -> list[str]:
-    """Return a sentence for each queue that is late."""
     times = {name: duration(dt.timedelta(seconds=late_s)) for name, late_s in late.items()}
     return [_TEXTS["late"][name] % {"time": time} for name, time in times.items()]
 

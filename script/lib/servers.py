@@ -103,7 +103,6 @@ def answers(url: str) -> bool:
 
 
 def web_answers(port: int, host: str = "127.0.0.1") -> bool:
-    """Return whether the shop's web server responds."""
     connection = http.client.HTTPConnection(host, port, timeout=2)
     try:
         connection.request("GET", "/healthz", headers={"Host": "localhost"})

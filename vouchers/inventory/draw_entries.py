@@ -110,7 +110,6 @@ def read_entries(*, sale_id: int) -> list[Entry]:
 
 
 def read_entry(*, sale_id: int, user_id: int) -> Entry | None:
-    """Return a buyer's entry, or None."""
     key = LedgerKeys(sale_id).entries
     with ledger_errors():
         if ledger_connection().type(key) != "hash":

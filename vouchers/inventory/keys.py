@@ -159,5 +159,4 @@ class LedgerKeys:
         return f"seckill:{{{self.sale_id}}}:{name}:{build}"
 
     def user_lock(self, user_id: int) -> str:
-        """Return the key of a buyer's lock in this sale."""
         return f"lock:seckill:{{{self.sale_id}}}:user:{user_id}"

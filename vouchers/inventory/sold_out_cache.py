@@ -23,7 +23,6 @@ class SoldOutAnswer(NamedTuple):
     remembered_at_s: float
 
     def redis_now_ms(self) -> int:
-        """Return the current time by the clock of Redis."""
         return self.arrived_at_ms + round((monotonic() - self.remembered_at_s) * 1000)
 
 

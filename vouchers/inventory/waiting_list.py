@@ -88,7 +88,6 @@ def waiting_position(*, sale_id: int, order_id: int, user_id: int) -> int | None
 
 
 def waiting_order_ids(*, sale_id: int) -> set[int]:
-    """Return the order ids of all waiting buyers."""
     with ledger_errors():
         members = ledger_connection().zscan_iter(LedgerKeys(sale_id).waiting, count=_SCAN_COUNT)
         return {int(member.partition(":")[0]) for member, _ in members}

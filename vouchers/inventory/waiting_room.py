@@ -140,7 +140,6 @@ def recall_line(*, sale_id: int) -> Line | None:
 
 
 def read_line(terms: RoomTerms, tail: str | int, early: str) -> Line:
-    """Read what Redis says of a line."""
     return Line(terms, int(tail), int(early) if early else None)
 
 
