@@ -41,15 +41,15 @@ class _HashingThreads(ProcessMemory):
         self._pool = ThreadPoolExecutor(threads, "hashing", initializer=_go_last)
         self._places = threading.Semaphore(2 * threads)
 
-    def run(self, work: Callable[[], str]) -> str:
-        """Return what ``work`` returns.
+    def run(self, hash_password: Callable[[], str]) -> str:
+        """Return what a function that hashes a password returns.
 
         :raises TooManyHashes: as many passwords wait as may.
         """
         if not self._places.acquire(blocking=False):
             raise TooManyHashes
         try:
-            return self._pool.submit(work).result()
+            return self._pool.submit(hash_password).result()
         finally:
             self._places.release()
 

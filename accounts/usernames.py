@@ -18,8 +18,8 @@ def as_username(text: str) -> str:
 def find_by_username(username: str) -> User | None:
     """Return the account with this name in any case, unless there are several."""
     # A collation may find other letters as well.
-    found = User.objects.filter(username__iexact=username)
-    same = [it for it in found if it.username.lower() == username.lower()]
+    users = User.objects.filter(username__iexact=username)
+    same = [it for it in users if it.username.lower() == username.lower()]
     return same[0] if len(same) == 1 else None
 
 

@@ -23,7 +23,7 @@ KEY = re.compile(r"[!-~]{1,64}", re.ASCII)
 class Redeemed(NamedTuple):
     """A redeemed voucher; ``repeated`` if an earlier request of this token did it."""
 
-    found: Redeemable
+    redeemable: Redeemable
     repeated: bool
 
 
@@ -52,9 +52,9 @@ def redeem_once(token: ApiToken, *, code: str, key: str, now: dt.datetime) -> Re
         try:
             return Redeemed(redeem(code=code, by=by, now=now, note=_note(token, key)), False)
         except NotRedeemable as error:
-            if not _is_ours(error.found, token, key):
+            if not _is_ours(error.redeemable, token, key):
                 raise
-            return Redeemed(error.found, True)
+            return Redeemed(error.redeemable, True)
 
 
 def _note(token: ApiToken, key: str) -> str:

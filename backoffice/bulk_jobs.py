@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from django.utils.translation import gettext, gettext_noop
 
-from backoffice.job_engine import RETRY_S, UNAVAILABLE, Turn, do_turn, publish_turn, record_step
+from backoffice.job_engine import RETRY_S, UNAVAILABLE, Turn, do_turn, record_step
 from orders.lifecycle.cancellation import Busy, cancel_order
 from orders.lifecycle.transitions import Actor, WrongState
 from orders.models import (
@@ -25,6 +25,7 @@ from orders.models import (
     VoucherOrder,
 )
 from orders.payments.refunds import refund_order
+from orders.placing.publishing import publish
 from seckill_site.clocks.database import database_now
 from seckill_site.failpoints import failpoint
 
@@ -73,11 +74,10 @@ def start_job(
 
 def publish_job(*, job_id: int, in_s: float = 0.0) -> None:
     """Publish the next step of a job; if that fails, beat resumes the job."""
-    publish_turn("orders.tasks.work_at_job", in_s=in_s, job_id=job_id)
+    publish("orders.tasks.work_at_job", in_s=in_s, job_id=job_id)
 
 
 def take_turn(*, job_id: int, now: dt.datetime) -> Turn | None:
-    """Run the next step of a job."""
     return do_turn(OrderJob.objects.filter(OrderJob.RUNNING, pk=job_id), _step, now=now)
 
 

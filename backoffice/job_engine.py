@@ -16,7 +16,6 @@ from django.db import InterfaceError, OperationalError
 from django.db.models import F, QuerySet
 
 from orders.models.jobs import BackgroundJob
-from orders.placing.publishing import publish
 from vouchers.inventory.keys import LedgerUnavailable
 
 logger = logging.getLogger(__name__)
@@ -44,11 +43,6 @@ class Turn:
     job_id: int
     number: int
     pause_s: float = 0.0
-
-
-def publish_turn(task_name: str, *, in_s: float = 0.0, **arguments: int) -> None:
-    """Publish the task of a turn; if it is lost, beat publishes another once the lease is over."""
-    publish(task_name, in_s=in_s, **arguments)
 
 
 def record_step(job: BackgroundJob, *, now: dt.datetime, **changes: Any) -> None:

@@ -4,11 +4,12 @@ The time is that of each process's own clock (``clock_getcpuclockid(3)``), kerne
 included: the same as ``utime`` and ``stime`` of ``/proc/PID/stat``, which are rounded to 10 ms.
 """
 
+import os
+import signal
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -33,17 +34,21 @@ def cpu_spent(*groups: Sequence[int]) -> Iterator[list[float]]:
     spent += [cpu_s(pids) - was for pids, was in zip(groups, before, strict=True)]
 
 
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """Stop a process, and let it go on after the block."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
 def family_of(pid: int) -> list[int]:
     """Return a process and all its descendants."""
-    children = defaultdict(list)
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            # The fields from the state on; a program's name may contain anything.
-            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:  # it has ended
-            continue
-        children[parent].append(int(path.name))
     family = [pid]
     for member in family:  # grows during the loop
-        family += children.get(member, ())
+        for children in Path(f"/proc/{member}/task").glob("*/children"):
+            with suppress(OSError):  # it has ended
+                family += map(int, children.read_text().split())
     return family

@@ -100,9 +100,9 @@ def acquire_in_turn(client: Redis, ask: Ask, wait: Wait) -> bool:
         busy = ask(wait.first_note if wait.wait_ms > 0 else NO_NOTE)
     while busy is not None and time.monotonic() < until:
         topic = busy.topic
-        place = Place(queues, client, topic)
-        with queues.joined(place, shared=wait.shared):
-            busy = place.ask_in_turn(ask, until)
+        waiter = WaitingThread(queues, client, topic)
+        with queues.joined(waiter, shared=wait.shared):
+            busy = waiter.ask_in_turn(ask, until)
         if busy is not None and busy.topic != topic and pass_wake_up_on(client, topic):
             queues.wake([topic])
     return busy is None
@@ -127,8 +127,8 @@ def wake_here(client: Redis, topics: Iterable[str]) -> None:
     _queues_of(client).wake(topics)
 
 
-class Waiting(Protocol):
-    """A place in a queue: of a thread, or of a task of an event loop."""
+class Waiter(Protocol):
+    """What waits in a queue: a thread, or a task of an event loop."""
 
     topic: str
     granted: bool
@@ -137,8 +137,8 @@ class Waiting(Protocol):
 
 
 @dataclass(eq=False)
-class Place:
-    """The place of one thread in a queue."""
+class WaitingThread:
+    """A thread of this process in a queue."""
 
     queues: WaitQueues[Subscription]
     client: Redis
@@ -266,23 +266,23 @@ class WaitQueues(Generic[S]):
         """Start subscriptions with this function or class (:class:`Subscription` is one)."""
         self._start = start
         self._mutex = threading.Lock()
-        self._queues: dict[str, deque[Waiting]] = {}
+        self._queues: dict[str, deque[Waiter]] = {}
         self._subscription: S | None = None
         self._resubscribe_at = self._empty_since = 0.0
 
     @contextmanager
-    def joined(self, place: Waiting, *, shared: bool = False) -> Iterator[None]:
+    def joined(self, waiter: Waiter, *, shared: bool = False) -> Iterator[None]:
         """Join the queue of a topic at its end."""
         try:
             with self._mutex:
-                self._queues.setdefault(place.topic, deque()).append(place)
+                self._queues.setdefault(waiter.topic, deque()).append(waiter)
             yield
         finally:
-            self._leave(place, wake_next=shared or not place.granted)
+            self._leave(waiter, wake_next=shared or not waiter.granted)
 
-    def is_first(self, place: Waiting) -> bool:
+    def is_first(self, waiter: Waiter) -> bool:
         with self._mutex:
-            return self._queues[place.topic][0] is place
+            return self._queues[waiter.topic][0] is waiter
 
     def count(self, topic: str) -> int:
         """Return the number of threads that wait for a topic."""
@@ -321,13 +321,13 @@ class WaitQueues(Generic[S]):
             for queue in self._queues.values():
                 queue[0].wake()
 
-    def _leave(self, place: Waiting, *, wake_next: bool) -> None:
+    def _leave(self, waiter: Waiter, *, wake_next: bool) -> None:
         with self._mutex:
-            queue = self._queues.get(place.topic, deque())
-            if place in queue:  # unless an exception came first
-                queue.remove(place)
+            queue = self._queues.get(waiter.topic, deque())
+            if waiter in queue:  # unless an exception came first
+                queue.remove(waiter)
             if not queue:
-                self._queues.pop(place.topic, None)
+                self._queues.pop(waiter.topic, None)
                 self._empty_since = time.monotonic()
             elif wake_next:
                 # This thread may have been woken for a lock that it then did not take.

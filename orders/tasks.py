@@ -18,7 +18,7 @@ from orders.fulfilment import worker
 from orders.lifecycle import notices, notifications, room_visits, waiting_list
 from orders.payments import confirmation, expiry, refunds, sandbox, settlement
 from orders.payments import service as payments
-from orders.placing.publishing import publish, publish_fulfillment
+from orders.placing.publishing import publish, publish_fulfilment
 from seckill_site.clocks.database import database_now
 from seckill_site.clocks.watch import report_clocks
 from seckill_site.redis import cached_facts
@@ -39,16 +39,16 @@ def leave_tasks_to_others(*, exception: BaseException, **_: Any) -> None:
 
 # A pass takes about SECKILL_WORK_MS, or over 20 s if the database responds to no attempt.
 @shared_task(name="orders.tasks.fulfill_sale", soft_time_limit=30, time_limit=40)
-def fulfill_sale(*, sale_id: int, **kwargs: Any) -> None:
+def fulfil_sale(*, sale_id: int, **kwargs: Any) -> None:
     """Turn the pending entries of a sale into orders; publish a new task if work is left."""
     try:
-        is_left = worker.fulfill_sale(sale_id=sale_id)
+        is_left = worker.fulfil_sale(sale_id=sale_id)
     except worker.CutOff:
         if set_kick(sale_id=sale_id):
-            publish_fulfillment(sale_id=sale_id)
+            publish_fulfilment(sale_id=sale_id)
         raise
     if is_left:
-        publish_fulfillment(sale_id=sale_id)
+        publish_fulfilment(sale_id=sale_id)
 
 
 @shared_task(name="orders.tasks.sweep")

@@ -33,14 +33,14 @@ APPS = ("vouchers", "orders", "accounts", "api")
 CALLS = """
 Buyer Web orders/web/front_door.py order_call buy, with the token
 Web Ledger orders/placing/service.py reserve_call reserve.lua decides
-Web Broker orders/placing/service.py publish_fulfillment one task per burst
-Broker Worker orders/tasks.py fulfill_sale take the sale's lock
+Web Broker orders/placing/service.py publish_fulfilment one task per burst
+Broker Worker orders/tasks.py fulfil_sale take the sale's lock
 Worker Ledger orders/fulfilment/attempts.py record_batch name the batch
 Worker Database orders/fulfilment/batch.py insert_orders write the rows
 Worker Ledger orders/fulfilment/worker.py confirm their rows exist
 Worker Ledger orders/fulfilment/worker.py release free refused units
 Buyer Web orders/web/front_door.py cached_receipt_call poll the receipt
-Beat Broker orders/fulfilment/sweep.py publish_fulfillment send overdue work again
+Beat Broker orders/fulfilment/sweep.py publish_fulfilment send overdue work again
 Buyer Web orders/web/buyer_views.py start_payment pay at the provider
 Web Database orders/payments/service.py change_order unpaid → paid, with a code
 """

@@ -92,8 +92,8 @@ def sentences_of(directory: Path) -> dict[Sentence, str]:
 
 def sentences_in(path: Path) -> Iterator[Sentence]:
     """Yield the sentences of a module, template or file of texts; other files have none."""
-    if path.name.endswith("_texts.toml"):
-        yield from map(Sentence, texts_of(tomllib.loads(path.read_text())))
+    if path.name.endswith("texts.toml"):
+        yield from texts_of(tomllib.loads(path.read_text()))
     python = path.read_text() if path.suffix == ".py" else ""
     if path.suffix in (".html", ".txt"):
         python = "\n".join(CALLS.findall(templatize(path.read_text(), origin=str(path))))
@@ -107,13 +107,15 @@ def sentences_in(path: Path) -> Iterator[Sentence]:
             yield Sentence(**dict(zip(parts, texts, strict=False)))
 
 
-def texts_of(table: dict[str, Any]) -> Iterator[str]:
-    """Yield the texts of a table and of those in it; an empty one is no sentence."""
-    for value in table.values():
-        if isinstance(value, dict):
-            yield from texts_of(value)
-        elif value:
-            yield value
+def texts_of(part: Any) -> Iterator[Sentence]:
+    """Yield the sentences of a file or of a part of it (text_files.py); an empty text is none."""
+    if isinstance(part, str):
+        yield from [Sentence(part)] if part else []
+    elif isinstance(part, dict) and set(part) == {"one", "other"}:
+        yield Sentence(part["one"], plural=part["other"])
+    else:
+        for each in part.values() if isinstance(part, dict) else part:
+            yield from texts_of(each)
 
 
 # --- The catalogues -------------------------------------------------------------------------------

@@ -64,10 +64,10 @@ def _parse(spec: str) -> Callable[[str], None] | None:
     """Read a specification; an empty one arms nothing, a malformed one raises ValueError."""
     if not spec:
         return None
-    found = _SPEC.fullmatch(spec)
-    if found is None:
+    match = _SPEC.fullmatch(spec)
+    if match is None:
         raise ValueError(f"FAILPOINT is name[:nth][=exit|raise|stop], not {spec!r}")
-    return _Armed(found["name"], int(found["nth"] or 1), found["action"] or "exit").reach
+    return _Armed(match["name"], int(match["nth"] or 1), match["action"] or "exit").reach
 
 
 class _Points:

@@ -40,12 +40,12 @@ async def resolve(host: str, port: int) -> list[str]:
     """
     loop = asyncio.get_running_loop()
     try:
-        found = await loop.run_in_executor(
+        addresses = await loop.run_in_executor(
             _RESOLVERS, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         )
     except (OSError, UnicodeError) as error:
         raise NoAnswer(f"{host} has no address") from error
-    return list(dict.fromkeys(str(it[4][0]) for it in found))
+    return list(dict.fromkeys(str(it[4][0]) for it in addresses))
 
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]

@@ -15,10 +15,10 @@ T = TypeVar("T")
 
 def kept(work_out: Callable[[], T]) -> Callable[[], T]:
     """Keep what a function derives from the settings, as long as no setting changes."""
-    found = cache(work_out)
+    cached = cache(work_out)
 
     def forget(**_: object) -> None:
-        found.cache_clear()
+        cached.cache_clear()
 
     setting_changed.connect(forget, weak=False)
-    return found
+    return cached

@@ -63,13 +63,13 @@ class Memory(ProcessMemory, Generic[K, V]):
 
     def recall(self, key: K) -> V | None:
         """Return the value of a key, unless it is too old."""
-        found = self._kept.get(key)
-        return found[0] if found and monotonic() < found[1] else None
+        entry = self._kept.get(key)
+        return entry[0] if entry and monotonic() < entry[1] else None
 
     def last(self, key: K) -> V | None:
         """Return the last value of a key, however old."""
-        found = self._kept.get(key)
-        return found[0] if found else None
+        entry = self._kept.get(key)
+        return entry[0] if entry else None
 
     def keep(self, key: K, value: V, *, until: float | None = None) -> None:
         """Remember a value for ``for_s``, or until a time of the monotonic clock."""
@@ -184,9 +184,9 @@ class Buffer(ProcessMemory, Generic[K]):
     def count(self, key: K) -> None:
         """Count one more."""
         with self._collecting:
-            found = self._waiting.get(key, 0)
-            if found or len(self._waiting) < self.most:
-                self._waiting[key] = found + 1
+            so_far = self._waiting.get(key, 0)
+            if so_far or len(self._waiting) < self.most:
+                self._waiting[key] = so_far + 1
         if self._timer is None:
             self._flush_in(self.every_s, daemon=self._daemon)
 

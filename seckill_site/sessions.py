@@ -74,9 +74,9 @@ class SessionStore(cached_db.SessionStore):
         if key is None or is_unknown(key):
             self._session_key = None  # as Django: a key of the client's choice is never used
             return {}
-        found = cache.get(self.cache_key)
-        if found is not None:
-            return dict(found)
+        cached = cache.get(self.cache_key)
+        if cached is not None:
+            return dict(cached)
         lease = take_lease(self.cache_key)
         row = self._get_session_from_db()  # type: ignore[attr-defined]
         if not row:
@@ -134,9 +134,7 @@ def _read_session(reply: list[str]) -> Buyer | None:
     return _buyer(session, facts)
 
 
-@kept
-def _backends() -> tuple[str, ...]:
-    return tuple(settings.AUTHENTICATION_BACKENDS)
+_backends = kept(lambda: tuple(settings.AUTHENTICATION_BACKENDS))
 
 
 def _buyer(session: dict[str, Any], facts: dict[str, Any]) -> Buyer | None:
@@ -184,7 +182,7 @@ def _read_facts(user_id: int) -> dict[str, Any]:
 
 def before_change(instance: User, **kwargs: Any) -> None:
     """Record, with the change, that the facts about a user change (a receiver of signals)."""
-    if instance.pk and not _only_login(kwargs):
+    if instance.pk and set(kwargs.get("update_fields") or ()) != {"last_login"}:
         instance._stale_facts = record_stale_fact(f"{_USER}{instance.pk}")  # type: ignore[attr-defined]
 
 
@@ -193,7 +191,3 @@ def after_change(instance: User, **kwargs: Any) -> None:
     record_id = instance.__dict__.pop("_stale_facts", None)
     if record_id is not None:
         drop_after_commit(f"{_USER}{instance.pk}", record_id)
-
-
-def _only_login(kwargs: dict[str, Any]) -> bool:
-    return set(kwargs.get("update_fields") or ()) == {"last_login"}

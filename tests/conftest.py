@@ -26,6 +26,7 @@ from redis import Redis
 from accounts import mails
 from orders.audience.caps import capped_accounts
 from orders.placing import publishing
+from seckill_site.celery import app
 from seckill_site.clocks import ledger as ledger_clock
 from seckill_site.mysql import base as mysql
 from seckill_site.process_memory import Buffer, forget_everything
@@ -200,6 +201,12 @@ def quick_flush() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TransactionTestCase, "_fixture_teardown", delete_rows)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def first_broker() -> None:
+    """Make Celery's pool of producers before a test names another broker: it never changes."""
+    assert app.producer_pool
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from PIL import Image
 
 from api.models import Scope
 from orders.draws.drawing import close_list
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.lifecycle.redemption import GUESSES, written_code
 from orders.models import InvitationCode, VoucherOrder
 from tests.support import asgi, openapi, wsgi
@@ -228,7 +228,7 @@ def entering(code: str) -> Ask:
 def on_waiting_list(what: str = "") -> Ask:
     sale = make_sale(stock=1)
     reserved(sale, [make_buyer()])
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     buyer = make_buyer()
     Ask(f"/vouchers/{sale.pk}/waiting/", {"token": token_for(sale, buyer).sign()}, by=buyer).send(
         "POST", wsgi
@@ -240,7 +240,7 @@ def joining(*, stock_left: bool = False, forged: bool = False) -> Ask:
     sale, buyer = make_sale(stock=1), make_buyer()
     if not stock_left:
         reserved(sale, [make_buyer()])
-        fulfill_sale(sale_id=sale.pk)
+        fulfil_sale(sale_id=sale.pk)
     token = token_for(make_sale() if forged else sale, buyer).sign()
     return Ask(f"/vouchers/{sale.pk}/waiting/", {"token": token}, by=buyer)
 

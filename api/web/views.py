@@ -168,9 +168,9 @@ def redeem(request: HttpRequest, token: ApiToken) -> HttpResponse:
     except NoSuchCode:
         return refusal(404, "not_found", _("No voucher has this code."), verdict="no_such_code")
     except (NotRedeemable, PastValidity) as error:
-        return _refused(error.found, now)
+        return _refused(error.redeemable, now)
     verdict = "repeated" if redeemed.repeated else "redeemed"
-    return JsonResponse({"verdict": verdict, **_found_json(redeemed.found)})
+    return JsonResponse({"verdict": verdict, **_redeemable_json(redeemed.redeemable)})
 
 
 def _read_code(request: HttpRequest) -> tuple[str, bool]:
@@ -194,7 +194,7 @@ def _idempotency_key(request: HttpRequest) -> str:
 
 def _looked_up(redeemable: Redeemable, now: dt.datetime) -> HttpResponse:
     if redeemable.may_be_used and not redeemable.is_past(now):
-        return JsonResponse({"verdict": "valid", **_found_json(redeemable)})
+        return JsonResponse({"verdict": "valid", **_redeemable_json(redeemable)})
     return _refused(redeemable, now)
 
 
@@ -205,10 +205,10 @@ def _refused(redeemable: Redeemable, now: dt.datetime) -> HttpResponse:
         message, verdict = _("This voucher has expired."), "expired"
     else:
         message, verdict = _("This voucher is not valid."), "not_valid"
-    return refusal(409, "wrong_state", message, verdict=verdict, **_found_json(redeemable))
+    return refusal(409, "wrong_state", message, verdict=verdict, **_redeemable_json(redeemable))
 
 
-def _found_json(redeemable: Redeemable) -> dict[str, Any]:
+def _redeemable_json(redeemable: Redeemable) -> dict[str, Any]:
     row, event = redeemable.order, redeemable.last_event
     is_used = row.status == OrderStatus.USED and event is not None
     return {

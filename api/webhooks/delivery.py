@@ -172,7 +172,6 @@ def _message(delivery: WebhookDelivery, now: dt.datetime) -> _Message:
 
 
 async def _send(message: _Message) -> Attempt:
-    """Send one message and record the attempt."""
     attempt = await post(message.url, headers=message.headers, body=message.body)
     failpoint("webhook.sent")
     await sync_to_async(_record)(message.delivery, attempt)

@@ -26,7 +26,6 @@ def new_secret() -> str:
 
 
 def message_body(delivery: WebhookDelivery) -> bytes:
-    """Return the body of a message."""
     event, order = delivery.event, delivery.event.order
     content = {
         "type": Topic.of(event.after),

@@ -22,10 +22,10 @@ from django.utils.translation import gettext_lazy as _
 from accounts.invitations import open_invitations, send_invitation
 from accounts.models import Invitation
 from accounts.sessions import end_all_sessions
-from backoffice.admin.pages import is_owner, office, office_page, timestamp_column
+from backoffice.admin.pages import check_may, is_owner, office, office_page, timestamp_column
 from orders.roles import Role
 from seckill_site.formatting import NO_VALUE
-from seckill_site.web.admin_lists import CheckedList, pill
+from seckill_site.web.admin_lists import CheckedList, column, pill
 
 admin.site.unregister([User, Group])
 admin.site.unregister([EmailAddress, Authenticator, UserSession])  # their owner's alone
@@ -120,10 +120,12 @@ class AccountAdmin(CheckedList, UserAdmin):  # type: ignore[type-arg]
     list_filter = ("is_staff", "is_superuser", "is_active")
     filter_horizontal = ()  # Django's widget is not accessible; this is the browser's own
     last_seen = timestamp_column("last_login", _("last sign-in"))
-
-    @admin.display(description=_("account"), ordering="is_active")
-    def active(self, user: User) -> str:
-        return pill("good", gettext("active")) if user.is_active else pill("bad", gettext("locked"))
+    active = column(
+        _("account"),
+        lambda it: pill("good", _("active")) if it.is_active else pill("bad", _("locked")),
+        ordering="is_active",
+    )
+    roles = column(_("roles"), lambda it: role_names(it) or NO_VALUE)
 
     def get_form(
         self, request: HttpRequest, obj: User | None = None, change: bool = False, **kwargs: Any
@@ -193,10 +195,6 @@ class AccountAdmin(CheckedList, UserAdmin):  # type: ignore[type-arg]
         if becomes_staff:
             end_all_sessions(obj)
 
-    @admin.display(description=_("roles"))
-    def roles(self, user: User) -> str:
-        return role_names(user) or NO_VALUE
-
 
 def role_names(user: User) -> str:
     """Return the names of an account's groups; a superuser is the owner."""
@@ -215,10 +213,7 @@ class RoleAdmin(CheckedList, GroupAdmin):
 
     list_display = ("called",)
     filter_horizontal = ()
-
-    @admin.display(description=_("group"), ordering="name")
-    def called(self, group: Group) -> str:
-        return gettext(group.name)
+    called = column(_("group"), lambda it: gettext(it.name), ordering="name")
 
 
 @admin.register(Invitation)
@@ -227,6 +222,7 @@ class InvitationAdmin(CheckedList):
 
     list_display = ("email", "name", "role_name", "invited", "accepted", "accepted_by")
     fields = ("name", "email", "role")
+    role_name = column(_("role"), lambda it: gettext(it.role.name))
     invited = timestamp_column("invited_at", _("invited"))
     accepted = timestamp_column("accepted_at", _("accepted"))
     actions = None
@@ -279,19 +275,13 @@ class InvitationAdmin(CheckedList):
         """Go back to the staff; the mail's outcome is told once it is known."""
         return HttpResponseRedirect(reverse("admin:staff"))
 
-    @admin.display(description=_("role"))
-    def role_name(self, invitation: Invitation) -> str:
-        return gettext(invitation.role.name)
-
 
 # --- The staff ------------------------------------------------------------------------------------
 
 
 def staff_page(request: HttpRequest) -> HttpResponse:
     """Show who works here with which role, and who is invited."""
-    may = request.user.has_perm
-    if not (may("auth.view_user") or may("auth.change_user")):
-        raise PermissionDenied
+    check_may(request, "auth.view_user", "auth.change_user")
     staff = User.objects.filter(is_staff=True).prefetch_related("groups").order_by("username")
     context: dict[str, Any] = {
         "title": gettext("Staff"),

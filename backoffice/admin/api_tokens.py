@@ -15,9 +15,9 @@ from django.utils.translation import gettext_lazy as _
 
 from api.models import ApiToken, Scope
 from api.tokens import create_token, revoke_tokens
-from backoffice.admin.pages import ReadOnlyAdmin, admin_page, is_owner, timestamp_column
+from backoffice.admin.pages import ReadOnlyAdmin, admin_page, is_owner, labels, timestamp_column
 from seckill_site.clocks.database import database_now
-from seckill_site.web.responses import for_owner
+from seckill_site.web.admin_lists import column
 
 LIFETIMES_DAYS = {30: _("30 days"), 90: _("90 days"), 365: _("one year")}
 
@@ -48,6 +48,8 @@ class ApiTokenAdmin(ReadOnlyAdmin):
     search_help_text = _("Name, first characters or member of staff")
     readonly_fields = ("starts", "may", "state", "created", "used", "expires", "revoked")
     actions = ("revoke",)
+    starts = column(_("starts with"), lambda it: f"{it.prefix}…")
+    may = column(_("allowed"), lambda it: labels(it.scopes, Scope))
     created = timestamp_column("created_at", _("created"))
     used = timestamp_column("last_used_at", _("last used"))
     expires = timestamp_column("expires_at", _("expires"))
@@ -99,15 +101,13 @@ class ApiTokenAdmin(ReadOnlyAdmin):
 
     def response_add(self, request: Any, obj: Any, post_url_continue: Any = None) -> HttpResponse:
         """Show the token once."""
-        return for_owner(
-            admin_page(
-                self,
-                request,
-                "api/secret.html",
-                title=gettext("Your new token"),
-                secret=request.new_token,
-                about=gettext("Copy this token now. It is not shown again."),
-            )
+        return admin_page(
+            self,
+            request,
+            "api/secret.html",
+            title=gettext("Your new token"),
+            secret=request.new_token,
+            about=gettext("Copy this token now. It is not shown again."),
         )
 
     @admin.action(description=_("Revoke the selected tokens"), permissions=["add"])
@@ -119,14 +119,6 @@ class ApiTokenAdmin(ReadOnlyAdmin):
             self.log_change(request, token, gettext("Revoked."))
         text = ngettext("%(count)s token was revoked.", "%(count)s tokens were revoked.", count)
         self.message_user(request, text % {"count": count}, messages.SUCCESS)
-
-    @admin.display(description=_("starts with"))
-    def starts(self, token: ApiToken) -> str:
-        return f"{token.prefix}…"
-
-    @admin.display(description=_("allowed"))
-    def may(self, token: ApiToken) -> str:
-        return ", ".join(str(Scope(scope).label) for scope in token.scopes if scope in Scope)
 
     @admin.display(description=_("state"))
     def state(self, token: ApiToken) -> str:

@@ -5,19 +5,19 @@ from typing import Any
 from django.contrib import messages
 from django.contrib.admin.models import LogEntry
 from django.contrib.contenttypes.models import ContentType
-from django.core.exceptions import BadRequest, PermissionDenied
+from django.core.exceptions import BadRequest
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.urls import URLPattern, reverse
 from django.utils import timezone
 from django.utils.translation import gettext
 
-from backoffice.admin.pages import admin_page, read_sale, sale_url
+from backoffice.admin.pages import admin_page, check_may, read_sale, sale_url
 from backoffice.board.action_base import Action
 from backoffice.board.actions import ACTION_REFUSALS, ACTIONS, offered
 from backoffice.board.snapshot import Board, read_board
 from backoffice.board.texts import SENTENCES, board_json
-from orders.lifecycle.waiting_list import fulfill_line
+from orders.lifecycle.waiting_list import fulfil_line
 from seckill_site.formatting import timestamp
 from vouchers.admin.sale import SeckillVoucherAdmin
 from vouchers.catalogue.history import entry, history_text, text_of
@@ -78,8 +78,7 @@ def board_action(
     """Confirm an action, then carry it out and redirect to the board."""
     board = read_sale(model_admin, request, read_board, sale_id=sale_id)
     action = ACTIONS[action_name]
-    if not _may_run(request):
-        raise PermissionDenied
+    check_may(request, RUN_PERMISSION)
     posted = request.POST if request.method == "POST" else None
     form = action.form(posted, initial=action.initial(board))
     try:
@@ -100,11 +99,11 @@ def board_action(
         model_admin,
         request,
         f"{TEMPLATES}/board_action.html",
-        title=action.title,
+        title=action.texts["title"],
         sale=board.sale,
         will=action.effects(board),
         form=form,
-        yes=action.confirm_label,
+        yes=action.texts["confirm"],
         is_final=action.is_final,
         back=reverse("admin:sale-board", args=[sale_id]),
     )
@@ -143,7 +142,7 @@ def _history(board: Board) -> list[dict[str, str]]:
 
 def _links(sale_id: int) -> list[tuple[str, Any, str]]:
     return [
-        (name, action.button, reverse(f"admin:sale-board-{name}", args=[sale_id]))
+        (name, action.texts["button"], reverse(f"admin:sale-board-{name}", args=[sale_id]))
         for name, action in ACTIONS.items()
     ]
 
@@ -161,7 +160,7 @@ def _carry_out(
         sale = action.do(sale_id, data)
         change = entry(*action.history(sale, data), why=data["reason"])
         model_admin.log_change(request, sale, change)
-    fulfill_line(sale_id=sale_id)
+    fulfil_line(sale_id=sale_id)
     messages.success(request, text_of(change))
     if not _is_in_redis(sale):
         text = gettext(

@@ -27,8 +27,8 @@ from orders.lifecycle.invitations import (
 )
 from orders.models import CodeUse, InvitationCode
 from seckill_site.formatting import NO_VALUE, grouped, timestamp
+from seckill_site.web.admin_lists import column
 from seckill_site.web.csv_files import csv_parts, csv_response, exact, harmless
-from seckill_site.web.responses import for_owner
 from vouchers.admin.sale import SeckillVoucherAdmin
 from vouchers.catalogue.history import entry, text_of
 from vouchers.models import SeckillVoucher
@@ -103,7 +103,7 @@ def codes_page(
             messages.success(request, text_of(change))
             return HttpResponseRedirect(request.path)
     codes = InvitationCode.objects.filter(seckill_voucher=sale)
-    page = admin_page(
+    return admin_page(
         model_admin,
         request,
         "vouchers/seckillvoucher/codes.html",
@@ -118,7 +118,6 @@ def codes_page(
             count(gettext("Used for an order"), codes.exclude(uses=None).count()),
         ],
     )
-    return for_owner(page)
 
 
 def codes_file(
@@ -176,6 +175,7 @@ class InvitationCodeAdmin(ReadOnlyAdmin):
     ordering = ("-pk",)
     fields = ("written", "seckill_voucher", "user", "entered", "its_order")
     readonly_fields = fields
+    written = column(_("invitation code"), lambda it: written_invitation(it.code), ordering="code")
     entered = timestamp_column("entered_at", _("entered at"))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[InvitationCode]:
@@ -191,10 +191,6 @@ class InvitationCodeAdmin(ReadOnlyAdmin):
         self, request: HttpRequest, obj: InvitationCode | None = None
     ) -> bool:
         return request.user.has_perm(PERMISSION)
-
-    @admin.display(description=_("invitation code"), ordering="code")
-    def written(self, code: InvitationCode) -> str:
-        return written_invitation(code.code)
 
     @admin.display(description=_("used for order"))
     def its_order(self, code: InvitationCode) -> str:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 
 from django.contrib.auth.models import User
-from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.translation import gettext
 
-from backoffice.admin.pages import admin_page, office, office_page, read_sale, sale_at
+from backoffice.admin.pages import admin_page, check_may, office, office_page, read_sale, sale_at
 from backoffice.customers import (
     MOST_ROWS,
     PER_PAGE,
@@ -21,22 +20,22 @@ from backoffice.customers import (
 )
 from backoffice.navigation import SEE_CUSTOMERS
 from orders.models import WaitingEntry
-from seckill_site.web.responses import for_owner
 from seckill_site.web.url_converters import LARGEST_ID
 from vouchers.admin.sale import SeckillVoucherAdmin
 
 logger = logging.getLogger(__name__)
 
+SEE_WAITING = "orders.view_waitingentry"
 WAITING_PER_PAGE = 100
 
 
 def customers_page(request: HttpRequest) -> HttpResponse:
     """Show the newest buyers, or the accounts that a search finds."""
-    _check_may_see(request)
+    check_may(request, SEE_CUSTOMERS)
     search = request.GET.get("q", "")[:254]
     before = _id(request.GET.get("before", ""))
     ids = find_customers(search) if search.strip() else newest_buyers(before=before)
-    page = office_page(
+    return office_page(
         request,
         "customers/customers.html",
         title=gettext("Customers"),
@@ -46,18 +45,17 @@ def customers_page(request: HttpRequest) -> HttpResponse:
         is_first=before is None,
         most=PER_PAGE,
     )
-    return for_owner(page)
 
 
 def customer_page(request: HttpRequest, *, user_id: int) -> HttpResponse:
     """Show one customer; who looked at whom is in the log."""
-    _check_may_see(request)
+    check_may(request, SEE_CUSTOMERS)
     try:
         history = history_of(user_id=user_id)
     except User.DoesNotExist:
         raise Http404 from None
     logger.info("user %s looks at customer %s", request.user.pk, user_id)
-    page = office_page(
+    return office_page(
         request,
         "customers/customer.html",
         title=gettext("Customer: %(name)s") % {"name": history.user.get_username()},
@@ -66,7 +64,6 @@ def customer_page(request: HttpRequest, *, user_id: int) -> HttpResponse:
         may_see_orders=request.user.has_perm("orders.view_voucherorder"),
         may_see_reports=request.user.has_perm("vouchers.view_seckillvoucher"),
     )
-    return for_owner(page)
 
 
 def waiting_page(
@@ -74,14 +71,13 @@ def waiting_page(
 ) -> HttpResponse:
     """Show the waiting list of a sale by name."""
     sale = read_sale(model_admin, request, sale_at, sale_id=sale_id)
-    if not may_see_waiting(request):
-        raise PermissionDenied
+    check_may(request, SEE_WAITING)
     entries = WaitingEntry.objects.filter(seckill_voucher=sale).select_related("user")
     only_waiting = "all" not in request.GET
     if only_waiting:
         entries = entries.filter(live=True)
     shown = Paginator(entries, WAITING_PER_PAGE).get_page(request.GET.get("page"))
-    page = admin_page(
+    return admin_page(
         model_admin,
         request,
         "vouchers/seckillvoucher/waiting.html",
@@ -91,16 +87,6 @@ def waiting_page(
         only_waiting=only_waiting,
         may_see_customers=request.user.has_perm(SEE_CUSTOMERS),
     )
-    return for_owner(page)
-
-
-def may_see_waiting(request: HttpRequest) -> bool:
-    return request.user.has_perm("orders.view_waitingentry")
-
-
-def _check_may_see(request: HttpRequest) -> None:
-    if not request.user.has_perm(SEE_CUSTOMERS):
-        raise PermissionDenied
 
 
 def _id(text: str) -> int | None:

@@ -37,7 +37,7 @@ from orders.lifecycle.cancellation import Busy
 from orders.lifecycle.transitions import Actor, WrongState
 from orders.models import OrderJob, OrderStatus, VoucherOrder
 from seckill_site.formatting import NO_VALUE, grouped, money
-from seckill_site.web.admin_lists import moment, pill
+from seckill_site.web.admin_lists import column, moment, pill
 from seckill_site.web.csv_files import csv_parts, csv_response
 from seckill_site.web.url_converters import LARGEST_ID
 from vouchers.catalogue.history import entry
@@ -119,6 +119,14 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
         "buyer", "seckill_voucher", "unit", "price", "state", "reason", "due", "code", "accepted",
     )  # fmt: skip
     readonly_fields = ("buyer", "price", "state", "due", "accepted")
+    number = column(_("order"), lambda it: str(it.pk), ordering="id")
+    voucher = column(_("sale"), lambda it: str(it.seckill_voucher), ordering="seckill_voucher")
+    price = column(_("price"), lambda it: money(it.price_cents), ordering="price_cents")
+    due = column(
+        _("payment due"),
+        lambda it: moment(it.pay_by if it.status == OrderStatus.UNPAID else None),
+        ordering="pay_by",
+    )
     accepted = timestamp_column("accepted_at", _("ordered"))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[VoucherOrder]:
@@ -138,10 +146,6 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
             own.append(url(f"{kind}/", self.end_many, f"{kind}_many", kind=kind))
         return [*own, *super().get_urls()]
 
-    @admin.display(description=_("order"), ordering="id")
-    def number(self, order: VoucherOrder) -> str:
-        return str(order.pk)
-
     @admin.display(description=_("user"), ordering="user")
     def buyer(self, order: VoucherOrder) -> str:
         """Return the buyer, with a link to their page; see ``_for``."""
@@ -149,14 +153,6 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
             return NO_VALUE
         url = reverse("admin:customer", args=[order.user.pk])
         return format_html('<a href="{}">{}</a>', url, order.user.get_username())
-
-    @admin.display(description=_("sale"), ordering="seckill_voucher")
-    def voucher(self, order: VoucherOrder) -> str:
-        return str(order.seckill_voucher)
-
-    @admin.display(description=_("price"), ordering="price_cents")
-    def price(self, order: VoucherOrder) -> str:
-        return money(order.price_cents)
 
     @admin.display(description=_("status"), ordering="status")
     def state(self, order: VoucherOrder) -> str:
@@ -167,11 +163,6 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
         return format_html(
             '{} <span class="office-why">{}</span>', shown, order.get_reason_display()
         )
-
-    @admin.display(description=_("payment due"), ordering="pay_by")
-    def due(self, order: VoucherOrder) -> str:
-        unpaid = order.status == OrderStatus.UNPAID
-        return moment(order.pay_by) if unpaid else NO_VALUE
 
     def get_fields(self, request: HttpRequest, obj: VoucherOrder | None = None) -> Any:
         # Anyone who knows the code of a paid voucher can use it.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
 from django.contrib import admin
 from django.contrib.admin.options import BaseModelAdmin
 from django.core.exceptions import PermissionDenied
+from django.db.models import TextChoices
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -18,7 +19,8 @@ from django.utils.safestring import SafeString
 
 from backoffice.site import BackOffice
 from seckill_site.clocks.database import database_now
-from seckill_site.web.admin_lists import moment, pill
+from seckill_site.web.admin_lists import column, moment, pill
+from seckill_site.web.responses import for_owner
 from vouchers.admin.history import CodedHistory
 from vouchers.models import SeckillVoucher
 
@@ -44,13 +46,7 @@ class ReadOnlyAdmin(CodedHistory):
 
 
 def timestamp_column(field: str, description: Any) -> Callable[[Any, Any], str]:
-    """Return a column that shows a timestamp field."""
-
-    @admin.display(description=description, ordering=field)
-    def column(model_admin: Any, row: Any) -> str:
-        return moment(getattr(row, field))
-
-    return column
+    return column(description, lambda row: moment(getattr(row, field)), ordering=field)
 
 
 def pill_column(
@@ -58,12 +54,15 @@ def pill_column(
 ) -> Callable[[Any, Any], SafeString]:
     """Return a column that shows a field with choices as a pill; ``tones`` are its colours."""
 
-    @admin.display(description=description, ordering=field)
-    def column(model_admin: Any, row: Any) -> SafeString:
-        label = getattr(row, f"get_{field}_display")()
-        return pill(tones.get(getattr(row, field), ""), label)
+    def shown(row: Any) -> SafeString:
+        return pill(tones.get(getattr(row, field), ""), getattr(row, f"get_{field}_display")())
 
-    return column
+    return column(description, shown, ordering=field)
+
+
+def labels(values: Iterable[str], choices: type[TextChoices]) -> str:
+    """Return the labels of those values that are choices."""
+    return ", ".join(str(choices(it).label) for it in values if it in choices)
 
 
 def sale_url(
@@ -82,8 +81,7 @@ def office_page(
     request: HttpRequest, template: str, *, status: int = 200, **context: Any
 ) -> TemplateResponse:
     """Return a page that belongs to no model, with the header of the admin."""
-    shared = office.each_context(request)
-    return TemplateResponse(request, f"admin/{template}", {**shared, **context}, status=status)
+    return _page(request, template, {**office.each_context(request), **context}, status)
 
 
 def read_sale(
@@ -117,7 +115,21 @@ def admin_page(
 ) -> TemplateResponse:
     """Return a page with the header and breadcrumbs of an admin."""
     shared = {**model_admin.admin_site.each_context(request), "opts": model_admin.opts}
-    return TemplateResponse(request, f"admin/{template}", {**shared, **context}, status=status)
+    return _page(request, template, {**shared, **context}, status)
+
+
+def _page(
+    request: HttpRequest, template: str, context: dict[str, Any], status: int
+) -> TemplateResponse:
+    page = TemplateResponse(request, f"admin/{template}", context, status=status)
+    for_owner(page)
+    return page
+
+
+def check_may(request: HttpRequest, *permissions: str) -> None:
+    """Refuse the page to whoever has none of these permissions."""
+    if not any(map(request.user.has_perm, permissions)):
+        raise PermissionDenied
 
 
 def is_owner(request: HttpRequest) -> bool:

@@ -30,6 +30,7 @@ from orders.models import JobStatus, OrderJob, Payment, PaymentStatus, Settlemen
 from orders.payments.providers import CURRENCY
 from seckill_site.formatting import NO_VALUE, foreign_money, money
 from seckill_site.redis.ledger_connection import ledger_connection
+from seckill_site.web.admin_lists import column
 
 REFUSALS_PER_PAGE = 100
 
@@ -69,37 +70,21 @@ class PaymentAdmin(ReadOnlyAdmin):
         "settles", "wrong", "asks", "asked", "created", "changed",
     )  # fmt: skip
     readonly_fields = (
-        "its_order",
-        "amount",
-        "received",
-        "state",
-        "wrong",
-        "asks",
-        "created",
-        "changed",
-    )
+        "its_order", "amount", "received", "state", "wrong", "asks", "created", "changed",
+    )  # fmt: skip
+    its_order = column(_("order"), lambda it: order_link(it.order_id), ordering="order")
+    amount = column(_("amount"), lambda it: money(it.amount_cents), ordering="amount_cents")
     state = pill_column("status", _("status"), PAYMENT_TONES)
+    wrong = column(_("problem"), lambda it: gettext(it.problem) or NO_VALUE, ordering="problem")
     asks = timestamp_column("ask_at", _("next check at"))
     created = timestamp_column("created_at", _("created"))
     changed = timestamp_column("changed_at", _("changed"))
-
-    @admin.display(description=_("order"), ordering="order")
-    def its_order(self, payment: Payment) -> str:
-        return order_link(payment.order_id)
-
-    @admin.display(description=_("amount"), ordering="amount_cents")
-    def amount(self, payment: Payment) -> str:
-        return money(payment.amount_cents)
 
     @admin.display(description=_("paid instead"))
     def received(self, payment: Payment) -> str:
         if payment.received_cents is None:
             return NO_VALUE
         return foreign_money(payment.received_cents, payment.received_currency)
-
-    @admin.display(description=_("problem"), ordering="problem")
-    def wrong(self, payment: Payment) -> str:
-        return gettext(payment.problem) or NO_VALUE
 
 
 class OpenFilter(admin.SimpleListFilter):

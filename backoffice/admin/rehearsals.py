@@ -14,7 +14,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from backoffice.admin.pages import ReadOnlyAdmin, admin_page, timestamp_column
+from backoffice.admin.pages import ReadOnlyAdmin, admin_page, check_may, timestamp_column
 from backoffice.job_engine import UNAVAILABLE
 from backoffice.rehearsal.http_client import BadAddress
 from backoffice.rehearsal.service import (
@@ -26,7 +26,7 @@ from backoffice.rehearsal.service import (
 from backoffice.rehearsal.texts import headline, outcome, progress_json, tables
 from orders.models import Rehearsal
 from seckill_site.clocks.database import database_now
-from seckill_site.web.admin_lists import pill
+from seckill_site.web.admin_lists import column, pill
 from seckill_site.web.responses import for_owner
 from vouchers.admin.sale import SeckillVoucherAdmin
 from vouchers.catalogue.history import entry
@@ -36,6 +36,7 @@ from vouchers.models import MAX_STOCK, SeckillVoucher
 MAX_BUYERS = 5_000
 """The limit in the admin. For more, use the command on a separate machine."""
 
+REHEARSE = "orders.add_rehearsal"
 CONNECTIONS = 100
 SHOWN_SALES = 5
 
@@ -80,9 +81,7 @@ class RehearseForm(forms.Form):
 def rehearse_sale(
     model_admin: SeckillVoucherAdmin, request: HttpRequest, *, sale_id: int
 ) -> HttpResponse:
-    """Ask for the size of a rehearsal and start it."""
-    if not request.user.has_perm("orders.add_rehearsal"):
-        raise PermissionDenied
+    check_may(request, REHEARSE)
     sale = get_object_or_404(model_admin.get_queryset(request), pk=sale_id)
     busy = busy_sales(now=database_now())
     initial = {
@@ -149,6 +148,7 @@ class RehearsalAdmin(ReadOnlyAdmin):
         "changed",
     )  # fmt: skip
     readonly_fields = ("sale", "created", "changed")
+    sale = column(_("sale"), lambda it: str(it.seckill_voucher), ordering="seckill_voucher")
     created = timestamp_column("created_at", _("started"))
     changed = timestamp_column("changed_at", _("last activity"))
 
@@ -166,10 +166,6 @@ class RehearsalAdmin(ReadOnlyAdmin):
             *super().get_urls(),
         ]
 
-    @admin.display(description=_("sale"), ordering="seckill_voucher")
-    def sale(self, rehearsal: Rehearsal) -> str:
-        return str(rehearsal.seckill_voucher)
-
     @admin.display(description=_("outcome"))
     def how(self, rehearsal: Rehearsal) -> str:
         text = outcome(rehearsal)
@@ -183,7 +179,7 @@ class RehearsalAdmin(ReadOnlyAdmin):
         """Add the progress or the verdict."""
         rehearsal: Rehearsal = context["original"]
         context["progress"] = progress_json(rehearsal, now=database_now())
-        context["may_cancel"] = _may_rehearse(request)
+        context["may_cancel"] = request.user.has_perm(REHEARSE)
         if not rehearsal.running:
             context["headline"], context["verdict_is"] = headline(rehearsal)
             context["tables"] = tables(rehearsal)
@@ -198,8 +194,7 @@ class RehearsalAdmin(ReadOnlyAdmin):
 
     def cancel(self, request: HttpRequest, *, rehearsal_id: int) -> HttpResponse:
         """Cancel a rehearsal and let it clean up."""
-        if not _may_rehearse(request):
-            raise PermissionDenied
+        check_may(request, REHEARSE)
         rehearsal = get_object_or_404(Rehearsal, pk=rehearsal_id)
         if request.method == "POST":
             self._cancel(request, rehearsal)
@@ -219,13 +214,9 @@ class RehearsalAdmin(ReadOnlyAdmin):
 
     def has_view_permission(self, request: HttpRequest, obj: Rehearsal | None = None) -> bool:
         """Show a rehearsal to everyone who may start rehearsals."""
-        return _may_rehearse(request) or super().has_view_permission(request, obj)
+        return request.user.has_perm(REHEARSE) or super().has_view_permission(request, obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: Rehearsal | None = None) -> bool:
         """Allow everyone who may delete sales to delete a rehearsal, unless it is running."""
         may_delete = request.user.has_perm("vouchers.delete_seckillvoucher")
         return may_delete and obj is not None and not obj.running
-
-
-def _may_rehearse(request: HttpRequest) -> bool:
-    return request.user.has_perm("orders.add_rehearsal")

@@ -1,19 +1,20 @@
 """The report on a sale in the admin: a page to read and to print, and a file for a spreadsheet."""
 
-from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.utils import timezone
 from django.utils.translation import gettext
 
-from backoffice.admin.customers import may_see_waiting
-from backoffice.admin.pages import admin_page, read_sale, sale_at
+from backoffice.admin.customers import SEE_WAITING
+from backoffice.admin.pages import admin_page, check_may, read_sale, sale_at
 from backoffice.report.figures import MAX_CHANGES, report_sale
 from backoffice.report.room import room_csv
 from backoffice.report.tables import change_heads, changes, report_csv, requests
 from backoffice.report.texts import headline, sections
 from seckill_site.web.csv_files import csv_response
-from seckill_site.web.responses import for_owner
 from vouchers.admin.sale import SeckillVoucherAdmin
+
+SEE_VISITS = "orders.export_voucherorder"
+"""The file of visits names buyers, as the export of orders does."""
 
 
 def report_page(
@@ -23,7 +24,7 @@ def report_page(
     report = read_sale(model_admin, request, report_sale, sale_id=sale_id)
     name = gettext("Report: %(sale)s") if report.is_over else gettext("Report so far: %(sale)s")
     parts = requests(report)
-    page = admin_page(
+    return admin_page(
         model_admin,
         request,
         "vouchers/seckillvoucher/report.html",
@@ -40,16 +41,14 @@ def report_page(
         change_heads=change_heads(),
         changes=changes(report),
         max_changes=MAX_CHANGES,
-        may_see_waiting=report.waiting_list.joined > 0 and may_see_waiting(request),
-        may_see_visits=report.room is not None and _may_see_visits(request),
+        may_see_waiting=report.waiting_list.joined > 0 and request.user.has_perm(SEE_WAITING),
+        may_see_visits=report.room is not None and request.user.has_perm(SEE_VISITS),
     )
-    return for_owner(page)
 
 
 def report_file(
     model_admin: SeckillVoucherAdmin, request: HttpRequest, *, sale_id: int
 ) -> HttpResponseBase:
-    """Send the report as CSV."""
     report = read_sale(model_admin, request, report_sale, sale_id=sale_id)
     name = f"sale-{sale_id}-report-{timezone.localtime(report.at):%Y-%m-%d}.csv"
     return csv_response(report_csv(report), name=name)
@@ -60,12 +59,6 @@ def room_file(
 ) -> HttpResponseBase:
     """Send the visits to the sale's waiting room as CSV, to staff who may export orders."""
     sale = read_sale(model_admin, request, sale_at, sale_id=sale_id)
-    if not _may_see_visits(request):
-        raise PermissionDenied
+    check_may(request, SEE_VISITS)
     name = f"sale-{sale_id}-waiting-room-{timezone.localdate():%Y-%m-%d}.csv"
     return csv_response(room_csv(sale=sale), name=name)
-
-
-def _may_see_visits(request: HttpRequest) -> bool:
-    """The file names buyers, as the export of orders does."""
-    return request.user.has_perm("orders.export_voucherorder")

@@ -6,7 +6,6 @@ import datetime as dt
 from typing import Any
 
 from django import forms
-from django.core.exceptions import PermissionDenied
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.urls import reverse
@@ -15,16 +14,16 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from backoffice.admin.pages import office, office_page
+from backoffice.admin.pages import check_may, office, office_page
 from backoffice.report.across_sales import Grouping, Report, Scope, report_across
 from backoffice.report.across_texts import across_csv, chart_of, figures_of, name_of, total_name
 from backoffice.report.period import MAX_DAYS, Period
 from seckill_site.clocks.database import database_now
 from seckill_site.web.csv_files import csv_response
-from seckill_site.web.responses import for_owner
 from vouchers.forms.fields import YEARS
 from vouchers.models import Merchant, Voucher
 
+SEE_REPORTS = ("vouchers.view_seckillvoucher", "vouchers.change_seckillvoucher")
 USUAL_DAYS = 30
 QUICK_DAYS = (1, 7, 30, 90)
 
@@ -73,13 +72,12 @@ class ScopeForm(forms.Form):
 
 
 def reports_page(request: HttpRequest) -> HttpResponse:
-    """Show the report across sales."""
-    _check_may_see(request)
+    check_may(request, *SEE_REPORTS)
     now = database_now()
     form = _form(request, now)
     report = report_across(scope=form.scope(), now=now) if form.is_valid() else None
     total = figures_of(report.total) if report else []
-    page = office_page(
+    return office_page(
         request,
         "reports/reports.html",
         title=gettext("Reports"),
@@ -97,12 +95,10 @@ def reports_page(request: HttpRequest) -> HttpResponse:
         without_voucher=_query(form, voucher=""),
         status=200 if report else 400,
     )
-    return for_owner(page)
 
 
 def reports_file(request: HttpRequest) -> HttpResponseBase:
-    """Send the report across sales as CSV."""
-    _check_may_see(request)
+    check_may(request, *SEE_REPORTS)
     now = database_now()
     form = _form(request, now)
     if not form.is_valid():
@@ -110,12 +106,6 @@ def reports_file(request: HttpRequest) -> HttpResponseBase:
     scope = form.scope()
     name = f"sales-{scope.period.first}-{scope.period.last}-by-{scope.by.value}.csv"
     return csv_response(across_csv(report_across(scope=scope, now=now)), name=name)
-
-
-def _check_may_see(request: HttpRequest) -> None:
-    may = ("vouchers.view_seckillvoucher", "vouchers.change_seckillvoucher")
-    if not any(map(request.user.has_perm, may)):
-        raise PermissionDenied
 
 
 def _form(request: HttpRequest, now: dt.datetime) -> ScopeForm:

@@ -9,7 +9,7 @@ from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils.translation import gettext
 
-from backoffice.admin.pages import office, office_page
+from backoffice.admin.pages import check_may, office, office_page
 from backoffice.admin.sales import reconcile_and_tell
 from backoffice.board.snapshot import read_boards
 from backoffice.board.texts import sum_verdict
@@ -51,8 +51,7 @@ def system_page(request: HttpRequest) -> HttpResponse:
 
 def reconcile_page(request: HttpRequest, sale_id: int) -> HttpResponse:
     """Reconcile one sale, and go back to the page of the system."""
-    if not request.user.has_perm(RUN_PERMISSION):
-        raise PermissionDenied
+    check_may(request, RUN_PERMISSION)
     if request.method == "POST":
         sale = get_object_or_404(SeckillVoucher.objects.select_related("voucher"), pk=sale_id)
         try:

@@ -18,10 +18,15 @@ from django.utils.translation import gettext_lazy as _
 from api.models import Topic, WebhookDelivery, WebhookEndpoint
 from api.webhooks import endpoints
 from api.webhooks.addresses import ForbiddenAddress, check_url
-from backoffice.admin.pages import ReadOnlyAdmin, admin_page, order_link, timestamp_column
+from backoffice.admin.pages import (
+    ReadOnlyAdmin,
+    admin_page,
+    labels,
+    order_link,
+    timestamp_column,
+)
 from seckill_site.clocks.database import database_now
-from seckill_site.web.admin_lists import CheckedList
-from seckill_site.web.responses import for_owner
+from seckill_site.web.admin_lists import CheckedList, column
 
 USUAL_TOPICS = [Topic.PAID.value, Topic.USED.value, Topic.REFUNDED.value]
 
@@ -73,6 +78,7 @@ class WebhookEndpointAdmin(CheckedList):
     list_display = ("url", "told", "condition", "failing")
     readonly_fields = ("condition", "created", "failing")
     actions = ("rotate",)
+    told = column(_("events"), lambda it: labels(it.topics, Topic))
     created = timestamp_column("created_at", _("created"))
     failing = timestamp_column("failing_since", _("failing since"))
 
@@ -105,14 +111,9 @@ class WebhookEndpointAdmin(CheckedList):
         about = gettext(
             "Copy this secret now. It is not shown again. An old one stays valid for 24 hours."
         )
-        page = admin_page(
+        return admin_page(
             self, request, "api/secret.html", title=gettext("Secret"), secret=secret, about=about
         )
-        return for_owner(page)
-
-    @admin.display(description=_("events"))
-    def told(self, endpoint: WebhookEndpoint) -> str:
-        return ", ".join(str(Topic(it).label) for it in endpoint.topics if it in Topic)
 
     @admin.display(description=_("state"))
     def condition(self, endpoint: WebhookEndpoint) -> str:
@@ -139,6 +140,7 @@ class WebhookDeliveryAdmin(ReadOnlyAdmin):
     )  # fmt: skip
     readonly_fields = ("message_id", "its_order", "created", "tried", "planned", "result")
     actions = ("resend",)
+    its_order = column(_("order"), lambda it: order_link(it.order_id))
     created = timestamp_column("created_at", _("created"))
     tried = timestamp_column("tried_at", _("last attempt"))
     planned = timestamp_column("next_at", _("next attempt"))
@@ -158,10 +160,6 @@ class WebhookDeliveryAdmin(ReadOnlyAdmin):
 
     def has_resend_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("api.change_webhookendpoint")
-
-    @admin.display(description=_("order"))
-    def its_order(self, delivery: WebhookDelivery) -> str:
-        return order_link(delivery.order_id)
 
     @admin.display(description=_("result"))
     def result(self, delivery: WebhookDelivery) -> str:

@@ -1,7 +1,8 @@
 """What the actions on a sale's board share: a description of the effect, a form, a domain call."""
 
 from abc import ABC, abstractmethod
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 from django import forms
 from django.contrib.admin.widgets import AdminTextInputWidget
@@ -9,9 +10,12 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
 from backoffice.board.snapshot import Board
+from seckill_site.web.text_files import read_texts
 from vouchers.catalogue.history import Change
 from vouchers.catalogue.live_changes import SaleOver
 from vouchers.models import SaleState, SeckillVoucher
+
+_TEXTS = read_texts(Path(__file__).with_name("action_texts.toml"))
 
 
 class OptionalReasonForm(forms.Form):
@@ -51,15 +55,20 @@ class NewNumberForm(OptionalReasonForm):
 
 
 class Action(ABC):
-    """One action on a sale."""
+    """One action on a sale; the file of texts has its words under its name."""
 
-    title: Promise
-    button: Promise
-    confirm_label: Promise
+    shared: ClassVar[dict[str, Any]] = _TEXTS["any"]
+    """What several actions say."""
+
+    name: str
     form: type[forms.Form] = OptionalReasonForm
     is_final = False
     code = ""
     """What the sale's history says, if that is all."""
+
+    @property
+    def texts(self) -> dict[str, Any]:
+        return _TEXTS[self.name]  # type: ignore[no-any-return]
 
     def check(self, board: Board) -> None:
         """Raise the refusal if the action is not possible now."""
@@ -70,9 +79,14 @@ class Action(ABC):
         """Return the initial values of the form."""
         return {}
 
-    @abstractmethod
     def effects(self, board: Board) -> list[str]:
         """Describe the effects of the action, based on the live figures."""
+        figures = self.figures(board)
+        return [text % figures for text in self.texts["effects"]]
+
+    def figures(self, board: Board) -> dict[str, Any]:
+        """Return the figures that its effects name."""
+        return {}
 
     @abstractmethod
     def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:

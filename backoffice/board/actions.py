@@ -7,7 +7,7 @@ from typing import Any
 from django import forms
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator
-from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from backoffice.board.action_base import Action, NewNumberForm, OptionalReasonForm, ReasonForm
@@ -16,7 +16,8 @@ from backoffice.board.room_actions import ChangeRoomRate, LetEverybodyIn, OpenRo
 from backoffice.board.snapshot import Board
 from backoffice.board.unwritten_actions import RefuseUnwritten, RetryUnwritten
 from backoffice.job_engine import UNAVAILABLE
-from seckill_site.formatting import NO_VALUE, grouped, timestamp
+from seckill_site.formatting import grouped, timestamp
+from seckill_site.web.text_files import counted
 from vouchers.catalogue.history import Change, field_change, moment
 from vouchers.catalogue.live_changes import (
     SaleNotStarted,
@@ -116,9 +117,7 @@ def offered(board: Board) -> list[str]:
 
 
 class Pause(Action):
-    title = _("Pause the sale")
-    button = _("Pause")
-    confirm_label = _("Yes, pause")
+    name = "pause"
     code = "paused"
     form = ReasonForm
 
@@ -128,21 +127,15 @@ class Pause(Action):
             raise TermsChanged
 
     def effects(self, board: Board) -> list[str]:
-        return [
-            gettext("Nobody can buy until the sale is resumed. Its end does not move."),
-            *_draft(board),
-            *_queue(board),
-            gettext("Existing orders are kept and can be paid."),
-        ]
+        nobody_buys, kept = super().effects(board)
+        return [nobody_buys, *_draft(board), *_queue(board), kept]
 
     def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
         return pause_sale(sale_id=sale_id)
 
 
 class Resume(Action):
-    title = _("Resume the sale")
-    button = _("Resume")
-    confirm_label = _("Yes, resume")
+    name = "resume"
     code = "resumed"
 
     def check(self, board: Board) -> None:
@@ -151,14 +144,11 @@ class Resume(Action):
             raise TermsChanged
 
     def effects(self, board: Board) -> list[str]:
-        text = (
-            gettext("Buyers can buy again at once: %(left)s of %(total)s vouchers are left.")
-            if board.now >= board.sale.begins_at
-            else gettext(
-                "Buyers can buy once the sale starts: %(left)s of %(total)s vouchers are left."
-            )
-        )
-        return [text % _stock(board), *_draft(board)]
+        at_once, later = super().effects(board)
+        return [at_once if board.now >= board.sale.begins_at else later, *_draft(board)]
+
+    def figures(self, board: Board) -> dict[str, Any]:
+        return _stock(board)
 
     def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
         return resume_sale(sale_id=sale_id)
@@ -176,38 +166,26 @@ class _ActionOnEnd(Action):
 
 
 class Extend(_ActionOnEnd):
-    title = _("Extend the sale")
-    button = _("Extend")
-    confirm_label = _("Yes, extend")
+    name = "extend"
     form = ExtendForm
 
-    def effects(self, board: Board) -> list[str]:
-        text = gettext("The sale currently ends at %(end)s. Buyers can buy until the new end.")
-        left = gettext("%(left)s of %(total)s vouchers are left.")
-        return [text % {"end": timestamp(board.sale.ends_at)}, left % _stock(board)]
+    def figures(self, board: Board) -> dict[str, Any]:
+        return {"end": timestamp(board.sale.ends_at), **_stock(board)}
 
     def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
         return extend_sale(sale_id=sale_id, ends_at=data["ends_at"], seen=data["seen"])
 
 
 class ChangeStock(Action):
-    title = _("Change the stock")
-    button = _("Change stock")
-    confirm_label = _("Yes, change the stock")
+    name = "stock"
     form = StockForm
 
     def initial(self, board: Board) -> dict[str, Any]:
         return {"seen": board.sale.stock, "stock": board.sale.stock}
 
-    def effects(self, board: Board) -> list[str]:
-        text = gettext("%(total)s vouchers are now offered, and %(left)s of them are left.")
-        bounds = gettext("The stock cannot go below the %(taken)s already taken or above %(most)s.")
+    def figures(self, board: Board) -> dict[str, Any]:
         taken = board.snapshot.taken if board.snapshot else board.sale.sold
-        return [
-            text % _stock(board),
-            bounds % {"taken": grouped(taken), "most": grouped(MAX_STOCK)},
-            gettext("Added vouchers go to the waiting list first, then on sale."),
-        ]
+        return {"taken": grouped(taken), "most": grouped(MAX_STOCK), **_stock(board)}
 
     def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
         return resize_sale(sale_id=sale_id, stock=data["stock"], seen=data["seen"])
@@ -217,9 +195,7 @@ class ChangeStock(Action):
 
 
 class End(_ActionOnEnd):
-    title = _("End the sale now")
-    button = _("End now")
-    confirm_label = _("Yes, end the sale now")
+    name = "end"
     form = EndSaleForm
     is_final = True
 
@@ -229,23 +205,12 @@ class End(_ActionOnEnd):
             raise SaleNotStarted
 
     def effects(self, board: Board) -> list[str]:
-        left, waiting = (
-            (board.snapshot.remaining, board.snapshot.waiting) if board.snapshot else (0, 0)
-        )
-        unsold = ngettext("%(count)s voucher is unsold.", "%(count)s vouchers are unsold.", left)
-        in_line = ngettext(
-            "%(count)s buyer on the waiting list gets nothing.",
-            "%(count)s buyers on the waiting list get nothing.",
-            waiting,
-        )
-        return [
-            gettext("Ends the sale now for everyone."),
-            unsold % {"count": grouped(left) if board.snapshot else NO_VALUE},
-            *_queue(board),
-            *([in_line % {"count": grouped(waiting)}] if waiting else []),
-            gettext("Existing orders are kept and can be paid."),
-            gettext("This cannot be undone: an ended sale cannot be resumed or extended."),
-        ]
+        for_everyone, kept, is_final = super().effects(board)
+        ledger = board.snapshot
+        unsold = self.texts["unsold"] % counted(ledger.remaining if ledger else None)
+        waiting = ledger.waiting if ledger else 0
+        in_line = [self.texts["waiting"] % counted(waiting)] if waiting else []
+        return [for_everyone, unsold, *_queue(board), *in_line, kept, is_final]
 
     def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
         return end_sale(sale_id=sale_id, seen=data["seen"])
@@ -254,19 +219,11 @@ class End(_ActionOnEnd):
         return [("ended_now", {}), *super().history(sale, data)]
 
 
-ACTIONS: dict[str, Action] = {
-    "pause": Pause(),
-    "resume": Resume(),
-    "extend": Extend(),
-    "stock": ChangeStock(),
-    "open-room": OpenRoom(),
-    "room-rate": ChangeRoomRate(),
-    "close-room": LetEverybodyIn(),
-    "lift-limits": LiftLimits(),
-    "end": End(),
-    "retry-unwritten": RetryUnwritten(),
-    "refuse-unwritten": RefuseUnwritten(),
-}
+_ALL: tuple[Action, ...] = (
+    Pause(), Resume(), Extend(), ChangeStock(), OpenRoom(), ChangeRoomRate(), LetEverybodyIn(),
+    LiftLimits(), End(), RetryUnwritten(), RefuseUnwritten(),
+)  # fmt: skip
+ACTIONS = {it.name: it for it in _ALL}
 
 
 def _stock(board: Board) -> dict[str, str]:
@@ -275,16 +232,9 @@ def _stock(board: Board) -> dict[str, str]:
 
 
 def _draft(board: Board) -> list[str]:
-    if board.sale.stage != SaleStage.DRAFT:
-        return []
-    return [gettext("This is a draft: nobody can buy until it is published.")]
+    return [str(Action.shared["draft"])] if board.sale.stage == SaleStage.DRAFT else []
 
 
 def _queue(board: Board) -> list[str]:
     count = board.snapshot.pending if board.snapshot else 0
-    text = ngettext(
-        "%(count)s order in the queue will still be processed.",
-        "%(count)s orders in the queue will still be processed.",
-        count,
-    )
-    return [text % {"count": grouped(count)}] if count else []
+    return [Action.shared["queue"] % counted(count)] if count else []

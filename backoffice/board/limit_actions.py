@@ -3,15 +3,14 @@
 from typing import Any
 
 from django import forms
-from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 from redis.exceptions import RedisError
 
 from backoffice.board.action_base import Action, OptionalReasonForm
 from backoffice.board.limits import LimitedRow
 from backoffice.board.snapshot import Board
-from seckill_site.formatting import grouped
 from seckill_site.web.request_rates import lift_limits
+from seckill_site.web.text_files import counted
 from vouchers.catalogue.history import Change
 from vouchers.catalogue.live_changes import TermsChanged
 from vouchers.inventory.keys import LedgerUnavailable
@@ -38,9 +37,7 @@ class LiftForm(OptionalReasonForm):
 
 
 class LiftLimits(Action):
-    title = _("Lift limits")
-    button = _("Lift limits")
-    confirm_label = _("Yes, lift them")
+    name = "lift-limits"
     form = LiftForm
 
     def check(self, board: Board) -> None:
@@ -50,16 +47,8 @@ class LiftLimits(Action):
     def initial(self, board: Board) -> dict[str, Any]:
         return {"rows": board.limited}
 
-    def effects(self, board: Board) -> list[str]:
-        text = ngettext(
-            "%(count)s address or account is limited now.",
-            "%(count)s addresses and accounts are limited now.",
-            len(board.limited),
-        )
-        return [
-            text % {"count": grouped(len(board.limited))},
-            gettext("Those you choose are counted anew, and may be limited again."),
-        ]
+    def figures(self, board: Board) -> dict[str, Any]:
+        return counted(len(board.limited))
 
     def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
         rows: list[LimitedRow] = data["limits"]

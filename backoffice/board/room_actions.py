@@ -4,7 +4,6 @@ from typing import Any
 
 from django import forms
 from django.core.validators import MaxValueValidator
-from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from backoffice.board.action_base import Action, NewNumberForm, OptionalReasonForm
@@ -50,9 +49,7 @@ class _RoomAction(Action):
 
 
 class OpenRoom(Action):
-    title = _("Open the waiting room")
-    button = _("Open waiting room")
-    confirm_label = _("Yes, open it")
+    name = "open-room"
     form = RoomForm
 
     def check(self, board: Board) -> None:
@@ -63,14 +60,6 @@ class OpenRoom(Action):
     def initial(self, board: Board) -> dict[str, Any]:
         return {"rate": board.sale.room_rate}
 
-    def effects(self, board: Board) -> list[str]:
-        return [
-            gettext(
-                "Once more people come than it lets in, they wait in line before they can buy."
-            ),
-            gettext("Buyers who have the sale's page open already can still buy at once."),
-        ]
-
     def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
         return open_room(sale_id=sale_id, rate=data["rate"])
 
@@ -79,22 +68,16 @@ class OpenRoom(Action):
 
 
 class ChangeRoomRate(_RoomAction):
-    title = _("Change how many people are let in")
-    button = _("Change rate")
-    confirm_label = _("Yes, change the rate")
+    name = "room-rate"
     form = RoomRateForm
 
     def initial(self, board: Board) -> dict[str, Any]:
         return {"seen": board.sale.room_rate, "rate": board.sale.room_rate}
 
-    def effects(self, board: Board) -> list[str]:
-        text = gettext("In line: %(waiting)s. Let in per second: %(rate)s.")
+    def figures(self, board: Board) -> dict[str, Any]:
         line = board.snapshot.line if board.snapshot else None
         waiting = line.length(epoch_ms(board.now)) if line else None
-        return [
-            text % {"waiting": grouped(waiting), "rate": grouped(board.sale.room_rate)},
-            gettext("Everybody keeps their place. Pages in line learn of it within a minute."),
-        ]
+        return {"waiting": grouped(waiting), "rate": grouped(board.sale.room_rate)}
 
     def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
         return change_room_rate(sale_id=sale_id, rate=data["rate"], seen=data["seen"])
@@ -104,18 +87,8 @@ class ChangeRoomRate(_RoomAction):
 
 
 class LetEverybodyIn(_RoomAction):
-    title = _("Let everybody in")
-    button = _("Let everybody in")
-    confirm_label = _("Yes, let everybody in")
+    name = "close-room"
     code = "room_closed"
-
-    def effects(self, board: Board) -> list[str]:
-        return [
-            gettext(
-                "Closes the waiting room: everybody in line can buy as soon as their page asks."
-            ),
-            gettext("Pages in line learn of it within a minute."),
-        ]
 
     def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
         return close_room(sale_id=sale_id)

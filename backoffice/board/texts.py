@@ -5,50 +5,33 @@ The server writes all texts, so the page and its script cannot differ.
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from django.utils.text import capfirst
 from django.utils.translation import gettext, ngettext, pgettext_lazy
-from django.utils.translation import gettext_lazy as _
 
 from backoffice.board.snapshot import WINDOW_S, Board, Pace, SaleSum
-from orders.models import Notice, OrderStatus
+from orders.models import OrderStatus
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.formatting import NO_VALUE, duration, grouped, timestamp
+from seckill_site.web.text_files import counted, read_texts
 from vouchers.admin.sale_list import STATES
 from vouchers.catalogue.audience import RULES
 from vouchers.inventory.request_stats import ACCEPTED
 from vouchers.models import SaleStage
 from vouchers.templatetags.buyer_texts import DAYS
 
-REFUSAL_LABELS = {
-    "sold_out": _("sold out"),
-    "already_ordered": _("already had one"),
-    "not_started": _("too early"),
-    "ended": _("too late"),
-    "paused": _("paused"),
-    "waiting_room": _("not let in by the waiting room"),
-    "address_limited": _("too many from one address"),
-    "account_limited": _("too many by one account"),
-    "unavailable": _("busy, asked to retry"),
-    "other": _("for other reasons"),
-}
+_TEXTS = read_texts(Path(__file__).with_suffix(".toml"))
+_ALERTS = _TEXTS["alerts"]
+
+REFUSAL_LABELS = _TEXTS["refusals"]
 """The reasons for refusing order requests, in the order of the table."""
 
 SENTENCES = {
-    "clock": {"begin": _("Starts in"), "end": _("Ends in"), "days": DAYS},
-    "stale": _("Out of date since {time}: the server is not responding. This page keeps trying."),
-    "signed_out": _("Out of date since {time}: you are signed out. Reload the page."),
-    "fresh": _("The figures are live again."),
-    "checking": _("checking…"),
-    "state": _("The sale is now: {state}."),
-    "requests": _("Requests"),
-    "accepted": _("Orders accepted"),
-    "left": _("Left"),
-    "time": _("Time"),
-    "per_second": _("per second"),
+    "clock": {**_TEXTS["clock"], "days": DAYS},
+    **_TEXTS["page"],
     "units": pgettext_lazy("count", "vouchers"),
-    "left_over_time": _("From {first} left at {since} to {last} left now."),
 }
 
 
@@ -97,37 +80,20 @@ def state_of(board: Board) -> dict[str, str]:
 def alert_of(board: Board) -> dict[str, str]:
     """Return the most serious current problem, if any."""
     if not board.ledger_answers:
-        text = gettext(
-            "Redis is not responding, so nobody can buy right now. These figures "
-            "come from the database."
-        )
-        return {"code": "away", "text": text}
+        return {"code": "away", "text": str(_ALERTS["away"])}
     if board.snapshot is None:
-        text = gettext("The sale is not in Redis yet; its first visitor will load it.")
-        return {"code": "unloaded", "text": text}
-    if board.snapshot.set_aside:
-        text = ngettext(
-            "%(count)s accepted order could not be written and waits for your decision.",
-            "%(count)s accepted orders could not be written and wait for your decision.",
-            board.snapshot.set_aside,
-        )
-        return {"code": "late", "text": text % {"count": grouped(board.snapshot.set_aside)}}
-    age = _seconds(board.oldest_pending_age_ms or 0)
+        return {"code": "unloaded", "text": str(_ALERTS["unloaded"])}
+    if number := board.snapshot.set_aside:
+        text = _ALERTS["set_aside"] % counted(number)
+        return {"code": "late", "text": text}
+    age = {"age": _seconds(board.oldest_pending_age_ms or 0)}
     if board.is_behind:
-        text = gettext(
-            "Orders are running %(age)s late, so no new ones are accepted until they "
-            "catch up. Are the workers running?"
-        )
-        return {"code": "behind", "text": text % {"age": age}}
+        return {"code": "behind", "text": _ALERTS["behind"] % age}
     if board.is_late:
-        text = gettext("Orders are running %(age)s late. Are the workers running?")
-        return {"code": "late", "text": text % {"age": age}}
+        return {"code": "late", "text": _ALERTS["late"] % age}
     if board.wrong_clocks:
         clocks = ", ".join(f"{name} {s:+,.1f} s" for name, s in board.wrong_clocks.items())
-        text = gettext(
-            "Wrong clocks: %(clocks)s. Orders are not affected, but times in logs and emails are."
-        )
-        return {"code": "late", "text": text % {"clocks": clocks}}
+        return {"code": "late", "text": _ALERTS["clocks"] % {"clocks": clocks}}
     return {"code": "", "text": ""}
 
 
@@ -154,14 +120,13 @@ def _main_figures(board: Board) -> dict[str, str]:
     return {
         "left": left,
         "of_total": gettext("of %(total)s") % {"total": total},
-        "left_label": gettext("Left: %(left)s of %(total)s vouchers")
-        % {"left": left, "total": total},
+        "left_label": _TEXTS["labels"]["left"] % {"left": left, "total": total},
         "pending": pending,
-        "pending_label": gettext("Queued: %(count)s") % {"count": pending},
+        "pending_label": _TEXTS["labels"]["pending"] % {"count": pending},
         "accepted": accepted,
-        "accepted_label": gettext("Orders accepted per second: %(count)s") % {"count": accepted},
+        "accepted_label": _TEXTS["labels"]["accepted"] % {"count": accepted},
         "requests": requests,
-        "requests_label": gettext("Requests per second: %(count)s") % {"count": requests},
+        "requests_label": _TEXTS["labels"]["requests"] % {"count": requests},
     }
 
 
@@ -201,15 +166,15 @@ def _room(board: Board) -> str:
     """Return the length of the line, the rate, and how long whoever joins now has to wait."""
     line = board.snapshot.line if board.snapshot else None
     if line is None:
-        return gettext("closed") if board.snapshot else NO_VALUE
+        return str(_TEXTS["room"]["closed"]) if board.snapshot else NO_VALUE
     now_ms = epoch_ms(board.now)
     wait_ms = line.terms.wait_ms(line.tail + 1, now_ms)
-    text = gettext("%(waiting)s waiting, %(rate)s let in per second, about %(wait)s to wait")
-    return text % {
+    words = {
         "waiting": grouped(line.length(now_ms)),
         "rate": grouped(line.terms.rate),
         "wait": NO_VALUE if wait_ms is None else duration(dt.timedelta(milliseconds=wait_ms)),
     }
+    return str(_TEXTS["room"]["open"] % words)
 
 
 def _draw(board: Board) -> str:
@@ -219,16 +184,9 @@ def _draw(board: Board) -> str:
     draw, ledger = board.sale.draw, board.snapshot
     count = draw.entries if draw.closed_at else ledger.entries if ledger else None
     words = {"entries": grouped(count), "units": grouped(draw.units)}
-    if draw.finished_at:
-        return gettext("drawn, %(entries)s entries for %(units)s vouchers") % words
-    if draw.drawn_at:
-        text = gettext(
-            "drawn, %(entries)s entries for %(units)s vouchers; orders are being written"
-        )
-        return text % words
-    if draw.closed_at:
-        return gettext("closed with %(entries)s entries, about to be drawn") % words
-    return gettext("%(entries)s entries") % words
+    stages = ("finished", draw.finished_at), ("drawn", draw.drawn_at), ("closed", draw.closed_at)
+    reached = (stage for stage, at in stages if at)
+    return str(_TEXTS["draw"][next(reached, "open")] % words)
 
 
 def _rules(board: Board) -> str:
@@ -242,19 +200,14 @@ def _notices(board: Board) -> str:
     """Return how many readers asked to be told of the start and of a free unit, and were."""
     if board.counts is None:
         return NO_VALUE
-    texts = {
-        Notice.Kind.START: gettext("start: %(asked)s asked, %(told)s told"),
-        Notice.Kind.BACK: gettext("available again: %(asked)s asked, %(told)s told"),
-    }
-    counts = {kind: board.counts.notices.get(kind, [0, 0]) for kind in texts}
-    return " · ".join(
-        text % {"asked": grouped(counts[kind][0]), "told": grouped(counts[kind][1])}
-        for kind, text in texts.items()
-    )
+    texts = []
+    for kind, text in _TEXTS["notices"].items():
+        asked, told = board.counts.notices.get(kind, [0, 0])
+        texts.append(text % {"asked": grouped(asked), "told": grouped(told)})
+    return " · ".join(texts)
 
 
 def _counted(board: Board) -> str:
-    """Return the age of the cached counts."""
     if board.counts is None:
         return gettext("being counted")
     age_s = max(0, epoch_ms(board.now) - board.counts.counted_at_ms) // 1000
@@ -303,10 +256,6 @@ def _chart(pace: Pace | None) -> dict[str, Any] | None:
     if pace is None:
         return None
     accepted = pace.answers.get(ACCEPTED, 0)
-    text = gettext(
-        "In the last %(minutes)s minutes there were %(requests)s requests, of "
-        "which %(accepted)s were accepted; the peak was %(most)s in one second."
-    )
     values = {
         "minutes": WINDOW_S // 60,
         "requests": grouped(sum(pace.answers.values())),
@@ -317,5 +266,5 @@ def _chart(pace: Pace | None) -> dict[str, Any] | None:
         "first_s": pace.first_s,
         "requests": [round(it, 2) for it in pace.requests],
         "accepted": [round(it, 2) for it in pace.accepted],
-        "summary": text % values,
+        "summary": _TEXTS["chart"]["summary"] % values,
     }

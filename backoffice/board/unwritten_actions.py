@@ -2,13 +2,10 @@
 
 from typing import Any
 
-from django.utils.translation import gettext, ngettext
-from django.utils.translation import gettext_lazy as _
-
 from backoffice.board.action_base import Action, ReasonForm
 from backoffice.board.snapshot import Board
 from orders.fulfilment.unwritten import decide_unwritten
-from seckill_site.formatting import grouped
+from seckill_site.web.text_files import counted
 from vouchers.catalogue.live_changes import TermsChanged
 from vouchers.inventory.batch_journal import Decision
 from vouchers.models import SeckillVoucher
@@ -23,47 +20,23 @@ class _Decide(Action):
         if not (board.snapshot and board.snapshot.set_aside):
             raise TermsChanged
 
+    def figures(self, board: Board) -> dict[str, Any]:
+        return counted(board.snapshot.set_aside if board.snapshot else 0)
+
     def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
         decide_unwritten(sale_id=sale_id, decision=self.decision)
         return SeckillVoucher.objects.get(pk=sale_id)
 
 
 class RetryUnwritten(_Decide):
-    title = _("Write the orders that could not be written")
-    button = _("Write again")
-    confirm_label = _("Yes, write them again")
+    name = "retry-unwritten"
     decision = Decision.RETRY
     code = "unwritten_retried"
 
-    def effects(self, board: Board) -> list[str]:
-        return [
-            _unwritten(board),
-            gettext("They are tried again now. Any that still fail come back here."),
-        ]
-
 
 class RefuseUnwritten(_Decide):
-    title = _("Refuse the orders that could not be written")
-    button = _("Refuse unwritten")
-    confirm_label = _("Yes, refuse them")
+    name = "refuse-unwritten"
     form = ReasonForm
     decision = Decision.REFUSE
     code = "unwritten_refused"
     is_final = True
-
-    def effects(self, board: Board) -> list[str]:
-        return [
-            _unwritten(board),
-            gettext("Their buyers get nothing, and the vouchers go back on sale."),
-            gettext("They could never be paid, so there is nothing to refund."),
-        ]
-
-
-def _unwritten(board: Board) -> str:
-    count = board.snapshot.set_aside if board.snapshot else 0
-    text = ngettext(
-        "%(count)s accepted order could not be written. Its buyer is waiting.",
-        "%(count)s accepted orders could not be written. Their buyers are waiting.",
-        count,
-    )
-    return text % {"count": grouped(count)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -46,60 +47,10 @@ class Offer:
     ends: dt.timedelta
 
 
-OPEN = Offer(
-    "100元代金券",
-    "¥100 voucher",
-    "全场茶饮与点心通用，周末同样可用。\n每桌限用一张，不找零，不与其他优惠同享。",
-    "For all teas and snacks, at weekends too.\nOne per table. No change, no other discounts.",
-    8_000,
-    10_000,
-    "tea",
-    {
-        "name": "老街茶馆",
-        "name_en": "Old Street Teahouse",
-        "address": "上海市黄浦区老街 18 号",
-        "address_en": "18 Old Street, Huangpu, Shanghai",
-        "contact": "021-5555-0118",
-    },
-    dt.timedelta(0),
-    LENGTH,
-)
-NEXT = Offer(
-    "双人火锅套餐",
-    "Hotpot for two",
-    "含鸳鸯锅底、六份涮品和两份饮料。\n请提前一天电话预约。",
-    "A divided pot, six plates and two drinks.\nPlease book by phone a day ahead.",
-    12_900,
-    25_800,
-    "hotpot",
-    {
-        "name": "川味火锅",
-        "name_en": "Sichuan Hotpot House",
-        "address": "上海市徐汇区衡山路 7 号",
-        "address_en": "7 Hengshan Road, Xuhui, Shanghai",
-        "contact": "021-5555-0107",
-    },
-    SOON,
-    LENGTH,
-)
-PAST = Offer(
-    "早餐券",
-    "Breakfast for one",
-    "每日 6:30 至 10:00 可用。",
-    "Every day from 6:30 to 10:00.",
-    500,
-    1_500,
-    "breakfast",
-    {
-        "name": "早安小笼",
-        "name_en": "Good Morning Dumplings",
-        "address": "上海市静安区南京西路 200 号",
-        "address_en": "200 West Nanjing Road, Jing'an, Shanghai",
-        "contact": "021-5555-0200",
-    },
-    -dt.timedelta(hours=2),
-    -dt.timedelta(hours=1),
-)
+_OFFERS = tomllib.loads(Path(__file__).with_name("offers.toml").read_text("utf-8"))
+OPEN = Offer(**_OFFERS["open"], begins=dt.timedelta(0), ends=LENGTH)
+NEXT = Offer(**_OFFERS["next"], begins=SOON, ends=LENGTH)
+PAST = Offer(**_OFFERS["past"], begins=-dt.timedelta(hours=2), ends=-dt.timedelta(hours=1))
 
 
 def make_sales(*, now: dt.datetime) -> dict[str, int]:

@@ -16,20 +16,13 @@ from django.db.models import F
 from django.utils.translation import gettext, gettext_noop
 from django.utils.translation import gettext_lazy as _
 
-from backoffice.job_engine import (
-    LEASE,
-    RETRY_S,
-    UNAVAILABLE,
-    Turn,
-    do_turn,
-    publish_turn,
-    resume,
-)
+from backoffice.job_engine import LEASE, RETRY_S, UNAVAILABLE, Turn, do_turn, resume
 from backoffice.rehearsal.buyers import AnswerLog, count_clicks
 from backoffice.rehearsal.cleanup import clear_shadow
 from backoffice.rehearsal.http_client import Address
 from backoffice.rehearsal.phases import do_step
 from orders.models import Rehearsal, RehearsalPhase
+from orders.placing.publishing import publish
 from seckill_site.clocks.database import database_now
 from vouchers.catalogue.staff_texts import StaffRefusal
 from vouchers.inventory.rebuild import current_run_id
@@ -73,7 +66,7 @@ class Stuck(Exception):
 
 def publish_rehearsal(*, rehearsal_id: int, turn: int, in_s: float = 0.0) -> None:
     """Publish the next step of a rehearsal; if that fails, beat resumes it."""
-    publish_turn("orders.tasks.work_at_rehearsal", in_s=in_s, rehearsal_id=rehearsal_id, turn=turn)
+    publish("orders.tasks.work_at_rehearsal", in_s=in_s, rehearsal_id=rehearsal_id, turn=turn)
 
 
 def start_rehearsal(
@@ -159,7 +152,6 @@ def progress(rehearsal: Rehearsal) -> tuple[int, int]:
 def take_turn(
     *, rehearsal_id: int, turn: int, now: dt.datetime, clicks_at_once: int = CLICKS_AT_ONCE
 ) -> Turn | None:
-    """Do the next step of a rehearsal."""
     due = Rehearsal.objects.filter(pk=rehearsal_id, turn=turn, running=True)
     return do_turn(due, partial(do_step, clicks_at_once=clicks_at_once), now=now)
 

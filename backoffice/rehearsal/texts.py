@@ -1,9 +1,10 @@
 """A rehearsal in words: its progress and its verdict."""
 
 import datetime as dt
+from pathlib import Path
 from typing import Any
 
-from django.utils.translation import gettext, gettext_noop
+from django.utils.translation import gettext
 
 from backoffice.figures import Figure, Section
 from backoffice.rehearsal.service import progress
@@ -11,64 +12,13 @@ from backoffice.rehearsal.verdict import Verdict
 from orders.models import Rehearsal, RehearsalPhase
 from orders.models.jobs import OVER
 from seckill_site.formatting import NO_VALUE, grouped
+from seckill_site.web.text_files import read_texts
 
 SILENCE = dt.timedelta(seconds=10)
 """Time without progress after which the page asks whether a worker is running."""
 
-_PROGRESS = {
-    RehearsalPhase.PREPARING: gettext_noop("%(done)s of %(total)s buyers created"),
-    RehearsalPhase.BUYING: gettext_noop("%(done)s of %(total)s clicks answered"),
-    RehearsalPhase.DRAINING: gettext_noop("%(done)s of %(total)s orders written"),
-    RehearsalPhase.CLEARING: gettext_noop("%(done)s of %(total)s buyers removed"),
-}
-
-_ERRORS = {
-    "oversold": (gettext_noop("Orders above the stock"), gettext_noop("%(count)s oversold")),
-    "lost": (gettext_noop("Accepted and lost"), gettext_noop("%(count)s lost")),
-    "doubled": (gettext_noop("Orders above a buyer's limit"), gettext_noop("%(count)s doubled")),
-    "undersold": (
-        gettext_noop("Unsold although someone wanted them"),
-        gettext_noop("%(count)s unsold although someone wanted them"),
-    ),
-    "difference": (
-        gettext_noop("Difference between Redis and database"),
-        gettext_noop("Redis and database differ by %(count)s"),
-    ),
-}
-"""Values that must be zero in a verdict: the name for the table, and the count in a sentence."""
-
-_FAST = {
-    "p50_ms": (gettext_noop("Response time, median"), gettext_noop("%s ms")),
-    "p90_ms": (gettext_noop("Response time, 90th percentile"), gettext_noop("%s ms")),
-    "p99_ms": (gettext_noop("Response time, 99th percentile"), gettext_noop("%s ms")),
-    "max_ms": (gettext_noop("Response time, slowest"), gettext_noop("%s ms")),
-    "requests_per_s": (gettext_noop("Requests"), gettext_noop("%s per second")),
-    "drain_s": (gettext_noop("From the first request to the last order"), gettext_noop("%s s")),
-    "orders_per_s": (gettext_noop("Orders written"), gettext_noop("%s per second")),
-}
-
-_MANY = {
-    "buyers": gettext_noop("Buyers"),
-    "stock": gettext_noop("Vouchers offered"),
-    "requests": gettext_noop("Requests sent"),
-    "accepted": gettext_noop("Buyers' orders accepted"),
-    "orders": gettext_noop("Orders in the database"),
-    "refused": gettext_noop("Of these, refused when written"),
-    "unanswered": gettext_noop("Clicks without an answer"),
-    "interruptions": gettext_noop("Process crashes"),
-}
-
-ANSWERS = {
-    "accepted": gettext_noop("accepted"),
-    "sold_out": gettext_noop("sold out"),
-    "already_ordered": gettext_noop("already ordered"),
-    "not_started": gettext_noop("not started"),
-    "ended": gettext_noop("ended"),
-    "paused": gettext_noop("paused"),
-    "unavailable": gettext_noop("busy, asked to retry"),
-    "rate_limited": gettext_noop("too many requests"),
-    "unanswered": gettext_noop("no answer"),
-}
+_TEXTS = read_texts(Path(__file__).with_suffix(".toml"))
+_ERRORS = _TEXTS["errors"]
 
 
 def progress_json(rehearsal: Rehearsal, *, now: dt.datetime) -> dict[str, Any]:
@@ -93,10 +43,10 @@ def _progress_text(rehearsal: Rehearsal, done: int, total: int, now: dt.datetime
             "There has been no activity for a while. Are a worker and beat running? "
             "Once they are, the rehearsal continues or is cleaned up automatically."
         )
-    text = _PROGRESS.get(RehearsalPhase(rehearsal.phase), "")
+    text = _TEXTS["progress"].get(rehearsal.phase)
     if not total or not text:
         return ""
-    return gettext(text) % {"done": _number(done), "total": _number(total)}
+    return str(text % {"done": _number(done), "total": _number(total)})
 
 
 def outcome(rehearsal: Rehearsal) -> str:
@@ -123,7 +73,7 @@ def headline(rehearsal: Rehearsal) -> tuple[str, str]:
 
 def _wrongs(verdict: Verdict) -> str:
     counts = [(text, getattr(verdict, key)) for key, (_, text) in _ERRORS.items()]
-    return ", ".join(gettext(text) % {"count": _number(count)} for text, count in counts if count)
+    return ", ".join(text % {"count": _number(count)} for text, count in counts if count)
 
 
 def tables(rehearsal: Rehearsal) -> list[Section]:
@@ -131,15 +81,17 @@ def tables(rehearsal: Rehearsal) -> list[Section]:
     if not rehearsal.verdict:
         return []
     verdict = Verdict.of(rehearsal.verdict)
-    errors = [(gettext(name), getattr(verdict, key)) for key, (name, _) in _ERRORS.items()]
+    errors = [(str(name), getattr(verdict, key)) for key, (name, _) in _ERRORS.items()]
     fast = []
-    for key, (name, unit) in _FAST.items():
+    for key, (name, unit) in _TEXTS["speed"].items():
         value = getattr(verdict, key)
-        shown = NO_VALUE if value is None else gettext(unit) % _number(value)
-        fast.append(Figure(gettext(name), shown))
-    many = [Figure(gettext(name), _number(getattr(verdict, key))) for key, name in _MANY.items()]
+        shown = NO_VALUE if value is None else unit % _number(value)
+        fast.append(Figure(str(name), shown))
+    many = [
+        Figure(str(name), _number(getattr(verdict, key))) for key, name in _TEXTS["counts"].items()
+    ]
     answers = [
-        Figure(gettext(ANSWERS.get(code, code)), _number(count))
+        Figure(str(_TEXTS["answers"].get(code, code)), _number(count))
         for code, count in sorted(verdict.answers.items(), key=lambda item: -item[1])
     ]
     return [

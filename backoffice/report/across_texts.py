@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from django.utils.translation import gettext, pgettext
 
@@ -11,56 +13,23 @@ from backoffice.figures import Figure, count, duration, percent, yuan
 from backoffice.report.across_sales import Figures, Grouping, Report, Row
 from seckill_site.formatting import money
 from seckill_site.web.csv_files import csv_parts, harmless
+from seckill_site.web.text_files import read_texts
+
+_FIGURES = read_texts(Path(__file__).with_suffix(".toml"))
+
+_KINDS: dict[str, Callable[[str, Any, str], Figure]] = {
+    **dict.fromkeys(("sales", "sold_out", "requests", "orders", "sold", "unused"), count),
+    **dict.fromkeys(("received_cents", "refunded_cents", "revenue_cents"), yuan),
+    "fastest": duration,
+    "conversion": percent,
+}
 
 
 def figures_of(sums: Figures) -> list[Figure]:
     """Return the figures of a row, or of the total."""
     return [
-        count(gettext("Sales"), sums.sales, gettext("Sales that started in the period.")),
-        count(gettext("Sold out"), sums.sold_out, gettext("How many of these sold out.")),
-        duration(
-            gettext("Fastest sell-out"),
-            sums.fastest,
-            gettext(
-                "The shortest time from a start to the last voucher. "
-                "More stock later does not change it."
-            ),
-        ),
-        count(
-            gettext("Requests"), sums.requests, gettext("Valid order requests, by time of request.")
-        ),
-        count(
-            gettext("Orders"),
-            sums.orders,
-            gettext("Accepted requests that became an order, by the time they were accepted."),
-        ),
-        count(
-            gettext("Sold"), sums.sold, gettext("Of these orders, those that hold a voucher now.")
-        ),
-        count(
-            gettext("Unused"),
-            sums.unused,
-            gettext("Of these orders, those that are paid and not used yet."),
-        ),
-        yuan(
-            gettext("Received"),
-            sums.received_cents,
-            gettext("Prices of orders, by the time they were paid."),
-        ),
-        yuan(
-            gettext("Refunds"),
-            sums.refunded_cents,
-            gettext("Prices of orders, by the time their refund started."),
-        ),
-        yuan(gettext("Revenue"), sums.revenue_cents, gettext("Received minus refunds.")),
-        percent(
-            gettext("Share of orders paid"),
-            sums.conversion,
-            gettext(
-                "Of these orders, those that were ever paid. "
-                "Includes orders that were refunded later."
-            ),
-        ),
+        _KINDS[name](str(it["label"]), getattr(sums, name), str(it["note"]))
+        for name, it in _FIGURES.items()
     ]
 
 

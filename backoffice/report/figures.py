@@ -14,16 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from django.contrib.admin.models import LogEntry
-from django.db.models import (
-    Count,
-    DurationField,
-    ExpressionWrapper,
-    F,
-    Q,
-    QuerySet,
-    Sum,
-    Window,
-)
+from django.db.models import Count, DurationField, ExpressionWrapper, F, Q, QuerySet, Sum, Window
 from django.db.models.functions import Ceil, RowNumber
 
 from backoffice.report.draw import DrawFigures, read_draw

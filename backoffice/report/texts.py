@@ -1,6 +1,7 @@
 """The figures of a report as text, for its page and for a spreadsheet."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from django.utils.text import capfirst
 from django.utils.translation import gettext, pgettext
@@ -13,8 +14,11 @@ from backoffice.report.request_times import ANSWERS, Span
 from backoffice.report.room import RoomFigures
 from orders.models import OrderStatus, RefusalReason
 from seckill_site.formatting import NO_VALUE, grouped, money
+from seckill_site.web.text_files import read_texts
 from vouchers.catalogue.audience import RULES
 from vouchers.inventory.request_stats import ACCEPTED
+
+_NOTES = read_texts(Path(__file__).with_suffix(".toml"))["notes"]
 
 
 def headline(report: SaleReport) -> list[Figure]:
@@ -55,34 +59,21 @@ def _sale(report: SaleReport) -> Iterator[Figure]:
     if not report.is_over:
         yield count(gettext("Left"), ledger.remaining if ledger else None)
     if not report.is_over or (ledger and ledger.pending):
-        note = gettext(
-            "Accepted but not written yet; not included in any other figure of this report."
-        )
-        yield count(gettext("Queued"), ledger.pending if ledger else None, note)
-    note = gettext(
-        "When the number of accepted orders reached the current stock. Orders "
-        "that were refused later do not count; those that ended later do."
-    )
-    yield moment(gettext("Sold out at"), report.sold_out_at, note, exact=True)
+        queued = ledger.pending if ledger else None
+        yield count(gettext("Queued"), queued, _NOTES["queued"])
+    yield moment(gettext("Sold out at"), report.sold_out_at, _NOTES["sold_out_at"], exact=True)
     yield duration(gettext("Sold out after"), report.sold_out_after, gettext("From the start."))
 
 
 def _requests(report: SaleReport) -> Iterator[Figure]:
     answers = report.answers
-    note = gettext(
-        "Valid order requests. A buyer may send several; each counts under its own answer."
-    )
-    yield count(gettext("Requests"), answers.total(), note)
+    yield count(gettext("Requests"), answers.total(), _NOTES["requests"])
     yield count(pgettext("order requests", "Accepted"), answers[ACCEPTED], is_part=True)
     for code, refusal in REFUSAL_LABELS.items():
         if code in ANSWERS or answers[code]:
             yield count(capfirst(str(refusal)), answers[code], is_part=True)
     peak = report.peak
-    note = ""
-    if peak and peak.seconds > 1:
-        note = gettext(
-            "Average over the minute: figures by the second are no longer kept for that time."
-        )
+    note = _NOTES["peak_of_minutes"] if peak and peak.seconds > 1 else ""
     label = gettext("Most requests per second")
     yield Figure(label, _rate(peak), round(peak.per_second, 2) if peak else "", note=note)
     yield moment(gettext("Time of the peak"), peak.at if peak else None)
@@ -93,37 +84,28 @@ def _audience(report: SaleReport) -> list[Section]:
     counts = report.refused_by_rules
     if not counts:
         return []
-    note = gettext(
-        "Different buyers whom a rule refused at some time; "
-        "some may have been allowed to buy later."
-    )
     rules = [it for it in RULES.values() if it.name in counts]
-    figures = [count(capfirst(str(it.label)), counts[it.name], note) for it in rules]
+    figures = [count(capfirst(str(it.label)), counts[it.name], _NOTES["rule"]) for it in rules]
     return [Section(gettext("Buyers refused by a rule"), figures)]
 
 
 def _orders(report: SaleReport) -> Iterator[Figure]:
-    note = gettext(
-        "Every accepted request becomes one order; a refused order gave its voucher back."
-    )
-    yield count(gettext("Orders"), report.accepted, note)
+    yield count(gettext("Orders"), report.accepted, _NOTES["orders"])
     for it in report.orders:
         yield count(capfirst(str(it.status.label)), it.count, is_part=True)
     for reason in RefusalReason:
         if refused := report.refused.get(reason):
             label = gettext("Refused: %(reason)s") % {"reason": reason.label}
             yield count(label, refused, is_part=True)
-    note = gettext("Different buyers with an order that was not refused.")
-    yield count(gettext("Buyers"), report.buyers, note)
+    yield count(gettext("Buyers"), report.buyers, _NOTES["buyers"])
 
 
 def _money(report: SaleReport) -> Iterator[Figure]:
-    note = gettext("Total price of the paid and used orders.")
-    yield yuan(gettext("Revenue"), report.cents(OrderStatus.PAID, OrderStatus.USED), note)
+    revenue = report.cents(OrderStatus.PAID, OrderStatus.USED)
+    yield yuan(gettext("Revenue"), revenue, _NOTES["revenue"])
     yield yuan(gettext("Refunded"), report.cents(OrderStatus.REFUNDED))
     yield yuan(gettext("Refund on its way"), report.cents(OrderStatus.REFUNDING))
-    note = gettext("Includes orders that were refunded later.")
-    yield percent(gettext("Share of orders paid"), report.conversion, note)
+    yield percent(gettext("Share of orders paid"), report.conversion, _NOTES["conversion"])
 
 
 def _times(report: SaleReport) -> Iterator[Figure]:
@@ -137,8 +119,7 @@ def _times(report: SaleReport) -> Iterator[Figure]:
 def _sample(durations: Durations) -> str:
     if not durations.is_sample:
         return ""
-    text = gettext("Measured on a sample of %(count)s orders.")
-    return text % {"count": grouped(durations.count)}
+    return str(_NOTES["sample"] % {"count": grouped(durations.count)})
 
 
 def _line(report: SaleReport) -> Iterator[Figure]:
@@ -171,10 +152,9 @@ def _draw(figures: DrawFigures) -> Iterator[Figure]:
 def _room(room: RoomFigures) -> Iterator[Figure]:
     yield count(gettext("Joined the line"), room.joined)
     yield count(gettext("Let in"), room.let_in, is_part=True)
-    note = gettext("They left before their turn, or have not had it yet.")
-    yield count(gettext("Not let in"), room.joined - room.let_in, note, is_part=True)
-    note = gettext("From joining the line, or from the start, until the buyer was let in.")
-    yield duration(gettext("Waited, median"), room.median, note)
+    not_let_in = room.joined - room.let_in
+    yield count(gettext("Not let in"), not_let_in, _NOTES["not_let_in"], is_part=True)
+    yield duration(gettext("Waited, median"), room.median, _NOTES["waited"])
     yield duration(gettext("Waited, 95th percentile"), room.p95)
     yield duration(gettext("Waited longest"), room.longest)
 

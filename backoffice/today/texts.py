@@ -5,11 +5,11 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from django.urls import reverse
-from django.utils.translation import gettext, ngettext
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext
 
 from backoffice.board.actions import offered
 from backoffice.board.snapshot import Board, Pace
@@ -19,22 +19,16 @@ from backoffice.rehearsal.texts import headline
 from backoffice.today.figures import MOST, Next, Today, Trade, Worries
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.formatting import NO_VALUE, duration, grouped
+from seckill_site.web.text_files import counted, read_texts
 from vouchers.admin.sale_list import TONES
 from vouchers.templatetags.buyer_texts import DAYS
 
-PARTS = {
-    "redis": _("Redis"),
-    "database": _("Database"),
-    "broker": _("Message queue"),
-    "orders": _("Writing of orders"),
-}
+_TEXTS = read_texts(Path(__file__).with_suffix(".toml"))
+
+PARTS = _TEXTS["parts"]
 """The parts of the system that are probed."""
 
-SENTENCES = {
-    "days": DAYS,
-    "stale": _("Out of date: the server is not responding. This page keeps trying."),
-    "fresh": _("The figures are live again."),
-}
+SENTENCES = {"days": DAYS, **_TEXTS["page"]}
 
 BAR_S = 5
 """The seconds of one bar of the small chart."""
@@ -61,7 +55,6 @@ class Alert:
 
 
 def sale_cards(today: Today, *, may_run: bool) -> list[dict[str, Any]]:
-    """Return the running sales."""
     return [_sale_card(board, may_run=may_run) for board in today.running or []]
 
 
@@ -93,10 +86,7 @@ def _spark(pace: Pace) -> Spark:
     requests, accepted = _bars(pace.requests), _bars(pace.accepted)
     highest = max(*requests, 1)
     words = {"now": rate_text(pace.accepted_now), "most": rate_text(max(accepted))}
-    text = gettext(
-        "Orders accepted per second in the last two minutes: now %(now)s, at most %(most)s"
-    )
-    return Spark(_path(requests, highest), _path(accepted, highest), text % words)
+    return Spark(_path(requests, highest), _path(accepted, highest), _TEXTS["spark"] % words)
 
 
 def _bars(values: list[float]) -> list[float]:
@@ -151,34 +141,20 @@ def _rehearsed(coming: Next, *, may_rehearse: bool) -> tuple[str, str, str]:
 
 
 def figures(trade: Trade | None, *, may_see_payments: bool) -> list[Figure]:
-    """Return the day's orders, revenue and refunds."""
     orders_url = reverse("admin:orders_voucherorder_changelist")
-    payments_url = reverse("admin:orders_payment_changelist")
-    paid_url = payments_url if may_see_payments else orders_url
+    paid_url = reverse("admin:orders_payment_changelist") if may_see_payments else orders_url
+    orders, revenue, refunds = gettext("Orders"), gettext("Revenue"), gettext("Refunds")
+    refunds_url = f"{orders_url}?status__exact=refunded"
     if trade is None:
         unknown = gettext("unknown at the moment")
-        words = {
-            gettext("Orders"): orders_url,
-            gettext("Revenue"): paid_url,
-            gettext("Refunds"): f"{orders_url}?status__exact=refunded",
-        }
-        return [Figure(name, NO_VALUE, note=unknown, url=url) for name, url in words.items()]
-    paid = ngettext("%(count)s payment", "%(count)s payments", trade.paid)
-    refunded = ngettext("%(count)s refund", "%(count)s refunds", trade.refunded)
+        urls = {orders: orders_url, revenue: paid_url, refunds: refunds_url}
+        return [Figure(name, NO_VALUE, note=unknown, url=url) for name, url in urls.items()]
+    paid = _TEXTS["trade"]["paid"] % counted(trade.paid)
+    refunded = _TEXTS["trade"]["refunded"] % counted(trade.refunded)
     return [
-        replace(count(gettext("Orders"), trade.orders, gettext("today")), url=orders_url),
-        replace(
-            yuan(gettext("Revenue"), trade.paid_cents, paid % {"count": grouped(trade.paid)}),
-            url=f"{paid_url}?status__exact=paid",
-        ),
-        replace(
-            yuan(
-                gettext("Refunds"),
-                trade.refunded_cents,
-                refunded % {"count": grouped(trade.refunded)},
-            ),
-            url=f"{orders_url}?status__exact=refunded",
-        ),
+        replace(count(orders, trade.orders, gettext("today")), url=orders_url),
+        replace(yuan(revenue, trade.paid_cents, paid), url=f"{paid_url}?status__exact=paid"),
+        replace(yuan(refunds, trade.refunded_cents, refunded), url=refunds_url),
     ]
 
 
@@ -202,16 +178,8 @@ def alerts(today: Today) -> list[Alert]:
 
 def late_texts(late: Mapping[str, float]) -> list[str]:
     """Return a sentence for each queue that is late."""
-    sentences = {
-        "payments": gettext(
-            "Checks of payments are %(time)s late. Is a worker running for the queue “payments”?"
-        ),
-        "webhooks": gettext(
-            "Webhooks are %(time)s late. Is a worker running for the queue “webhooks”?"
-        ),
-    }
     times = {name: duration(dt.timedelta(seconds=late_s)) for name, late_s in late.items()}
-    return [sentences[name] % {"time": time} for name, time in times.items()]
+    return [_TEXTS["late"][name] % {"time": time} for name, time in times.items()]
 
 
 def _board_alert(board: Board) -> Alert:
@@ -226,73 +194,22 @@ def _counted(worries: Worries) -> list[Alert]:
     orders = reverse("admin:orders_voucherorder_changelist")
     payments = reverse("admin:orders_payment_changelist")
     jobs = reverse("admin:orders_orderjob_changelist")
-    system = reverse("admin:system")
-    rows = (
-        (
-            worries.set_aside,
-            ngettext(
-                "%(count)s order could not be written",
-                "%(count)s orders could not be written",
-                worries.set_aside,
-            ),
-            f"{orders}?status__exact=refused&reason__exact=failed",
-        ),
-        (
-            worries.payments,
-            ngettext(
-                "%(count)s payment has a problem",
-                "%(count)s payments have a problem",
-                worries.payments,
-            ),
-            f"{payments}?status__exact=open",
-        ),
-        (
-            worries.refunds,
-            ngettext(
-                "%(count)s refund has been under way for more than 10 minutes",
-                "%(count)s refunds have been under way for more than 10 minutes",
-                worries.refunds,
-            ),
-            f"{payments}?status__exact=refunding",
-        ),
-        (
-            worries.differences,
-            ngettext(
-                "%(count)s payment differs from the provider's list",
-                "%(count)s payments differ from the providers' lists",
-                worries.differences,
-            ),
-            reverse("admin:orders_settlementdifference_changelist"),
-        ),
-        (
-            worries.webhooks,
-            ngettext(
-                "%(count)s webhook is switched off because it kept failing",
-                "%(count)s webhooks are switched off because they kept failing",
-                worries.webhooks,
-            ),
-            reverse("admin:api_webhookendpoint_changelist"),
-        ),
-        (
-            worries.mails,
-            ngettext(
-                "%(count)s email could not be sent yet",
-                "%(count)s emails could not be sent yet",
-                worries.mails,
-            ),
-            f"{system}#mails",
-        ),
-        (
-            worries.jobs,
-            ngettext(
-                "%(count)s job makes no progress", "%(count)s jobs make no progress", worries.jobs
-            ),
-            f"{jobs}?status__exact=running",
-        ),
-    )
-    return [
-        Alert("warn", text % {"count": _at_most(count)}, url) for count, text, url in rows if count
-    ]
+    urls = {
+        "set_aside": f"{orders}?status__exact=refused&reason__exact=failed",
+        "payments": f"{payments}?status__exact=open",
+        "refunds": f"{payments}?status__exact=refunding",
+        "differences": reverse("admin:orders_settlementdifference_changelist"),
+        "webhooks": reverse("admin:api_webhookendpoint_changelist"),
+        "mails": f"{reverse('admin:system')}#mails",
+        "jobs": f"{jobs}?status__exact=running",
+    }
+    counts = {name: getattr(worries, name) for name in urls}
+    texts = {
+        name: _TEXTS["counted"][name] % {"number": number, "count": _at_most(number)}
+        for name, number in counts.items()
+        if number
+    }
+    return [Alert("warn", text, urls[name]) for name, text in texts.items()]
 
 
 def _at_most(count: int) -> str:

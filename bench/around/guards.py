@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from django.db import connection, transaction
 from django.utils.translation import gettext_noop
 
+from bench.around.measuring import sql
 from lab.crowd.crowd import Crowd
 from lab.crowd.faults import Fault
 from lab.crowd.stage import CrowdStage
@@ -46,9 +47,7 @@ def sell(crowd: Crowd = CROWD) -> Iterator[Row]:
 
 
 def _updates() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute("SHOW GLOBAL STATUS LIKE 'Com_update'")
-        return int(cursor.fetchone()[1])
+    return int(sql("SHOW GLOBAL STATUS LIKE 'Com_update'")[0][1])
 
 
 def lock() -> Iterator[Row]:
@@ -56,23 +55,21 @@ def lock() -> Iterator[Row]:
     sales = [LabSale.objects.create(step="locks", offered=1, stock=1) for _number in range(SALES)]
     LabOrder.objects.bulk_create(LabOrder(sale=sale, user_id=2) for sale in sales)
     try:
-        for name, sql in STATEMENTS.items():
+        for name, statement in STATEMENTS.items():
             for level in LEVELS:
-                yield name, level, *_locked_by(sql.format(sales[SALES // 2].pk), level)
+                yield name, level, *_locked_by(statement.format(sales[SALES // 2].pk), level)
     finally:
         LabSale.objects.filter(step="locks").delete()
 
 
-def _locked_by(sql: str, level: str) -> tuple[int, int]:
+def _locked_by(statement: str, level: str) -> tuple[int, int]:
     """Return the index records and the gaps between them that a statement locks."""
-    with connection.cursor() as cursor:
-        cursor.execute(f"SET TRANSACTION ISOLATION LEVEL {level}")  # of the next one
-        with transaction.atomic():
-            cursor.execute(sql)
-            cursor.execute("SHOW ENGINE INNODB STATUS")
-            status = cursor.fetchone()[2]
-            transaction.set_rollback(True)
-        own = rf"thread id {cursor.connection.thread_id()},.*?(?=\n---|$)"
+    sql(f"SET TRANSACTION ISOLATION LEVEL {level}")  # of the next one
+    with transaction.atomic():
+        sql(statement)
+        status = sql("SHOW ENGINE INNODB STATUS")[0][2]
+        transaction.set_rollback(True)
+    own = rf"thread id {connection.connection.thread_id()},.*?(?=\n---|$)"
     records = gaps = 0
     for each in re.findall(own, status, re.DOTALL)[0].split("RECORD LOCKS")[1:]:
         entries = each.count("Record lock,")

@@ -8,23 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from backoffice.capacity.figures import FILE, Figures, write_figures
-from bench.capacity.costs import (
-    Orders,
-    figures_of,
-    forget_unwritten,
-    measure_orders,
-    report_on_costs,
-    request_costs,
-    sell,
-)
-from bench.capacity.rehearsals import (
-    SIZES,
-    TINY_SIZES,
-    Size,
-    Verdicts,
-    rehearse,
-    report_on_rehearsals,
-)
+from bench.capacity import costs, rehearsals
 from bench.processes import spawned
 from bench.sale.data import users
 from bench.sale.pending import measure_memory, write_orders
@@ -44,33 +28,35 @@ def main() -> None:
     options = parser.parse_args()
     full = replace(FULL, repetitions=5, shot_s=1.0, wins=6_000, written=6_000, held=20_000)
     plan = plan_of(options, full=full, quick=replace(QUICK, repetitions=1))
-    sizes = TINY_SIZES if options.tiny else SIZES
+    sizes = rehearsals.TINY_SIZES if options.tiny else rehearsals.SIZES
     machine = describe(plan)
     with run_on_shop(plan) as run:
         figures, verdicts = measure(run, machine, sizes if options.rehearse else ())
     write_figures(options.figures, figures)
-    report_on_costs(figures).publish(options)
+    costs.report_on_costs(figures).publish(options)
     if verdicts:
-        report_on_rehearsals(figures, verdicts).publish(options)
+        rehearsals.report_on_rehearsals(figures, verdicts).publish(options)
 
 
-def measure(run: Run, machine: dict[str, Any], sizes: Sequence[Size]) -> tuple[Figures, Verdicts]:
+def measure(
+    run: Run, machine: dict[str, Any], sizes: Sequence[rehearsals.Size]
+) -> tuple[Figures, rehearsals.Verdicts]:
     """Measure the figures, those of orders in turn with rehearsals of these sizes."""
     turns = range(run.plan.repetitions)
-    requests = [request_costs(run) for _ in run.steps(turns, what="requests")]
+    requests = [costs.request_costs(run) for _ in run.steps(turns, what="requests")]
     rows_per_s = [write_orders(users(count=run.plan.written)) for _ in turns]
     *_, held = measure_memory(run)
-    forget_unwritten()
-    orders: list[Orders] = []
-    verdicts: defaultdict[Size, list[dict[str, Any]]] = defaultdict(list)
+    costs.forget_unwritten()
+    orders: list[costs.Orders] = []
+    verdicts: defaultdict[rehearsals.Size, list[dict[str, Any]]] = defaultdict(list)
     with spawned(1) as crowd, back_half(run.site) as worker:
-        sell(run, crowd, worker, units=WARM_UP, buyers=WARM_UP)
+        costs.sell(run, crowd, worker, units=WARM_UP, buyers=WARM_UP)
         time.sleep(START_S)
         for _ in run.steps(turns, what="orders"):
-            orders.append(measure_orders(run, crowd, worker))
+            orders.append(costs.measure_orders(run, crowd, worker))
             for size in sizes:
-                verdicts[size].append(rehearse(run, size))
-    figures = figures_of(
+                verdicts[size].append(rehearsals.rehearse(run, size))
+    figures = costs.figures_of(
         machine,
         requests=requests,
         orders=orders,

@@ -25,7 +25,7 @@ from bench.sale.generator import Shot, packed
 from bench.sale.requests import KINDS, SESSIONS, Kind
 from bench.sale.run import Run, WrongAnswers
 from bench.tables import Report, shown
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.models import VoucherOrder
 from orders.placing.tokens import issue_tokens
 from seckill_site.redis.ledger_connection import ledger_connection
@@ -89,7 +89,7 @@ def _receipt_pages(run: Run) -> list[bytes]:
     sale, user_ids = open_sale(), users(count=SESSIONS)
     tokens = issue_tokens(sale=sale, user_ids=user_ids)
     reserve_all(tokens)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     return [
         packed(
             reverse("receipt", args=[sale.pk, token.order_id]),

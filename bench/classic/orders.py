@@ -40,7 +40,6 @@ def open_sale(*, stock: int) -> ClassicSale:
 
 
 def sign_in(*, user_ids: Sequence[int]) -> list[str]:
-    """Return a session's token for each user."""
     tokens = [secrets.token_hex(16) for _ in user_ids]
     with ledger_connection().pipeline(transaction=False) as pipe:
         for token, user_id in zip(tokens, user_ids, strict=True):

@@ -9,15 +9,14 @@ from bench.fairness.guards import GUARDS
 from bench.fairness.report import draw, report_on_contests, report_on_floods
 from bench.sale import sign_ins
 from bench.sale.plan import FULL, QUICK, options_of, plan_of
-from bench.sale.report import Line, describe
-from bench.sale.run import Run, run_on_shop
+from bench.sale.report import describe
+from bench.sale.run import run_on_shop
 
 SIGN_UPS, BODIES = "sign-ups", "bodies"
 PARTS = (*GUARDS, SIGN_UPS, BODIES)
 
 
 def main() -> int:
-    """Run the benchmark."""
     parser = options_of("fairness")
     parser.add_argument("--only", type=parts_of, default=PARTS, help=f"of {','.join(PARTS)}")
     parser.add_argument("--picture", type=Path, help="draw the attacker's shares to this SVG file")
@@ -27,7 +26,8 @@ def main() -> int:
     machine = describe(plan)
     with run_on_shop(plan) as run:
         contests = contest.measure(run, guards) if guards else []
-        floods = measure_floods(run, options.only)
+        floods = sign_ins.measure(run) if SIGN_UPS in options.only else []
+        floods += slow_bodies.measure(run) if BODIES in options.only else []
     values = {
         "contests": [it.as_json() for it in contests],
         "floods": [it.cells() for it in floods],
@@ -47,11 +47,6 @@ def parts_of(text: str) -> list[str]:
     if set(parts) - set(PARTS):
         raise argparse.ArgumentTypeError(f"the parts are {','.join(PARTS)}")
     return parts
-
-
-def measure_floods(run: Run, parts: list[str]) -> list[Line]:
-    lines = sign_ins.measure(run) if SIGN_UPS in parts else []
-    return lines + (slow_bodies.measure(run) if BODIES in parts else [])
 
 
 if __name__ == "__main__":

@@ -33,7 +33,6 @@ class Attack:
     work: int
 
     def address(self, number: int) -> str:
-        """Return the address that an account uses."""
         return f"203.0.113.{1 + number % self.addresses}"
 
 

@@ -34,7 +34,7 @@ def reaction_s(chance: random.Random) -> float:
 
 def from_address(visit: Visit, address: str) -> Visit:
     """Let a visit come from an address, as the trusted proxy would name it."""
-    header = forwarded(address)
+    header = f"X-Forwarded-For: {address}".encode()
     try:
         step = next(visit)
         while True:
@@ -43,8 +43,3 @@ def from_address(visit: Visit, address: str) -> Visit:
             step = visit.send(reply)
     except StopIteration:
         return
-
-
-def forwarded(address: str) -> bytes:
-    """Return the header that names the client."""
-    return f"X-Forwarded-For: {address}".encode()

@@ -13,22 +13,15 @@ from typing import Any
 
 from allauth.account.models import EmailAddress
 
-from bench.fairness.attacker import (
-    Attack,
-    collect_tokens,
-    do_all_work,
-    send_all_at,
-    work_and_send_from,
-)
+from bench.fairness import attacker
 from bench.fairness.buyers import honest_buyers
 from bench.fairness.guards import ADDRESSES, CONFIRMED, Guard, Shares
 from bench.processes import spawned
 from bench.sale.data import open_sale, sign_in, users
 from bench.sale.generator import Crowd
 from bench.sale.plan import SALE_CONNECTIONS
-from bench.sale.run import Run, Site, Web, WrongAnswers, back_half, web
-from bench.sale.whole_sales import LONGEST_S, LOOK_S, ours_agree, owners
-from lab.waiting import wait_until
+from bench.sale.run import Run, Site, Web, WrongAnswers, back_half, expect_soon, web
+from bench.sale.whole_sales import LONGEST_S, ours_agree, owners
 from orders.placing.tokens import issue_tokens
 from vouchers.catalogue.sales import edit_sale, terms_of
 from vouchers.models import Draw, SaleMode, SeckillVoucher
@@ -68,8 +61,11 @@ def measure(run: Run, guards: Sequence[Guard]) -> list[Shares]:
     user_ids = users(count=plan.honest + plan.attacking)
     honest, attacking = user_ids[: plan.honest], user_ids[plan.honest :]
     contests = [Shares(guard, addresses) for guard in guards for addresses in ADDRESSES]
+    EmailAddress.objects.bulk_create(
+        EmailAddress(user_id=it, email=f"{it}@example.com", verified=True, primary=True)
+        for it in (*honest, *attacking[:CONFIRMED])
+    )
     with ExitStack() as stack:
-        _confirm_contacts([*honest, *attacking[:CONFIRMED]])
         environ = {**os.environ, **PROXY}
         stack.enter_context(back_half(run.site))
         rivals = Rivals(
@@ -100,24 +96,26 @@ def _compete(rivals: Rivals, guard: Guard, addresses: int) -> int:
     }
     sale = open_sale(stock=units, begins_in_s=HOUR_S, **rules)
     port = (rivals.limited if guard.limited else rivals.unlimited).port
-    attack = Attack(port, sale.pk, rivals.cookies, addresses, guard.work)
+    attack = attacker.Attack(port, sale.pk, rivals.cookies, addresses, guard.work)
     issued = issue_tokens(sale=sale, user_ids=rivals.honest)
     tokens = [token.sign() for token in issued]  # no work is left: their browsers did it meanwhile
     prepared: list[str] = []
     if guard.prepares:
-        prepared = do_all_work(rivals.workers, collect_tokens(attack), guard.work)
+        prepared = attacker.do_all_work(rivals.workers, attacker.collect_tokens(attack), guard.work)
 
     opens_at = _start_soon(sale)
     crowd = Crowd(port, partial(honest_buyers, sale.pk, tokens, opens_at), SALE_CONNECTIONS)
     buying = run.start(crowd)
     attacking = (
-        run.generator.submit(send_all_at, attack, prepared, opens_at)
+        run.generator.submit(attacker.send_all_at, attack, prepared, opens_at)
         if guard.prepares
-        else run.generator.submit(work_and_send_from, attack, opens_at)
+        else run.generator.submit(attacker.work_and_send_from, attack, opens_at)
     )
     buying.result(), attacking.result()
     if guard.drawn:
-        _wait_for_the_draw(sale)
+        finished = Draw.objects.filter(seckill_voucher=sale, finished_at__isnull=False)
+        within_s = DRAW.total_seconds() + LONGEST_S
+        expect_soon(finished.exists, "the draw did not finish", within_s=within_s)
     if not ours_agree(sale.pk, units):
         raise WrongAnswers(f"{guard.title}: the sale was not sold out exactly")
     return len(set(rivals.attacking) & set(owners(sale)))
@@ -132,21 +130,3 @@ def _start_soon(sale: SeckillVoucher) -> float:
         terms = replace(terms, ends_at=begins_at + DRAW)
     edit_sale(sale_id=sale.pk, terms=terms)
     return float(opens_at)
-
-
-def _wait_for_the_draw(sale: SeckillVoucher) -> None:
-    """Wait until the worker has written an order for each winner.
-
-    :raises WrongAnswers: it did not in time.
-    """
-    finished = Draw.objects.filter(seckill_voucher=sale, finished_at__isnull=False)
-    if not wait_until(finished.exists, within_s=DRAW.total_seconds() + LONGEST_S, every_s=LOOK_S):
-        raise WrongAnswers("the draw did not finish")
-
-
-def _confirm_contacts(user_ids: Sequence[int]) -> None:
-    """Give each account a confirmed address."""
-    EmailAddress.objects.bulk_create(
-        EmailAddress(user_id=it, email=f"{it}@example.com", verified=True, primary=True)
-        for it in user_ids
-    )

@@ -2,15 +2,17 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from bench.fairness.guards import ADDRESSES, Shares
-from bench.sale.outcome import WIDTH, picture, text_at
+from bench.sale.outcome import picture
 from bench.sale.plan import Plan
 from bench.sale.report import HEADINGS, Line, machine_line
 from bench.tables import Report, shown, spread
 
-LEFT, RIGHT, TOP, BAR, GAP = 330, 90, 74, 20, 18
+PICTURE = Path(__file__).with_name("shares.svg")
+WIDE, TOP, BAR, GAP = 460, 74, 20, 18
 COLOURS = ("#0b6e4f", "#b3401f")
 
 
@@ -30,14 +32,13 @@ least and the most"""
 
 
 def report_on_floods(floods: Sequence[Line], plan: Plan, values: dict[str, Any]) -> Report:
-    """Return the orders under floods."""
-    rows = [line.cells()[1:] for line in floods]
-    wanted = [number for number, name in enumerate(HEADINGS[1:]) if name != "by processor time"]
+    wanted = [name for name in HEADINGS[1:] if name != "by processor time"]
+    rows = [dict(zip(HEADINGS, line.cells(), strict=True)) for line in floods]
+    cells = [[row[name] for name in wanted] for row in rows]
     text = f"""\
 {machine_line(values["machine"])}
 - {plan.connections} connections order; medians of {plan.repetitions}"""
-    cells = [[row[number] for number in wanted] for row in rows]
-    return Report("floods", [HEADINGS[1:][number] for number in wanted], cells, text, values)
+    return Report("floods", wanted, cells, text, values)
 
 
 def _guard_by_guard(contests: Sequence[Shares]) -> Iterable[tuple[str, list[Shares]]]:
@@ -61,29 +62,24 @@ def _cell(shares: Shares, plan: Plan) -> str:
 
 def draw(contests: Sequence[Shares], plan: Plan) -> str:
     """Return bars of the attacker's shares; numbers beside them, so that colour is not all."""
-    bars, y = [], TOP
-    wide = WIDTH - LEFT - RIGHT
+    guards: list[dict[str, Any]] = []
+    y = 0
     for title, of in _guard_by_guard(contests):
-        bars.append(text_at(LEFT - 10, y + BAR + 4, title, anchor="end"))
-        for shares, colour in zip(of, COLOURS, strict=True):
+        bars = []
+        for number, (shares, colour) in enumerate(zip(of, COLOURS, strict=True)):
             share = shares.median / plan.contested
+            width = max(1, round(share * WIDE, 1))
             bars.append(
-                f'<rect x="{LEFT}" y="{y}" width="{max(1, share * wide):.1f}" height="{BAR - 2}" '
-                f'fill="{colour}"/>'
+                {"y": BAR * number, "width": width, "colour": colour, "percent": f"{share:.0%}"}
             )
-            bars.append(text_at(LEFT + share * wide + 6, y + BAR - 6, f"{share:.0%}"))
-            y += BAR
-        y += GAP
-    fair = LEFT + wide * plan.attacking / (plan.attacking + plan.honest)
-    legend = " · ".join(
-        f"{place} bar: {_attacker(addresses)}"
-        for place, addresses in zip(("upper", "lower"), ADDRESSES, strict=True)
-    )
+        guards.append({"y": y, "title": title, "bars": bars})
+        y += BAR * len(bars) + GAP
+    places = zip(("upper", "lower"), ADDRESSES, strict=True)
     return picture(
-        y + 10,
-        text_at(20, 24, "Share of the units that the attacker gets", size=16),
-        text_at(20, 46, f"{legend} · dashed: the attacker's share of all accounts"),
-        *bars,
-        f'<line x1="{fair:.1f}" x2="{fair:.1f}" y1="{TOP - 8}" y2="{y - GAP + 6}" '
-        'stroke="#222" stroke-dasharray="5 4"/>',
+        PICTURE,
+        height=TOP + y + 10,
+        low=y - GAP + 6,
+        guards=guards,
+        fair=round(WIDE * plan.attacking / (plan.attacking + plan.honest), 1),
+        legend=" · ".join(f"{place} bar: {_attacker(addresses)}" for place, addresses in places),
     )

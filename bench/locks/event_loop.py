@@ -79,7 +79,6 @@ async def cycles(lock: AsyncLibrary, count: int) -> None:
 
 
 async def contend(library: type[AsyncLibrary], client: Redis, seconds: float) -> list[Visit]:
-    """Run all tasks, and return their visits."""
     until = time.monotonic_ns() + int(seconds * 1e9)
     each = await asyncio.gather(*(visits_of(library, client, until, n) for n in range(THREADS)))
     return [visit for visits in each for visit in visits]

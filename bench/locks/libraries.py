@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 from redis import Connection, ConnectionPool, Redis
 from redis.asyncio import Redis as AsyncRedis
 from redis.asyncio.lock import Lock as AsyncLock
-from redis.lock import Lock
 
 from locks import LockBusy, RedisLock
 from locks.aio import AsyncRedisLock
@@ -39,10 +38,13 @@ class Library(Compared):
     renewals_a_lease: ClassVar[float | None] = None
     """Automatic renewals per lease; the base of the round trips per renewal."""
 
+    lease_option: ClassVar[str]
+    options: ClassVar[dict[str, Any]] = {}
     _lock: Any
 
-    @abstractmethod
-    def __init__(self, client: Redis, key: str, *, lease_s: int = LEASE_S) -> None: ...
+    def __init__(self, client: Redis, key: str, *, lease_s: int = LEASE_S) -> None:
+        options = {self.lease_option: lease_s, **self.options}
+        self._lock = import_module(self.module).Lock(client, key, **options)
 
     def acquire(self, *, wait_s: int = WAIT_S) -> bool:
         """Wait for the lock at most this long; return whether it was granted."""
@@ -85,11 +87,7 @@ class RedisPy(Library):
     title = "redis-py"
     module = "redis.lock"
     distribution = "redis"
-    wait_option = "blocking_timeout"
-    options: ClassVar[dict[str, Any]] = {}
-
-    def __init__(self, client: Redis, key: str, *, lease_s: int = LEASE_S) -> None:
-        self._lock = Lock(client, key, timeout=lease_s, **self.options)
+    lease_option, wait_option = "timeout", "blocking_timeout"
 
 
 class EagerRedisPy(RedisPy):
@@ -103,11 +101,8 @@ class PythonRedisLock(Library):
     title = "python-redis-lock"
     module = "redis_lock"
     distribution = "python-redis-lock"
+    lease_option = "expire"
     socket_timeout_s = 30  # its BLPOP waits longer than redis-py's 5 s
-    options: ClassVar[dict[str, Any]] = {}
-
-    def __init__(self, client: Redis, key: str, *, lease_s: int = LEASE_S) -> None:
-        self._lock = import_module(self.module).Lock(client, key, expire=lease_s, **self.options)
 
 
 class RenewingPythonRedisLock(PythonRedisLock):
@@ -164,7 +159,6 @@ class AsyncOurs(AsyncLibrary):
 class AsyncRedisPy(AsyncLibrary):
     title = RedisPy.title
     module = "redis.asyncio.lock"
-    distribution = "redis"
     options: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, client: AsyncRedis, key: str) -> None:
@@ -182,7 +176,6 @@ class AsyncPottery(AsyncLibrary):
 
     title = Pottery.title
     module = "pottery"
-    distribution = "pottery"
 
     def __init__(self, client: AsyncRedis, key: str) -> None:
         redlock = import_module(self.module).AIORedlock

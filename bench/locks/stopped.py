@@ -1,7 +1,6 @@
 """Row 5: a holder that is stopped beyond its lease: who waits how long, and does it learn of it."""
 
 import os
-import signal
 import time
 from collections import defaultdict
 from statistics import median
@@ -9,6 +8,7 @@ from statistics import median
 from bench.locks.contention import HELD, await_sign
 from bench.locks.libraries import TAKEN, Library, client_of
 from bench.locks.run import Better, Figure, Run, control_of, figure_of
+from bench.processes import stopped
 
 LEASE_S = 2
 ROW = f"5 stopped holder, lease {LEASE_S} s"
@@ -53,10 +53,7 @@ def hold_stopped(library: type[Library], url: str) -> str:
 def stop_and_take(library: type[Library], url: str, holder: int) -> float:
     """Stop a holder, take its lock and let it go on; return how long that took."""
     lock = library(client_of(library, url), KEY)
-    os.kill(holder, signal.SIGSTOP)
-    try:
+    with stopped(holder):
         stopped_at = time.monotonic()
         assert lock.acquire(), "the lock of a stopped holder was not granted"
         return time.monotonic() - stopped_at
-    finally:
-        os.kill(holder, signal.SIGCONT)

@@ -51,7 +51,6 @@ def rate(library: type[Library], url: str, seconds: float) -> float:
 
 
 def marked_cycles(library: type[Library], url: str) -> None:
-    """Run the cycles whose commands are counted."""
     lock = library(client_of(library, url), "{bench}:counted")
     cycles(lock, WARM_UP_CYCLES)
     with counted(url):

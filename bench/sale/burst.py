@@ -10,15 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from django.db import connection
-
+from bench.around.measuring import sql
 from bench.sale.data import open_sale, users
 from bench.sale.pending import write_orders
 from bench.sale.report import Line, Target
-from bench.sale.run import Run, WrongAnswers, back_half
-from bench.sale.whole_sales import LONGEST_S, LOOK_S, ours_agree
-from lab.waiting import wait_until
-from orders.placing.publishing import publish_fulfillment
+from bench.sale.run import Run, WrongAnswers, back_half, expect_soon
+from bench.sale.whole_sales import LONGEST_S, ours_agree
+from orders.placing.publishing import publish_fulfilment
 from orders.placing.tokens import PurchaseToken, issue_tokens
 from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.keys import send_many
@@ -73,7 +71,9 @@ def _burst(worker: Sequence[int], user_ids: Sequence[int], rate: float) -> Burst
     began_at = time.monotonic()
     refused = _accept(tokens)
     accepted_at, peak = time.monotonic(), _used_bytes()
-    _wait_for_rows(sale, units - refused)
+    sold = SeckillVoucher.objects.filter(pk=sale.pk).values_list("sold", flat=True)
+    failure = f"not all {units - refused:,} rows came"
+    expect_soon(lambda: sold.get() >= units - refused, failure, within_s=LONGEST_S)
     written_at = time.monotonic()
     if not ours_agree(sale.pk, units - refused):
         raise WrongAnswers("ledger and database disagree after a burst")
@@ -104,7 +104,7 @@ def _accept(tokens: Sequence[PurchaseToken]) -> int:
         replies = send_many(calls)
         refused += replies.count(None)
         if any(reply and reply.kick_due for reply in replies):
-            publish_fulfillment(sale_id=tokens[0].sale_id)
+            publish_fulfilment(sale_id=tokens[0].sale_id)
     return refused
 
 
@@ -115,20 +115,10 @@ def _unless_behind(reply: Reply) -> Reservation | None:
         return None
 
 
-def _wait_for_rows(sale: SeckillVoucher, count: int) -> None:
-    sold = SeckillVoucher.objects.filter(pk=sale.pk).values_list("sold", flat=True)
-    if not wait_until(lambda: sold.get() >= count, within_s=LONGEST_S, every_s=LOOK_S):
-        raise WrongAnswers(f"{sold.get():,} of {count:,} rows after {LONGEST_S:.0f} s")
-
-
 def _longest_wait_s(sale: SeckillVoucher) -> float:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT MAX(TIMESTAMPDIFF(MICROSECOND, accepted_at, created_at)) / 1e6 "
-            "FROM orders_voucherorder WHERE seckill_voucher_id = %s",
-            [sale.pk],
-        )
-        return float(cursor.fetchone()[0])
+    longest = "SELECT MAX(TIMESTAMPDIFF(MICROSECOND, accepted_at, created_at)) / 1e6"
+    rows = sql(f"{longest} FROM orders_voucherorder WHERE seckill_voucher_id = %s", sale.pk)
+    return float(rows[0][0])
 
 
 def _status_mb(pids: Sequence[int], name: str) -> list[float]:

@@ -13,17 +13,8 @@ import time
 from collections.abc import Generator, Sequence
 from itertools import pairwise
 
-from bench.sale.generator import (
-    Reply,
-    Step,
-    Visit,
-    live_request,
-    me_request,
-    order_request,
-    page_request,
-    receipt_request,
-    room_request,
-)
+from bench.sale import generator
+from bench.sale.generator import Reply, Step, Visit
 
 PAGE, LIVE, ME, ROOM, ORDER, RECEIPT = "page", "live/", "me/", "room/", "order", "receipt"
 RELOADS = 2
@@ -55,13 +46,13 @@ def buyers_with_tokens(sale_id: int, tokens: Sequence[str], opens_at: float) -> 
 def load_and_order(sale_id: int, cookie: str, loads: Sequence[float], opens_s: float) -> Visit:
     """Load the page at these times and press at the start, all in seconds after now."""
     for due_s, reload_s in pairwise([*loads, math.inf]):
-        yield Step(PAGE, page_request(sale_id, cookie), due_s)
-        live = yield from patiently(Step(LIVE, live_request(sale_id)))
+        yield Step(PAGE, generator.page_request(sale_id, cookie), due_s)
+        live = yield from patiently(Step(LIVE, generator.live_request(sale_id)))
         pace_s = json.loads(live.body)["me_pace_ms"] / 1000
         left_s = opens_s - QUIET_S - live.at_s
         ask_at_s = live.at_s + random.random() * max(0.0, min(pace_s, left_s))
         if ask_at_s < reload_s:
-            me = yield from patiently(Step(ME, me_request(sale_id, cookie), ask_at_s))
+            me = yield from patiently(Step(ME, generator.me_request(sale_id, cookie), ask_at_s))
     yield from order(sale_id, json.loads(me.body)["sale"]["token"], opens_s)
 
 
@@ -70,9 +61,9 @@ def wait_and_order(sale_id: int, cookie: str, comes_s: float) -> Visit:
 
     :raises ValueError: a rule of the sale or the shop refuses the visitor.
     """
-    yield from patiently(Step(PAGE, page_request(sale_id, cookie), comes_s))
+    yield from patiently(Step(PAGE, generator.page_request(sale_id, cookie), comes_s))
     while True:
-        me = yield from patiently(Step(ME, me_request(sale_id, cookie)))
+        me = yield from patiently(Step(ME, generator.me_request(sale_id, cookie)))
         sale = json.loads(me.body)["sale"]
         if sale["token"]:
             break
@@ -89,7 +80,7 @@ def _wait(sale_id: int, cookie: str) -> Generator[Step, Reply, str]:
     """
     due_s = 0.0
     while True:
-        reply = yield from patiently(Step(ROOM, room_request(sale_id, cookie), due_s))
+        reply = yield from patiently(Step(ROOM, generator.room_request(sale_id, cookie), due_s))
         answer = json.loads(reply.body)
         cookie = _kept(cookie, reply)
         if answer["turn"] == "in":
@@ -110,11 +101,13 @@ def _kept(cookie: str, reply: Reply) -> str:
 
 def order(sale_id: int, token: str, due_s: float = 0.0) -> Visit:
     """Order with a token and, if that wins, follow the receipt until the order is written."""
-    reply = yield from patiently(Step(ORDER, order_request(sale_id, token, attempt=1), due_s))
+    reply = yield from patiently(
+        Step(ORDER, generator.order_request(sale_id, token, attempt=1), due_s)
+    )
     if reply.status != 202:
         return
     receipt = json.loads(reply.body)
-    request = receipt_request(sale_id, receipt["order_id"], token)
+    request = generator.receipt_request(sale_id, receipt["order_id"], token)
     while receipt["status"] == "queued":
         due_s = reply.at_s + receipt["poll_after_ms"] / 1000
         reply = yield from patiently(Step(RECEIPT, request, due_s))

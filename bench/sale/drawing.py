@@ -15,7 +15,7 @@ from bench.sale.pending import used_bytes
 from bench.sale.report import Line, Target
 from bench.sale.run import Run
 from orders.draws.drawing import advance_draw
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.models import DrawEntry, VoucherOrder, WaitingEntry
 from orders.placing.tokens import issue_tokens
 from seckill_site.clocks.ledger import read_ledger_ms
@@ -66,7 +66,7 @@ def _draw(user_ids: Sequence[int]) -> tuple[float, float, float]:
     draw = Draw.of(sale)
     while not draw.finished_at:
         advance_draw(sale_id=sale.pk)
-        while fulfill_sale(sale_id=sale.pk):
+        while fulfil_sale(sale_id=sale.pk):
             pass  # as the next task would continue
         draw.refresh_from_db()
     seconds = time.perf_counter() - began_at

@@ -60,7 +60,6 @@ def _sale_alone(run: Run, user_ids: Sequence[int]) -> Hits:
 def _sell(
     run: Run, sale: SeckillVoucher, user_ids: Sequence[int], visits: "partial[list[Visit]]"
 ) -> Hits:
-    """Let the crowd come."""
     hits = run.start(Crowd(run.web.port, visits, SALE_CONNECTIONS)).result()
     expect_exact(sale, hits.of(ORDER), user_ids)
     return hits

@@ -103,7 +103,6 @@ class Hits:
 
     @property
     def rate(self) -> float:
-        """Return answers per second."""
         return len(self.answers) / (self.ended_at - self.began_at)
 
     @property
@@ -136,6 +135,7 @@ def fire(shot: Shot | Crowd) -> Hits:
 async def _fire(shot: Shot | Crowd) -> Hits:
     loop = asyncio.get_running_loop()
     over: asyncio.Future[None] = loop.create_future()
+    volley: _Visits | _Volley
     volley = _Visits(shot, over) if isinstance(shot, Crowd) else _Volley(shot, over)
     try:
         for _ in range(shot.connections):
@@ -160,7 +160,11 @@ class _Sent(NamedTuple):
 
 
 class _Source:
-    """What connections share: the next requests and the answers."""
+    """What connections share: the answers, and what those who wait for them do with one.
+
+    ``begin`` starts sending and returns the time. ``take`` returns the next requests, at most
+    ``count``. ``rest`` leaves a connection alone that has nothing to send and to wait for.
+    """
 
     def __init__(self, over: asyncio.Future[None]) -> None:
         self.over = over
@@ -168,20 +172,7 @@ class _Source:
         self.answers: list[Answer] = []
         self.busy = 0
 
-    def begin(self) -> float:
-        """Start sending; return the time."""
-        raise NotImplementedError
-
-    def take(self, count: int) -> list[_Sent]:
-        """Return the next requests, at most ``count``."""
-        raise NotImplementedError
-
-    def rest(self, connection: "_Connection") -> None:
-        """Leave a connection alone that has nothing to send and nothing to wait for."""
-        raise NotImplementedError
-
     def put(self, sent: _Sent, now: float, answer: bytes) -> None:
-        """Record an answer."""
         status, latency_s = int(answer[9:12]), now - sent.since
         self.answers.append(Answer(sent.number, status, now, latency_s, sent.name))
 
@@ -276,7 +267,7 @@ class _Visits(_Source):
 
 
 class _Connection(asyncio.Protocol):
-    def __init__(self, source: _Source) -> None:
+    def __init__(self, source: _Volley | _Visits) -> None:
         self.source = source
         self.sent: deque[_Sent] = deque()
         self.rest = b""
@@ -344,50 +335,44 @@ def packed(
     path: str, fields: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
 ) -> bytes:
     """Return a GET request, or with fields a POST request with a JSON body."""
-    method, body = ("GET", "") if fields is None else ("POST", json.dumps(fields))
-    lines = {"Host": "localhost", "Accept": "application/json", "Accept-Language": "en"}
-    lines |= headers or {}
-    if body:
-        lines |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
-    head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
-    return f"{method} {path} HTTP/1.1\r\n{head}\r\n{body}".encode()
+    lines = {"Accept-Language": "en", **(headers or {})}
+    if fields is None:
+        return _packed("GET", path, lines)
+    lines["Content-Type"] = "application/json"
+    return _packed("POST", path, lines, json.dumps(fields))
 
 
 def form_request(path: str, fields: Mapping[str, str]) -> bytes:
     """Return a form's POST, with a CSRF token of its own."""
     token = "c" * 32
     body = urlencode({**fields, "csrfmiddlewaretoken": token})
-    lines = {
-        "Host": "localhost",
-        "Accept": "application/json",
-        "Cookie": f"csrftoken={token}",
-        "Content-Type": "application/x-www-form-urlencoded",
-        "Content-Length": str(len(body)),
-    }
+    content_type = "application/x-www-form-urlencoded"
+    lines = {"Cookie": f"csrftoken={token}", "Content-Type": content_type}
+    return _packed("POST", path, lines, body)
+
+
+def _packed(method: str, path: str, headers: Mapping[str, str], body: str = "") -> bytes:
+    lines = {"Host": "localhost", "Accept": "application/json", **headers}
+    if body:
+        lines["Content-Length"] = str(len(body))
     head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
-    return f"POST {path} HTTP/1.1\r\n{head}\r\n{body}".encode()
+    return f"{method} {path} HTTP/1.1\r\n{head}\r\n{body}".encode()
 
 
 EMPTY_REQUEST = packed("/bench/empty/")
 
 
-def list_request() -> bytes:
-    """Return a browser's request for the list of sales."""
-    return _page("/")
+BROWSER = {"Accept": "text/html", "Accept-Encoding": "gzip"}
+LIST_REQUEST = packed("/", headers=BROWSER)
 
 
 def page_request(sale_id: int, cookie: str = "") -> bytes:
     """Return a browser's request for the purchase page."""
-    return _page(f"/vouchers/{sale_id}/", cookie)
-
-
-def _page(path: str, cookie: str = "") -> bytes:
-    headers = {"Accept": "text/html", "Accept-Encoding": "gzip"}
-    return packed(path, headers=headers | ({"Cookie": cookie} if cookie else {}))
+    headers = BROWSER | ({"Cookie": cookie} if cookie else {})
+    return packed(f"/vouchers/{sale_id}/", headers=headers)
 
 
 def live_request(sale_id: int) -> bytes:
-    """Return a request for the live figures of a sale."""
     return packed(f"/vouchers/{sale_id}/live/")
 
 
@@ -397,7 +382,6 @@ def me_request(sale_id: int, cookie: str) -> bytes:
 
 
 def room_request(sale_id: int, cookie: str) -> bytes:
-    """Return a buyer's request for their place in line."""
     return packed(f"/vouchers/{sale_id}/room/", headers={"Cookie": cookie})
 
 
@@ -408,10 +392,8 @@ def order_request(sale_id: int, token: str, *, attempt: int | None = None) -> by
 
 
 def receipt_request(sale_id: int, order_id: int, token: str) -> bytes:
-    """Return a request for the receipt of an order."""
     return packed(f"/vouchers/{sale_id}/orders/{order_id}/", headers={"Purchase-Token": token})
 
 
 def classic_order_request(sale_id: int, token: str) -> bytes:
-    """Return an order request of the classic design."""
     return packed(f"/bench/classic/{sale_id}/orders/", {}, {"Authorization": token})

@@ -7,8 +7,10 @@ the two apart, not colour alone.
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from django.template import Context, Engine
 
 from bench.tables import percentile
 
@@ -63,23 +65,20 @@ def verdict_on(
 
 # --- The picture ----------------------------------------------------------------------------------
 
-WIDTH, PANEL, LEFT, RIGHT, TOP, GAP = 880, 200, 70, 170, 50, 60
+PICTURE = Path(__file__).with_name("whole_sale.svg")
+WIDE, HIGH, PANELS_Y = 640, 200, (50, 310)
 SLICES = 60
 TICKS = 4
 STYLES = {OURS: ("#0b6e4f", ""), CLASSIC: ("#b3401f", "7 4")}
 NICE = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
 
-Points = Sequence[tuple[float, float]]
 
-
-@dataclass(frozen=True)
-class Curve:
-    """A line of a panel."""
-
-    design: str
+class Curve(NamedTuple):
     name: str
-    points: Points
-    thin: bool = False
+    points: Sequence[tuple[float, float]]
+    colour: str
+    dashes: str
+    width: float = 2.4
 
 
 def draw(outcomes: Sequence[Outcome]) -> str:
@@ -90,18 +89,16 @@ def draw(outcomes: Sequence[Outcome]) -> str:
     rates, latencies = [], []
     for of, it in last.items():
         slices = _slices(it, slice_s)
-        rates.append(Curve(of, of, [(at_s, len(them) / slice_s) for at_s, them in slices]))
-        for share in (50, 99):
+        rates.append(Curve(of, [(at_s, len(them) / slice_s) for at_s, them in slices], *STYLES[of]))
+        for share, width in ((50, 1.2), (99, 2.4)):
             points = [(at_s, percentile(them, share / 100) * 1000) for at_s, them in slices]
-            latencies.append(Curve(of, f"{of}, p{share}", points, thin=share == 50))
-    height = TOP + 2 * PANEL + 2 * GAP
-    return picture(
-        height,
-        text_at(LEFT, 24, "A whole sale over HTTP, 256 connections", size=16),
-        *_panel(rates, longest_s, y=TOP, title="answers per second"),
-        *_panel(latencies, longest_s, y=TOP + PANEL + GAP, title="latency, ms"),
-        text_at(LEFT, height - 12, "seconds since the first request"),
-    )
+            latencies.append(Curve(f"{of}, p{share}", points, *STYLES[of], width))
+    figures = {"answers per second": rates, "latency, ms": latencies}
+    panels = [
+        {"y": y, "title": title, **_panel(curves, longest_s)}
+        for y, (title, curves) in zip(PANELS_Y, figures.items(), strict=True)
+    ]
+    return picture(PICTURE, panels=panels, wide=WIDE, high=HIGH)
 
 
 def nice_top(value: float) -> float:
@@ -120,51 +117,27 @@ def _slices(outcome: Outcome, slice_s: float) -> list[tuple[float, list[float]]]
     return [((number + 0.5) * slice_s, them) for number, them in sorted(slices.items())]
 
 
-def _panel(curves: Sequence[Curve], longest_s: float, *, y: int, title: str) -> list[str]:
+def _panel(curves: Sequence[Curve], longest_s: float) -> dict[str, Any]:
+    """Return where the ticks of the axes and the curves are."""
     top = nice_top(max(value for curve in curves for _, value in curve.points))
     right = nice_top(longest_s)
-    wide = WIDTH - LEFT - RIGHT
 
-    def place(point: tuple[float, float]) -> tuple[float, float]:
-        return LEFT + point[0] / right * wide, y + PANEL * (1 - point[1] / top)
+    def path(curve: Curve) -> str:
+        places = ((at_s / right * WIDE, HIGH * (1 - value / top)) for at_s, value in curve.points)
+        return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
 
-    parts = [text_at(LEFT, y - 8, title)]
-    for tick in range(TICKS + 1):
-        value, at_s = top * tick / TICKS, right * tick / TICKS
-        (x, _), (_, level) = place((at_s, 0)), place((0, value))
-        parts.append(
-            f'<line x1="{LEFT}" x2="{LEFT + wide}" y1="{level:.1f}" y2="{level:.1f}" '
-            'stroke="#ddd"/>'
-        )
-        parts.append(text_at(LEFT - 8, level + 4, f"{value:,.10g}", anchor="end"))
-        parts.append(text_at(x, y + PANEL + 18, f"{at_s:.10g}", anchor="middle"))
-    for number, curve in enumerate(curves):
-        path = " ".join("{:.1f},{:.1f}".format(*place(point)) for point in curve.points)
-        parts.append(f'<polyline points="{path}" fill="none" {_stroke(curve)}/>')
-        x, level = LEFT + wide + 12, y + 14 + 22 * number
-        parts.append(f'<line x1="{x}" x2="{x + 34}" y1="{level}" y2="{level}" {_stroke(curve)}/>')
-        parts.append(text_at(x + 42, level + 4, curve.name))
-    return parts
+    ticks = [
+        {
+            "level": HIGH * (1 - share),
+            "x": WIDE * share,
+            "value": f"{top * share:,.10g}",
+            "at_s": f"{right * share:.10g}",
+        }
+        for share in (tick / TICKS for tick in range(TICKS + 1))
+    ]
+    return {"ticks": ticks, "curves": [(it, path(it), 14 + 22 * n) for n, it in enumerate(curves)]}
 
 
-def _stroke(curve: Curve) -> str:
-    colour, dashes = STYLES[curve.design]
-    width = 1.2 if curve.thin else 2.4
-    return f'stroke="{colour}" stroke-width="{width}" stroke-dasharray="{dashes}"'
-
-
-def picture(height: int, *parts: str) -> str:
-    """Return an SVG file of ``WIDTH`` with these parts."""
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
-        'font-family="sans-serif" font-size="13">'
-    )
-    ground = f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>'
-    return "\n".join([head, ground, *parts, "</svg>\n"])
-
-
-def text_at(x: float, y: float, text: str, *, anchor: str = "start", size: int = 13) -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" '
-        f'fill="#222">{escape(text)}</text>'
-    )
+def picture(template: Path, **values: Any) -> str:
+    """Return an SVG file, from a template of it."""
+    return str(Engine().from_string(template.read_text()).render(Context(values, use_l10n=False)))

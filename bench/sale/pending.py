@@ -1,6 +1,6 @@
 """Rows e and h: pending entries, the rate at which they become rows, and their memory in Redis.
 
-For row e ``fulfill_sale`` runs in this process, with its real locks. It is compared with the lowest
+For row e ``fulfil_sale`` runs in this process, with its real locks. It is compared with the lowest
 cost of the rows (multi-row inserts by the bare driver, in transactions of the same size), and with
 itself with one order per transaction.
 """
@@ -21,7 +21,7 @@ from bench.sale.data import insert_statement, open_sale, reserve_all, strangers,
 from bench.sale.report import Line, Target
 from bench.sale.run import Run
 from orders.fulfilment.bulk_insert import EVENT_COLUMNS, ORDER_COLUMNS, pay_by
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.models import OrderEvent, OrderStatus, VoucherOrder
 from orders.placing.tokens import issue_tokens
 from orders.receipts.row_copy import ReceiptRow
@@ -68,7 +68,7 @@ def write_orders(user_ids: Sequence[int]) -> float:
     sale = open_sale()
     reserve_all(issue_tokens(sale=sale, user_ids=user_ids))
     began_at = time.perf_counter()
-    while fulfill_sale(sale_id=sale.pk):
+    while fulfil_sale(sale_id=sale.pk):
         pass  # as the next task would continue
     seconds = time.perf_counter() - began_at
     assert VoucherOrder.objects.filter(seckill_voucher=sale, live=True).count() == len(user_ids)

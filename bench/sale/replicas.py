@@ -7,8 +7,6 @@ Then the replica is cut off: its process is stopped, so that its connection stay
 acknowledged. Orders are sent as fast as they are refused, and receipts are read meanwhile.
 """
 
-import os
-import signal
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,12 +17,12 @@ from redis import Redis as Client
 from scratch import running
 from servers import Redis
 
+from bench.processes import stopped
 from bench.sale.generator import Shot
 from bench.sale.plan import DEPTH, SALE_CONNECTIONS
 from bench.sale.report import Line, Target
 from bench.sale.requests import queued, wins
-from bench.sale.run import Run, Sample, Site, Web, expect_status, web
-from lab.waiting import wait_until
+from bench.sale.run import Run, Sample, Site, Web, expect_soon, expect_status, web
 from seckill_site.redis.ledger_connection import ledger_connection
 
 SITE_NUMBER = 9
@@ -33,11 +31,6 @@ LOADED, ALONE = "under load", "one at a time"
 LEAST = 0.33
 LONGEST_REFUSAL_MS, MOST_TIMES = 1_500, 1.5
 LONGEST_S = 60.0
-LOOK_S = 0.05
-
-
-class NotInStep(Exception):
-    """The replica did not get all of the ledger in time."""
 
 
 def measure(run: Run) -> list[Line]:
@@ -95,8 +88,7 @@ def _replica(site: Site) -> Iterator[Client]:
         def is_in_step() -> bool:
             return bool(it.info("replication")["master_link_status"] == "up")
 
-        if not wait_until(is_in_step, within_s=LONGEST_S, every_s=LOOK_S):
-            raise NotInStep(f"after {LONGEST_S:.0f} s")
+        expect_soon(is_in_step, "the replica did not get all of the ledger", within_s=LONGEST_S)
         yield it
 
 
@@ -123,7 +115,7 @@ def _measure_cut_off(run: Run, waiting: Web, replica: Client) -> list[Line]:
     before: list[Sample] = []
     for _ in run.steps(range(plan.repetitions), what="i a replica that is cut off"):
         before.append(run.sample_warm(reads, web=waiting, expect=200))
-        with _cut_off(replica):
+        with stopped(int(replica.info("server")["process_id"])):
             refusals.append(run.sample(orders, web=waiting, expect=503))
             firing = run.start(orders)
             meanwhile.append(run.sample_warm(reads, web=waiting, expect=200))
@@ -140,13 +132,3 @@ def _measure_cut_off(run: Run, waiting: Web, replica: Client) -> list[Line]:
         Line("i", f"{name}: 503", "–", None, rates, "/s", note=_cost(refusals)),
         Line.ratio("i", reading, "the same before, without orders", slower, "µs", mine, others),
     ]
-
-
-@contextmanager
-def _cut_off(replica: Client) -> Iterator[None]:
-    process = int(replica.info("server")["process_id"])
-    os.kill(process, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(process, signal.SIGCONT)

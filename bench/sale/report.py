@@ -11,8 +11,8 @@ from statistics import median
 from typing import Any
 
 from django.conf import settings
-from django.db import connection
 
+from bench.around.measuring import sql
 from bench.sale.outcome import Outcome
 from bench.sale.plan import THREADS, WORKERS, Plan
 from bench.tables import Report, ratios, shown, spread
@@ -89,7 +89,6 @@ class Line:
         return "pass" if self.target.met_by(median(self.values)) else "MISS"
 
     def cells(self) -> list[str]:
-        """Return the line as the table shows it."""
         unit = self.target.unit if self.target else ("×" if self.ours else self.unit)
         return [
             self.row,
@@ -147,10 +146,7 @@ size: {plan["size_repetitions"]})"""
 
 def describe(plan: Plan, *, front_door: bool = True) -> dict[str, Any]:
     """Return the machine, the versions, the settings of the servers and the plan."""
-    redis = ledger_connection()
-    with connection.cursor() as cursor:
-        cursor.execute("SHOW VARIABLES WHERE variable_name IN %s", [OF_MARIADB])
-        mariadb = dict(cursor.fetchall())
+    redis, variables = ledger_connection(), "SHOW VARIABLES WHERE variable_name IN %s"
     return {
         "cores": len(os.sched_getaffinity(0)),
         "processor": _found(r"^model name\s*: (.*)$", "/proc/cpuinfo"),
@@ -158,7 +154,7 @@ def describe(plan: Plan, *, front_door: bool = True) -> dict[str, Any]:
         "kernel": platform.release(),
         "python": platform.python_version(),
         "packages": {name: version(name) for name in PACKAGES},
-        "mariadb": mariadb,
+        "mariadb": {row[0]: row[1] for row in sql(variables, OF_MARIADB)},
         "redis": {
             "version": redis.info("server")["redis_version"],
             **{name: redis.config_get(name)[name] for name in OF_REDIS},

@@ -11,24 +11,14 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import median
 
+from bench.sale import generator
 from bench.sale.data import in_line, open_sale, reserve_all, sign_in, strangers, users
-from bench.sale.generator import (
-    EMPTY_REQUEST,
-    Shot,
-    list_request,
-    live_request,
-    me_request,
-    order_request,
-    packed,
-    page_request,
-    receipt_request,
-    room_request,
-)
+from bench.sale.generator import Shot
 from bench.sale.plan import DEPTH
 from bench.sale.report import Line, Target
 from bench.sale.run import GENERATOR_LIMIT, Run, Sample
 from bench.tables import ratios
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.placing.tokens import issue_tokens
 
 DIFFERENT = 512
@@ -105,14 +95,14 @@ def line_of(kind: Kind, ours: Sequence[Sample], empty: Sequence[Sample]) -> Line
 def wins(run: Run) -> list[bytes]:
     sale = open_sale()
     tokens = strangers(sale, count=run.plan.wins)
-    return [order_request(sale.pk, token.sign(), attempt=1) for token in tokens]
+    return [generator.order_request(sale.pk, token.sign(), attempt=1) for token in tokens]
 
 
 def _sold_out(run: Run, attempt: int | None) -> list[bytes]:
     sale = open_sale(stock=1)
     first, *others = strangers(sale, count=DIFFERENT + 1)
     reserve_all([first])
-    return [order_request(sale.pk, token.sign(), attempt=attempt) for token in others]
+    return [generator.order_request(sale.pk, token.sign(), attempt=attempt) for token in others]
 
 
 def _ordered_already(run: Run) -> list[bytes]:
@@ -120,22 +110,22 @@ def _ordered_already(run: Run) -> list[bytes]:
     sale = open_sale()
     reserve_all(strangers(sale, count=DIFFERENT))
     tokens = strangers(sale, count=DIFFERENT)
-    return [order_request(sale.pk, token.sign(), attempt=1) for token in tokens]
+    return [generator.order_request(sale.pk, token.sign(), attempt=1) for token in tokens]
 
 
 def queued(run: Run) -> list[bytes]:
     sale = open_sale()
     tokens = strangers(sale, count=DIFFERENT)
     reserve_all(tokens)
-    return [receipt_request(sale.pk, token.order_id, token.sign()) for token in tokens]
+    return [generator.receipt_request(sale.pk, token.order_id, token.sign()) for token in tokens]
 
 
 def _finished(run: Run) -> list[bytes]:
     sale = open_sale()
     tokens = issue_tokens(sale=sale, user_ids=users(count=DIFFERENT))
     reserve_all(tokens)
-    fulfill_sale(sale_id=sale.pk)
-    return [receipt_request(sale.pk, token.order_id, token.sign()) for token in tokens]
+    fulfil_sale(sale_id=sale.pk)
+    return [generator.receipt_request(sale.pk, token.order_id, token.sign()) for token in tokens]
 
 
 def _of_buyers(*requests: Callable[[int, str], bytes]) -> list[bytes]:
@@ -146,7 +136,7 @@ def _of_buyers(*requests: Callable[[int, str], bytes]) -> list[bytes]:
 
 
 def _token_request(sale_id: int, cookie: str) -> bytes:
-    return packed(f"/vouchers/{sale_id}/token/", headers={"Cookie": cookie})
+    return generator.packed(f"/vouchers/{sale_id}/token/", headers={"Cookie": cookie})
 
 
 def _polls(run: Run) -> list[bytes]:
@@ -159,29 +149,28 @@ def _polls(run: Run) -> list[bytes]:
         cookies = sign_in(user_ids=users(count=DIFFERENT))
     else:
         cookies = in_line(sale, count=DIFFERENT)
-    return [room_request(sale.pk, cookie) for cookie in cookies]
+    return [generator.room_request(sale.pk, cookie) for cookie in cookies]
 
 
-EMPTY = Kind("", "an empty view", 1, 200, lambda run: [EMPTY_REQUEST] * run.plan.warm_up)
+def _page_and_me(run: Run) -> list[bytes]:
+    return _of_buyers(generator.page_request, generator.me_request)
+
+
+EMPTY = Kind("", "an empty view", 1, 200, lambda run: [generator.EMPTY_REQUEST] * run.plan.warm_up)
 KINDS = (
     Kind("a", "order request that wins", 2.2, 202, wins, again=False),
     Kind("a", "refused by the ledger: sold out", 2.4, 409, partial(_sold_out, attempt=None)),
     Kind("a", "refused by the ledger: has ordered", 2.4, 409, _ordered_already),
     Kind("b", "sold out, first attempt", 3.5, 409, partial(_sold_out, attempt=1)),
-    Kind("c", "live/", 4, 200, lambda run: [live_request(open_sale().pk)]),
+    Kind("c", "live/", 4, 200, lambda run: [generator.live_request(open_sale().pk)]),
     Kind("d", "receipt of a queued order", 0.5, 200, queued),
     Kind("d", "receipt of a finished order", 0.5, 200, _finished),
-    Kind("k", "list page, visitor", 3, 200, lambda run: [list_request()]),
-    Kind("k", "purchase page, visitor", 3, 200, lambda run: [page_request(open_sale().pk)]),
+    Kind("k", "list page, visitor", 3, 200, lambda run: [generator.LIST_REQUEST]),
     Kind(
-        "k",
-        "purchase page and its me/, buyer",
-        0.8,
-        200,
-        lambda run: _of_buyers(page_request, me_request),
-        parts=2,
+        "k", "purchase page, visitor", 3, 200, lambda run: [generator.page_request(open_sale().pk)]
     ),
-    Kind("k", "me/ with token", 1.5, 200, lambda run: _of_buyers(me_request)),
+    Kind("k", "purchase page and its me/, buyer", 0.8, 200, _page_and_me, parts=2),
+    Kind("k", "me/ with token", 1.5, 200, lambda run: _of_buyers(generator.me_request)),
     Kind("k", "token/", 1.5, 200, lambda run: _of_buyers(_token_request)),
     Kind("k", "poll of a place in line", 2, 200, _polls),
 )

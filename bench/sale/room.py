@@ -27,10 +27,9 @@ from bench.sale.data import in_line, open_sale, sign_in, users
 from bench.sale.generator import Crowd, Hits, Step, Visit, room_request
 from bench.sale.plan import SALE_CONNECTIONS
 from bench.sale.report import Line, Target
-from bench.sale.run import Run, WrongAnswers, back_half, expect_status
+from bench.sale.run import Run, back_half, expect_soon, expect_status
 from bench.sale.whole_sales import UNAVAILABLE, expect_exact
 from bench.tables import percentile
-from lab.waiting import wait_until
 from orders.lifecycle.room_visits import store_visits
 from orders.models import RoomVisit
 from seckill_site.clocks.database import database_now
@@ -143,7 +142,6 @@ class _Evening:
         return lengths
 
     def lines(self) -> list[Line]:
-        """Return the lines of the table."""
         plan, waits = self.plan, self._waits_s()
         of = "the same, Redis restarted" if self.restarts else f"{plan.visitors:,} visitors"
         jumps, late = self._order()
@@ -186,7 +184,6 @@ class _Evening:
 
 
 def _restart_redis() -> None:
-    """Kill Redis, and start it again with its files."""
     info = ledger_connection().info("server")
     pid = int(info["process_id"])
     program, directory = Path(f"/proc/{pid}/exe").resolve(), Path(f"/proc/{pid}/cwd").resolve()
@@ -203,5 +200,4 @@ def _restart_redis() -> None:
             return bool(ledger_connection().ping())
         return False
 
-    if not wait_until(is_back, within_s=30, every_s=0.1):
-        raise WrongAnswers("Redis did not come back")
+    expect_soon(is_back, "Redis did not come back", within_s=30)

@@ -21,9 +21,11 @@ from django.db import connection
 from servers import celery, free_port, granian, granian_wsgi, part, web_answers
 from tqdm import tqdm
 
+from bench.around.measuring import sql
 from bench.processes import cpu_spent, family_of, spawned
 from bench.sale.generator import Crowd, Hits, Shot, fire
 from bench.sale.plan import THREADS, WORKERS, Plan
+from lab.waiting import wait_until
 from seckill_site.redis.ledger_connection import ledger_connection
 
 Item = TypeVar("Item")
@@ -99,9 +101,7 @@ class Run:
 
     def parts(self, web: Web) -> list[Sequence[int]]:
         """Return the processes of the web server, of Redis and of MariaDB."""
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT @@pid_file")
-            mariadb = int(Path(cursor.fetchone()[0]).read_text())
+        mariadb = int(Path(sql("SELECT @@pid_file")[0][0]).read_text())
         redis = int(ledger_connection().info("server")["process_id"])
         return [web.pids, [redis], [mariadb]]
 
@@ -131,6 +131,15 @@ def expect_status(hits: Hits, status: int) -> None:
     """
     if set(hits.statuses()) != {status}:
         raise WrongAnswers(f"statuses {dict(hits.statuses())}, where {status} was expected")
+
+
+def expect_soon(condition: Callable[[], object], failure: str, *, within_s: float) -> None:
+    """Wait until a condition holds.
+
+    :raises WrongAnswers: it does not in time; ``failure`` says what that means.
+    """
+    if not wait_until(condition, within_s=within_s, every_s=0.02):
+        raise WrongAnswers(f"{failure} within {within_s:.0f} s")
 
 
 @contextmanager

@@ -19,7 +19,6 @@ from locks.lua_script import LuaScript, ScriptCall
 from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.reservations import reserve_call
-from vouchers.models import SeckillVoucher
 
 COURSE = LuaScript(Path(__file__).parent / "lua" / "course.lua")
 TARGETS = {"ACCEPTED": ("a win", 1.7), "SOLD_OUT": ("sold out", 2.5)}
@@ -55,7 +54,8 @@ def _calls(
     sale = open_sale() if sells else open_sale(stock=1)
     first, *tokens = strangers(sale, count=count + 1)
     reserve_all([first])  # its task is on its way
-    client, keys = ledger_connection(), _course_keys(sale)
+    client = ledger_connection()
+    keys = [f"course:{{{sale.pk}}}:{name}" for name in ("stock", "buyers", "orders")]
     client.set(keys[0], count if sells else 0)
     ours = [
         reserve_call(
@@ -80,10 +80,6 @@ def _calls(
         yield ours, theirs
     finally:
         client.unlink(*keys, *LedgerKeys(sale.pk).movable)
-
-
-def _course_keys(sale: SeckillVoucher) -> list[str]:
-    return [f"course:{{{sale.pk}}}:{name}" for name in ("stock", "buyers", "orders")]
 
 
 def _cost_us(calls: Sequence[ScriptCall[Any]], code: str) -> float:

@@ -127,7 +127,6 @@ def _prepare_ours(*, units: int, asking: Sequence[int]) -> Prepared:
 
 
 def owners(sale: SeckillVoucher) -> list[int]:
-    """Return the owner of each live order."""
     rows = VoucherOrder.objects.filter(seckill_voucher=sale, live=True)
     return list(rows.values_list("user_id", flat=True))
 

@@ -38,7 +38,6 @@ class Choice:
         return find_spec(self.program) is not None
 
     def run(self, site: Site) -> AbstractContextManager[Web]:
-        """Serve the shop."""
         command = partial(COMMANDS[self.program], workers=self.workers, threads=self.threads)
         counted = self.workers if self.program == "granian" else 0
         return serving(site, self.name, command, workers=counted)

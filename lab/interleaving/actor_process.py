@@ -138,9 +138,9 @@ def write_order(step: str, process_name: str) -> None:
     _writer_of(step, process_name).work_once()
 
 
-def fulfill(sale_id: int) -> None:
+def fulfil(sale_id: int) -> None:
     """Do a fulfil task, and the tasks that it would publish."""
-    while worker.fulfill_sale(sale_id=sale_id):
+    while worker.fulfil_sale(sale_id=sale_id):
         pass
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from lab.engine.database import cut_connection, is_connected
 from lab.engine.fork_server import ForkServer, Process
 from lab.engine.stage import Stage
-from lab.interleaving.actor_process import fulfill, run_actors, write_order
+from lab.interleaving.actor_process import fulfil, run_actors, write_order
 from lab.interleaving.actors import PATIENCE_S, Actor, NeverCame, State
 from lab.interleaving.timeline import Column, Kind, Role, Timeline
 from lab.keys import NO_EXPIRY, LabKeys
@@ -91,7 +91,7 @@ class PlayedStage(Stage):
 
     def worker(self, *, process: int, name: str = "W") -> Actor:
         """Return a worker of ours with a fulfil task of the sale, as from Celery or the sweep."""
-        return self.actor(Column(name, Role.WORKER), process, partial(fulfill, self.sale_id))
+        return self.actor(Column(name, Role.WORKER), process, partial(fulfil, self.sale_id))
 
     def actor(self, column: Column, number: int, task: Callable[[], object]) -> Actor:
         """Put an actor on stage; it replaces an ended actor of the same name."""

@@ -120,18 +120,18 @@ async def acquire_in_turn(client: Redis, ask: Ask, wait: Wait) -> bool:
         busy = await ask(wait.first_note if wait.wait_ms > 0 else NO_NOTE)
         if busy is None or wait.wait_ms <= 0:
             return busy is None
-    place = Place(queues, client, wait.topic)
-    with queues.joined(place):  # at once, so that a thousand tasks that start together ask once
-        if not wait.at_once and queues.is_first(place):
-            place.granted = await ask(wait.first_note) is None
-        if not place.granted:
-            await place.ask_in_turn(ask, until)
-    return place.granted
+    waiter = WaitingTask(queues, client, wait.topic)
+    with queues.joined(waiter):  # at once, so that a thousand tasks that start together ask once
+        if not wait.at_once and queues.is_first(waiter):
+            waiter.granted = await ask(wait.first_note) is None
+        if not waiter.granted:
+            await waiter.ask_in_turn(ask, until)
+    return waiter.granted
 
 
 @dataclass(eq=False)
-class Place:
-    """The place of one task in a queue."""
+class WaitingTask:
+    """A task of this event loop in a queue."""
 
     queues: WaitQueues["Subscription"]
     client: Redis

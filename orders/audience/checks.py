@@ -30,8 +30,8 @@ def _has_no_order(sale_id: int, user_id: int, only: bool) -> bool:
 
 
 def _has_contact(sale_id: int, user_id: int, needed: bool) -> bool:
-    found = confirmed_contacts([user_id])[user_id]
-    return bool(found.email or found.phone)
+    contacts = confirmed_contacts([user_id])[user_id]
+    return bool(contacts.email or contacts.phone)
 
 
 def _has_code(sale_id: int, user_id: int, needed: bool) -> bool:

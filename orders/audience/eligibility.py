@@ -28,26 +28,21 @@ def recall_verdict(*, sale_id: int, user_id: int, audience: Audience) -> Verdict
         return _noted(unpaid_verdict(), sale_id, user_id)
     if audience == EVERYBODY:
         return ELIGIBLE
-    found = _recall(sale_id, user_id, audience)
-    return _noted(found, sale_id, user_id) if found else None
+    judged_by, verdict = _known.recall((sale_id, user_id)) or (None, None)
+    return _noted(verdict, sale_id, user_id) if verdict and judged_by == audience else None
 
 
 def judge_buyer(*, sale_id: int, user_id: int, audience: Audience) -> Verdict:
     """Return the verdict on a buyer, with SQL where this process does not know."""
     if capped_accounts.claim():
         refresh_capped_accounts()
-    found = recall_verdict(sale_id=sale_id, user_id=user_id, audience=audience)
-    return found or _noted(_learn(sale_id, user_id, audience), sale_id, user_id)
+    verdict = recall_verdict(sale_id=sale_id, user_id=user_id, audience=audience)
+    return verdict or _noted(_learn(sale_id, user_id, audience), sale_id, user_id)
 
 
 def forget_verdict(*, sale_id: int, user_id: int) -> None:
     """Ask again: the buyer has done something about it."""
     _known.drop((sale_id, user_id))
-
-
-def _recall(sale_id: int, user_id: int, audience: Audience) -> Verdict | None:
-    judged_by, verdict = _known.recall((sale_id, user_id)) or (None, None)
-    return verdict if judged_by == audience else None
 
 
 def _noted(verdict: Verdict, sale_id: int, user_id: int) -> Verdict:

@@ -95,13 +95,13 @@ def _unused_codes(sale: SeckillVoucher, orders: Iterable[OrderToWrite]) -> dict[
     codes = InvitationCode.objects.filter(
         seckill_voucher=sale, user__in={it.user_id for it in orders}
     )
-    found: dict[int, list[int]] = {}
+    by_user: dict[int, list[int]] = {}
     rows = codes.annotate(is_used=Exists(CodeUse.objects.filter(code=OuterRef("pk"))))
     for code_id, user_id, is_used in rows.order_by("pk").values_list("pk", "user_id", "is_used"):
-        unused = found.setdefault(user_id or 0, [])
+        unused = by_user.setdefault(user_id or 0, [])
         if not is_used:
             unused.append(code_id)
-    return found
+    return by_user
 
 
 def _take_first(orders: Iterable[OrderToWrite]) -> set[int]:

@@ -32,7 +32,7 @@ def insert_entries(
     """
     live = "NULL" if outcome else "1"
     rows = [
-        f"({it.order_id:d},{_user(it.user_id, known_users)},{sale_id:d},"
+        f"({it.order_id:d},{it.user_id if it.user_id in known_users else 'NULL'},{sale_id:d},"
         f"{_time(it.entered_at_ms)},{live},%(outcome)s)"
         for it in entries
     ]
@@ -49,10 +49,6 @@ def insert_waiting(*, sale_id: int, losers: Iterable[tuple[int, int, int]]) -> N
         for order_id, user_id, joined_ms in losers
     ]
     _insert(WaitingEntry, WAITING_COLUMNS, rows, outcome="")
-
-
-def _user(user_id: int, known: set[int]) -> str:
-    return f"{user_id:d}" if user_id in known else "NULL"
 
 
 def _time(ms: int) -> str:

@@ -24,7 +24,7 @@ from orders.draws.bulk_rows import insert_waiting
 from orders.draws.entries import store_all, store_entries
 from orders.draws.rules import drawn_order, list_digest, ticket
 from orders.models import DrawEntry, VoucherOrder
-from orders.placing.publishing import publish_fulfillment
+from orders.placing.publishing import publish_fulfilment
 from seckill_site.clocks.ledger import read_ledger_ms
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.failpoints import failpoint
@@ -175,7 +175,7 @@ def give_units(*, sale_id: int) -> bool:
         logger.error("sale %s: no unit is left for %s winners", sale_id, short)
     failpoint("draw.given")
     if missing and set_kick(sale_id=sale_id):
-        publish_fulfillment(sale_id=sale_id)
+        publish_fulfilment(sale_id=sale_id)
     return not missing
 
 

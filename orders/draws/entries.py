@@ -65,8 +65,8 @@ def store_all(*, sale: SeckillVoucher) -> None:
     for some in _chunks(fresh):
         _insert(sale, some)
     known = set(DrawEntry.objects.filter(seckill_voucher=sale).values_list("order_id", flat=True))
-    found = read_entries(sale_id=sale.pk)
-    for some in _chunks([entry for entry in found if entry.order_id not in known]):
+    entries = read_entries(sale_id=sale.pk)
+    for some in _chunks([entry for entry in entries if entry.order_id not in known]):
         _insert(sale, some)
 
 

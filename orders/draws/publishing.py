@@ -72,10 +72,10 @@ def find_draw(*, sale_id: int) -> PublishedDraw:
 
 def _entries_now(sale_id: int) -> int | None:
     try:
-        found = snapshots(sale_ids=[sale_id])[sale_id]
+        ledger = snapshots(sale_ids=[sale_id])[sale_id]
     except LedgerUnavailable:
         return None
-    return found.entries if found else None
+    return ledger.entries if ledger else None
 
 
 def record_text(*, sale_id: int) -> str:
@@ -84,10 +84,10 @@ def record_text(*, sale_id: int) -> str:
     :raises ListOpen: the list is not closed yet.
     :raises: what :func:`find_draw` raises.
     """
-    found = find_draw(sale_id=sale_id)
-    if not found.closed_at:
+    published = find_draw(sale_id=sale_id)
+    if not published.closed_at:
         raise ListOpen(f"the list of draw {sale_id} is open")
-    return _record(sale_id, found.commitment, found.digest, found.units, found.seed)
+    return _record(sale_id, published.commitment, published.digest, published.units, published.seed)
 
 
 @lru_cache(maxsize=KEPT_RECORDS)

@@ -57,23 +57,23 @@ class DrawRecord:
         :raises MalformedRecord: the text is not the record of a draw.
         """
         lines = text.splitlines()
-        found: dict[str, str] = {}
+        head: dict[str, str] = {}
         for number, name in enumerate(_FIELDS):
             start = f"# {name}:"
             if number >= len(lines) or not lines[number].startswith(start):
                 raise MalformedRecord(f"line {number + 1} does not start with '{start}'")
-            found[name] = lines[number].removeprefix(start).strip()
+            head[name] = lines[number].removeprefix(start).strip()
         for name in ("sale", "entries", "units"):
-            if not _NUMBER.fullmatch(found[name]):
+            if not _NUMBER.fullmatch(head[name]):
                 raise MalformedRecord(f"'{name}' is not a number")
         for name in ("commitment", "digest", "seed"):
-            if not _HEX.fullmatch(found[name]) and (name != "seed" or found[name]):
+            if not _HEX.fullmatch(head[name]) and (name != "seed" or head[name]):
                 raise MalformedRecord(f"'{name}' is not 64 hexadecimal digits")
         ids = [_entry_id(line, number) for number, line in enumerate(lines[6:], start=7)]
-        if len(ids) != int(found["entries"]):
-            raise MalformedRecord(f"{found['entries']} entries are announced, {len(ids)} follow")
-        numbers = int(found["sale"]), int(found["units"])
-        return cls(numbers[0], found["commitment"], found["digest"], numbers[1], found["seed"], ids)
+        if len(ids) != int(head["entries"]):
+            raise MalformedRecord(f"{head['entries']} entries are announced, {len(ids)} follow")
+        numbers = int(head["sale"]), int(head["units"])
+        return cls(numbers[0], head["commitment"], head["digest"], numbers[1], head["seed"], ids)
 
 
 def _entry_id(line: str, number: int) -> int:

@@ -97,11 +97,11 @@ def entries_of(*, user_id: int) -> list[OwnEntry]:
     orders = VoucherOrder.objects.filter(pk=OuterRef("pk"))
     rows = DrawEntry.objects.filter(~Exists(orders), user=user_id, live=True)
     rows = rows.select_related("seckill_voucher__voucher", "seckill_voucher__draw")
-    found = [(row.seckill_voucher, row) for row in rows.order_by("-pk")[:MOST_ENTRIES]]
-    waits = _waits([(sale, row.order_id) for sale, row in found])
+    entries = [(row.seckill_voucher, row) for row in rows.order_by("-pk")[:MOST_ENTRIES]]
+    waits = _waits([(sale, row.order_id) for sale, row in entries])
     return [
         OwnEntry(row.order_id, sale, row.entered_at, _stage(sale, row.order_id, waits))
-        for sale, row in found
+        for sale, row in entries
     ]
 
 

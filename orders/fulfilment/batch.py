@@ -207,17 +207,17 @@ def _decide(
     refuse_as: RefusalReason | None,
 ) -> tuple[BatchOutcome, list[NewOrder]]:
     outcome, rows = BatchOutcome(), []
-    sale_id, room = sale.pk, sale.stock - sale.sold
+    sale_id, units_left = sale.pk, sale.stock - sale.sold
     for entry in entries:
         if entry.order_id in existing.rows:
             _report_again(sale_id, entry, existing, outcome)
             continue
-        reason = refuse_as or _refusal(entry, existing, room) or uses.refusal(entry)
+        reason = refuse_as or _refusal(entry, existing, units_left) or uses.refusal(entry)
         row = _row(sale_id, entry, existing, reason)
         rows.append(row)
         existing.rows[entry.order_id] = row
         if reason is None:
-            room -= 1
+            units_left -= 1
             uses.take(entry)
             existing.live[entry.user_id, entry.unit] = entry.order_id
             outcome.done.append(entry)
@@ -241,12 +241,12 @@ def _report_again(
         outcome.releases.append(Release(entry, reason, existing.holder(entry), had_order=had_order))
 
 
-def _refusal(entry: PendingEntry, existing: _Existing, room: int) -> RefusalReason | None:
+def _refusal(entry: PendingEntry, existing: _Existing, units_left: int) -> RefusalReason | None:
     if not existing.active.get(entry.user_id, False):
         return RefusalReason.INACTIVE_BUYER
     if existing.holder(entry) is not None or entry.user_id in existing.barred:
         return RefusalReason.ALREADY_ORDERED
-    if room <= 0:
+    if units_left <= 0:
         return RefusalReason.SOLD_OUT
     return None
 

@@ -130,21 +130,21 @@ def reconcile_running(*, now: dt.datetime) -> list[Comparison]:
 
 
 def _counts_agree(sale: SeckillVoucher) -> bool:
-    found = snapshots(sale_ids=[sale.pk])[sale.pk]
+    ledger = snapshots(sale_ids=[sale.pk])[sale.pk]
     live = VoucherOrder.objects.filter(seckill_voucher=sale, live=True).count()
     return (
-        found is not None
-        and found.taken == live + found.pending
-        and found.terms == LedgerTerms.from_sale(sale)
+        ledger is not None
+        and ledger.taken == live + ledger.pending
+        and ledger.terms == LedgerTerms.from_sale(sale)
         and sale.sold == live
     )
 
 
 def _compare(sale_id: int) -> tuple[Comparison, _Differences]:
     # In this order, because a reservation leaves pending only after its order is committed.
-    found = snapshots(sale_ids=[sale_id])[sale_id]
-    buyers = read_buyers(sale_id=sale_id) if found else set()
-    pending = read_pending(sale_id=sale_id) if found else set()
+    ledger = snapshots(sale_ids=[sale_id])[sale_id]
+    buyers = read_buyers(sale_id=sale_id) if ledger else set()
+    pending = read_pending(sale_id=sale_id) if ledger else set()
     sale = SeckillVoucher.objects.get(pk=sale_id)
     live = _live_holdings(sale_id)
     differences = _Differences(
@@ -159,7 +159,7 @@ def _compare(sale_id: int) -> tuple[Comparison, _Differences]:
         only_pending=_still(
             sale_id, pending - buyers - live, lambda held, pending, live: pending and not held
         ),
-        terms_off=_terms_off(sale, found),
+        terms_off=_terms_off(sale, ledger),
         sold_off=0 if sale.sold == len(live) else _recount_sold(sale_id, write=False),
     )
     comparison = Comparison(
@@ -169,7 +169,7 @@ def _compare(sale_id: int) -> tuple[Comparison, _Differences]:
         live_orders=len(live),
         buyers=len(buyers),
         pending=len(pending),
-        remaining=found.remaining if found else None,
+        remaining=ledger.remaining if ledger else None,
         difference=differences.size,
     )
     return comparison, differences
@@ -203,16 +203,16 @@ def _still(
     ]
 
 
-def _terms_off(sale: SeckillVoucher, found: Snapshot | None) -> int:
+def _terms_off(sale: SeckillVoucher, ledger: Snapshot | None) -> int:
     """Return by how much the ledger's total is off, or 1 if only another term is."""
-    if found is None or found.terms == LedgerTerms.from_sale(sale):
+    if ledger is None or ledger.terms == LedgerTerms.from_sale(sale):
         return 0
     with transaction.atomic(durable=True):
         sale = lock_seckill_voucher(sale_id=sale.pk)
-        found = snapshots(sale_ids=[sale.pk])[sale.pk]
-    if found is None or found.terms == LedgerTerms.from_sale(sale):
+        ledger = snapshots(sale_ids=[sale.pk])[sale.pk]
+    if ledger is None or ledger.terms == LedgerTerms.from_sale(sale):
         return 0
-    return abs(found.terms.total - sale.stock) or 1
+    return abs(ledger.terms.total - sale.stock) or 1
 
 
 def _add_live_buyers(sale_id: int, holdings: list[Holding]) -> None:

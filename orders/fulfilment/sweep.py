@@ -5,7 +5,7 @@ Because of it, no lost message loses an order: Note [Accepted means ended] in ``
 
 import datetime as dt
 
-from orders.placing.publishing import publish_fulfillment
+from orders.placing.publishing import publish_fulfilment
 from seckill_site.installation import check_owner
 from vouchers.inventory.keys import ledger_errors
 from vouchers.inventory.reservations import claim_due_sweeps
@@ -28,5 +28,5 @@ def sweep(*, now: dt.datetime, long_over: bool = False, at_once: bool = False) -
     ids = sales.order_by("pk").values_list("pk", flat=True)
     due = claim_due_sweeps(sale_ids=ids, at_once=at_once)
     for sale_id in due:
-        publish_fulfillment(sale_id=sale_id)
+        publish_fulfilment(sale_id=sale_id)
     return due

@@ -6,7 +6,7 @@ out, under its locks.
 
 import logging
 
-from orders.placing.publishing import publish_fulfillment
+from orders.placing.publishing import publish_fulfilment
 from vouchers.inventory.batch_journal import Decision, set_aside
 from vouchers.inventory.reservations import entries_set_aside, set_kick
 
@@ -24,7 +24,7 @@ def decide_unwritten(*, sale_id: int, decision: Decision) -> list[int]:
     entries = entries_set_aside(sale_id=sale_id)
     moved = [it for it in entries if set_aside(sale_id=sale_id, entry=it, decision=decision)]
     if moved and set_kick(sale_id=sale_id):
-        publish_fulfillment(sale_id=sale_id)
+        publish_fulfilment(sale_id=sale_id)
     for entry in moved:
         logger.info("order %s of sale %s: staff decided to %s", entry.order_id, sale_id, decision)
     return [entry.order_id for entry in moved]

@@ -76,12 +76,7 @@ from orders.models import RefusalReason
 from seckill_site.failpoints import failpoint
 from seckill_site.metrics import BACKOFFS, FULFILLED
 from seckill_site.redis.ledger_connection import ledger_connection
-from vouchers.inventory.batch_journal import (
-    back_off,
-    collect_suspects,
-    count_failure,
-    set_aside,
-)
+from vouchers.inventory.batch_journal import back_off, collect_suspects, count_failure, set_aside
 from vouchers.inventory.keys import LedgerKeys, NotLoaded, ledger_errors
 from vouchers.inventory.rebuild import FENCE_BITS, ensure_safe_fence, load_sale, rebuild_sale
 from vouchers.inventory.reservations import (
@@ -118,7 +113,7 @@ class CutOff(OperationalError):
     """This process cannot read the database; others may, so the sale itself is not paused."""
 
 
-def fulfill_sale(*, sale_id: int) -> bool:
+def fulfil_sale(*, sale_id: int) -> bool:
     """Turn the pending entries of a sale into rows, oldest first, until none is left to try.
 
     Return whether work is left for a new task, which the caller publishes. A sale whose lock is
@@ -132,7 +127,7 @@ def fulfill_sale(*, sale_id: int) -> bool:
         return False  # the sweep continues when the backoff is over
     failpoint("fulfill.started")
     try:
-        return _fulfill_until(deadline, sale_id=sale_id)
+        return _fulfil_until(deadline, sale_id=sale_id)
     except CutOff:
         raise
     except (DatabaseAtFault, DatabaseError) as error:
@@ -142,7 +137,7 @@ def fulfill_sale(*, sale_id: int) -> bool:
     return False
 
 
-def _fulfill_until(deadline: float, *, sale_id: int) -> bool:
+def _fulfil_until(deadline: float, *, sale_id: int) -> bool:
     while True:
         try:
             walk = _locked_pass(sale_id=sale_id, deadline=deadline)
@@ -256,9 +251,9 @@ def _finished(walk: SalePass) -> Iterator[None]:
 def _epoch(*, sale_id: int, identity: int) -> int:
     """Return the epoch of the sale's own ledger, which is loaded first if needed."""
     with suppress(NotLoaded):
-        found = snapshot(sale_id=sale_id)
-        if found.terms.identity == identity:
-            return found.epoch
+        ledger = snapshot(sale_id=sale_id)
+        if ledger.terms.identity == identity:
+            return ledger.epoch
     load_sale(sale_id=sale_id)
     return snapshot(sale_id=sale_id).epoch
 

@@ -18,7 +18,7 @@ from orders.audience.rule_uses import return_rule_uses
 from orders.lifecycle.transitions import Actor, Change, WrongState, change_orders
 from orders.lock_objects import lock_orders
 from orders.models import SOURCES, ActorKind, OrderStatus, VoucherOrder
-from orders.placing.publishing import publish_fulfillment
+from orders.placing.publishing import publish_fulfilment
 from seckill_site.failpoints import failpoint
 from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.holdings import Holding
@@ -131,7 +131,7 @@ def give_back(*, sale_id: int, orders: Sequence[VoucherOrder], reason: str) -> N
     try:
         given = release(sale_id=sale_id, releases=releases)
         if given and claim_kick(sale_id=sale_id):
-            publish_fulfillment(sale_id=sale_id)
+            publish_fulfilment(sale_id=sale_id)
     except LedgerUnavailable as error:
         logger.warning(
             "units of sale %s go back with the next sweep or reconcile: %s", sale_id, error

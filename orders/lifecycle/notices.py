@@ -95,8 +95,8 @@ def notice_offer(*, sale_id: int, user: User) -> Offer:
     # It is too late for a new request, but one made earlier may still be sent.
     shown = Kind.START if isinstance(reason, TooLate) else kind
     asked = shown is not None and live.filter(kind=shown).exists()
-    found = channel_to(user.pk, confirmed_contact(user))
-    return Offer(sale, kind, reason, asked, found[1] if found else "")
+    channel_and_address = channel_to(user.pk, confirmed_contact(user))
+    return Offer(sale, kind, reason, asked, channel_and_address[1] if channel_and_address else "")
 
 
 def ask_notice(*, sale_id: int, user: User) -> None:
@@ -113,12 +113,12 @@ def ask_notice(*, sale_id: int, user: User) -> None:
     :raises LedgerUnavailable: Redis did not respond.
     """
     public_sale(sale_id=sale_id)
-    found = snapshot_or_load(sale_id=sale_id)
-    kind = _kind_now(found)
+    ledger = snapshot_or_load(sale_id=sale_id)
+    kind = _kind_now(ledger)
     if channel_to(user.pk, confirmed_contact(user)) is None:
         raise NoContact
     own = Notice.objects.filter(seckill_voucher=sale_id, user=user, kind=kind)
-    asked = {"live": True, "asked_at": from_epoch_ms(found.now_ms), "notify_at": None}
+    asked = {"live": True, "asked_at": from_epoch_ms(ledger.now_ms), "notify_at": None}
     own.filter(live=False).update(**asked)
     if not own.exists():
         # A concurrent click may have created it.
@@ -126,15 +126,15 @@ def ask_notice(*, sale_id: int, user: User) -> None:
             Notice.objects.create(seckill_voucher_id=sale_id, user=user, kind=kind, **asked)
 
 
-def _kind_now(found: Snapshot) -> Notice.Kind:
-    terms = found.terms
-    if found.now_ms >= terms.ends_at_ms:
+def _kind_now(ledger: Snapshot) -> Notice.Kind:
+    terms = ledger.terms
+    if ledger.now_ms >= terms.ends_at_ms:
         raise SaleEnded
-    if found.now_ms < terms.begins_at_ms:
-        if found.now_ms >= terms.begins_at_ms - settings.SECKILL_REMIND_BEFORE_S * 1000:
+    if ledger.now_ms < terms.begins_at_ms:
+        if ledger.now_ms >= terms.begins_at_ms - settings.SECKILL_REMIND_BEFORE_S * 1000:
             raise TooLate
         return Kind.START
-    if found.remaining == 0 or found.waiting:
+    if ledger.remaining == 0 or ledger.waiting:
         return Kind.BACK
     raise SalePaused if terms.paused else UnitAvailable
 
@@ -226,11 +226,11 @@ def _sales_with_a_free_unit(now: dt.datetime) -> list[int]:
     waiting = WaitingEntry.objects.filter(seckill_voucher=OuterRef("pk"), live=True)
     sales = _sales_with_requests(Kind.BACK, now).filter(~Exists(waiting), begins_at__lte=now)
     ids = list(sales.values_list("pk", flat=True))
-    found = snapshots(sale_ids=ids) if ids else {}
+    ledgers = snapshots(sale_ids=ids) if ids else {}
     return [
         sale_id
         for sale_id in ids
-        if (it := found[sale_id]) and it.state is SaleState.OPEN and not it.waiting
+        if (it := ledgers[sale_id]) and it.state is SaleState.OPEN and not it.waiting
     ]
 
 

@@ -9,6 +9,7 @@ from allauth.account.models import EmailAddress
 from allauth.mfa.models import Authenticator
 from allauth.usersessions.models import UserSession
 from django.contrib.auth.models import User
+from django.db.models import Model
 
 from accounts.contacts import confirmed_contact
 from accounts.deletion import anonymise
@@ -31,6 +32,20 @@ from vouchers.inventory.draw_entries import NoEntry, read_entry
 from vouchers.inventory.reservations import SaleEnded
 from vouchers.models import Draw
 
+_SALE = "seckill_voucher_id"
+_BUYERS_ROWS: dict[str, tuple[type[Model], tuple[str, ...]]] = {
+    "emails": (EmailAddress, ("email", "verified", "primary")),
+    "sessions": (UserSession, ("ip", "user_agent", "created_at", "last_seen_at")),
+    "second_factors": (Authenticator, ("type", "created_at", "last_used_at")),
+    "waiting_lists": (WaitingEntry, (_SALE, "joined_at", "outcome")),
+    "notices": (Notice, (_SALE, "kind", "asked_at", "told_at", "live")),
+    "draws": (DrawEntry, (_SALE, "entered_at", "outcome")),
+    "invitation_codes": (InvitationCode, (_SALE, "code", "entered_at")),
+    "refusals": (RuleRefusal, (_SALE, "rule")),
+    "waiting_rooms": (RoomVisit, (_SALE, "joined_at", "let_in_at")),
+}
+"""What a download has of a buyer's rows: the table and its columns."""
+
 
 class IsStaff(Exception):
     """Staff cannot delete their own account: first somebody takes their rights away."""
@@ -49,49 +64,14 @@ def data_of(user: User) -> dict[str, Any]:
             "language": contact.language,
             "phone": contact.phone,
         },
-        "emails": list(
-            EmailAddress.objects.filter(user=user).values("email", "verified", "primary")
-        ),
-        "sessions": list(
-            UserSession.objects.filter(user=user).values(
-                "ip", "user_agent", "created_at", "last_seen_at"
-            )
-        ),
-        "second_factors": list(
-            Authenticator.objects.filter(user=user).values("type", "created_at", "last_used_at")
-        ),
         "orders": [_order(it) for it in _orders(user)],
-        "waiting_lists": list(
-            WaitingEntry.objects.filter(user=user).values(
-                "seckill_voucher_id", "joined_at", "outcome"
-            )
-        ),
-        "notices": list(
-            Notice.objects.filter(user=user).values(
-                "seckill_voucher_id", "kind", "asked_at", "told_at", "live"
-            )
-        ),
-        "draws": list(
-            DrawEntry.objects.filter(user=user).values(
-                "seckill_voucher_id", "entered_at", "outcome"
-            )
-        ),
-        "invitation_codes": list(
-            InvitationCode.objects.filter(user=user).values(
-                "seckill_voucher_id", "code", "entered_at"
-            )
-        ),
-        "refusals": list(
-            RuleRefusal.objects.filter(user=user).values("seckill_voucher_id", "rule")
-        ),
         "staff_invitations": list(
             invitations_of(user).values("name", "email", "role__name", "invited_at", "accepted_at")
         ),
-        "waiting_rooms": list(
-            RoomVisit.objects.filter(user=user).values(
-                "seckill_voucher_id", "joined_at", "let_in_at"
-            )
-        ),
+        **{
+            name: list(model._default_manager.filter(user=user).values(*columns))
+            for name, (model, columns) in _BUYERS_ROWS.items()
+        },
     }
 
 

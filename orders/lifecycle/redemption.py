@@ -22,19 +22,19 @@ class NoSuchCode(Exception):
 
 
 class NotRedeemable(Exception):
-    """The voucher was used before, or is being refunded; ``found`` is its order as it is now."""
+    """The voucher was used before, or is being refunded; ``redeemable`` is its order now."""
 
-    def __init__(self, found: Redeemable) -> None:
-        super().__init__(f"the order is {found.order.status}")
-        self.found = found
+    def __init__(self, redeemable: Redeemable) -> None:
+        super().__init__(f"the order is {redeemable.order.status}")
+        self.redeemable = redeemable
 
 
 class PastValidity(Exception):
-    """The voucher's last day is over and no reason was given; ``found`` is its order."""
+    """The voucher's last day is over and no reason was given; ``redeemable`` is its order."""
 
-    def __init__(self, found: Redeemable) -> None:
+    def __init__(self, redeemable: Redeemable) -> None:
         super().__init__("the voucher is past its last day")
-        self.found = found
+        self.redeemable = redeemable
 
 
 GUESSES = GuessLimit("redeem-wrong", most=30, window_s=60, wrong=NoSuchCode)
@@ -96,10 +96,10 @@ def redeem(*, code: str, by: Actor, now: dt.datetime, why: str = "", note: str =
     :raises NoSuchCode: no order has this code.
     :raises NotRedeemable: it was used before, or is being refunded; nothing was changed.
     """
-    found = find_by_code(code=code)
-    order, is_past = found.order, found.is_past(now)
-    if found.may_be_used and is_past and not why:
-        raise PastValidity(found)
+    redeemable = find_by_code(code=code)
+    order, is_past = redeemable.order, redeemable.is_past(now)
+    if redeemable.may_be_used and is_past and not why:
+        raise PastValidity(redeemable)
     try:
         with transaction.atomic(durable=True):
             used = Change(OrderStatus.USED, by, now, note or (why if is_past else ""))

@@ -62,8 +62,8 @@ def _let_in(sale_id: int, visits: list[Visit]) -> set[tuple[int, int]]:
     """Return who was let in by the rows and not by the visits, which are of an older copy then."""
     waiting = [it.user_id for it in visits if not it.let_in_ms]
     rows = RoomVisit.objects.filter(seckill_voucher=sale_id, user__in=waiting)
-    found = set(rows.exclude(let_in_at=None).values_list("user_id", "opened_ms"))
-    return found - {(it.user_id, it.opened_ms) for it in visits if it.let_in_ms}
+    let_in = set(rows.exclude(let_in_at=None).values_list("user_id", "opened_ms"))
+    return let_in - {(it.user_id, it.opened_ms) for it in visits if it.let_in_ms}
 
 
 def _row(sale_id: int, visit: Visit) -> RoomVisit:

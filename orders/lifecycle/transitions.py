@@ -81,9 +81,9 @@ def change_orders(change: Change, *, sale_id: int, order_ids: Sequence[int], **f
     source = SOURCES[change.to]
     if source in KEPT_STATUSES:
         invalidate_rows(sale_id=sale_id, order_ids=order_ids)
-    found = VoucherOrder.objects.filter(pk__in=order_ids, status=source)
+    orders = VoucherOrder.objects.filter(pk__in=order_ids, status=source)
     live = True if change.to in LIVE_STATUSES else None
-    changed = found.update(status=change.to, live=live, **fields)
+    changed = orders.update(status=change.to, live=live, **fields)
     if changed == len(order_ids):
         note(change, order_ids=order_ids, before=source)
     return changed

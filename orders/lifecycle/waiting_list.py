@@ -15,7 +15,7 @@ from django.db import DatabaseError, IntegrityError, transaction
 from django.db.models import QuerySet
 
 from orders.models import VoucherOrder, WaitingEntry
-from orders.placing.publishing import publish_fulfillment
+from orders.placing.publishing import publish_fulfilment
 from orders.placing.service import read_order_token
 from orders.placing.tokens import BadToken
 from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
@@ -47,7 +47,7 @@ Outcome = WaitingEntry.Outcome
 
 
 @dataclass(frozen=True)
-class Place:
+class WaitingListPlace:
     """A buyer's position in line, from 1; None once a unit was offered or the waiting is over."""
 
     order_id: int
@@ -59,7 +59,7 @@ class NotWaiting(Exception):
     """The buyer is not in the waiting list of this sale."""
 
 
-def join(*, token_text: object, sale_id: int, user_id: int, now_ms: int) -> Place:
+def join(*, token_text: object, sale_id: int, user_id: int, now_ms: int) -> WaitingListPlace:
     """Add a token's owner to the waiting list, unless already on it, and return their place.
 
     :raises MalformedToken: the request has no token.
@@ -78,10 +78,10 @@ def join(*, token_text: object, sale_id: int, user_id: int, now_ms: int) -> Plac
     entry = _get_or_create_entry(sale_id, user_id, token.order_id, now_ms)
     is_new = entry.order_id == token.order_id
     try:
-        return Place(entry.order_id, _join(entry))
+        return WaitingListPlace(entry.order_id, _join(entry))
     except NoLongerWaiting:
         _close([entry.order_id], Outcome.OFFERED)
-        return Place(entry.order_id, None, offered=True)
+        return WaitingListPlace(entry.order_id, None, offered=True)
     except (AlreadyOrdered, UnitAvailable):
         _close([entry.order_id], Outcome.LEFT)
         raise
@@ -91,7 +91,7 @@ def join(*, token_text: object, sale_id: int, user_id: int, now_ms: int) -> Plac
         raise
 
 
-def leave(*, sale_id: int, user_id: int) -> Place:
+def leave(*, sale_id: int, user_id: int) -> WaitingListPlace:
     """Take a buyer out of line; if a unit was offered meanwhile, return that instead.
 
     :raises NotWaiting: the buyer is not in line.
@@ -105,10 +105,10 @@ def leave(*, sale_id: int, user_id: int) -> Place:
     offered = _is_offered(entry)
     _close([entry.order_id], Outcome.OFFERED if offered else Outcome.LEFT)
     _leave(entry)  # again, because restore_lines may have put the entry back meanwhile
-    return Place(entry.order_id, None, offered=offered)
+    return WaitingListPlace(entry.order_id, None, offered=offered)
 
 
-def place_of(*, sale_id: int, user_id: int) -> Place:
+def place_of(*, sale_id: int, user_id: int) -> WaitingListPlace:
     """Return a buyer's place in line; restore it if Redis has lost it.
 
     :raises NotWaiting: the buyer never waited in this sale, or has left.
@@ -119,22 +119,22 @@ def place_of(*, sale_id: int, user_id: int) -> Place:
     if entry is None or entry.outcome == Outcome.LEFT:
         raise NotWaiting(f"buyer {user_id} does not wait in sale {sale_id}")
     if not entry.live:
-        return Place(entry.order_id, None, offered=entry.outcome == Outcome.OFFERED)
+        return WaitingListPlace(entry.order_id, None, offered=entry.outcome == Outcome.OFFERED)
     place = waiting_position(sale_id=sale_id, order_id=entry.order_id, user_id=user_id)
     if place is None and _is_offered(entry):
         _close([entry.order_id], Outcome.OFFERED)
-        return Place(entry.order_id, None, offered=True)
-    return Place(entry.order_id, _restore(entry) if place is None else place)
+        return WaitingListPlace(entry.order_id, None, offered=True)
+    return WaitingListPlace(entry.order_id, _restore(entry) if place is None else place)
 
 
-def fulfill_line(*, sale_id: int) -> None:
+def fulfil_line(*, sale_id: int) -> None:
     """Send the fulfil task of units that a change of the sale may have given to the line.
 
     A change gives them without a word; the sweep finds them if this fails.
     """
     with suppress(LedgerUnavailable):
         if pending_entries(sale_id=sale_id, skip=0, count=1) and claim_kick(sale_id=sale_id):
-            publish_fulfillment(sale_id=sale_id)
+            publish_fulfilment(sale_id=sale_id)
 
 
 def restore_lines(*, now: dt.datetime) -> int:
@@ -154,8 +154,8 @@ def restore_lines(*, now: dt.datetime) -> int:
 
 
 def _restore_line(sale_id: int, now: dt.datetime) -> int:
-    found = snapshots(sale_ids=[sale_id])[sale_id]
-    if found is None:
+    ledger = snapshots(sale_ids=[sale_id])[sale_id]
+    if ledger is None:
         raise NotLoaded(f"sale {sale_id} is not loaded")
     sale = SeckillVoucher.objects.get(pk=sale_id)
     in_line = waiting_order_ids(sale_id=sale_id)
@@ -172,9 +172,9 @@ def _restore_line(sale_id: int, now: dt.datetime) -> int:
         _leave(entry)
     places = [_restore(entry) for entry in missing if entry.order_id not in offered]
     restored = sum(place is not None for place in places)
-    if found.remaining and (in_line or restored):
+    if ledger.remaining and (in_line or restored):
         load_sale(sale_id=sale_id)
-        fulfill_line(sale_id=sale_id)
+        fulfil_line(sale_id=sale_id)
     return restored
 
 

@@ -197,10 +197,10 @@ def _ask(method: str, content: Mapping[str, str]) -> dict[str, Any]:
     )
     if answer.status != 200:
         raise ProviderUnavailable(f"alipay: {method} was answered {answer.status}")
-    found = _verified(answer.body, f"{method.replace('.', '_')}_response")
-    code, why = found.get("code"), str(found.get("sub_code") or found.get("code"))
+    reply = _verified(answer.body, f"{method.replace('.', '_')}_response")
+    code, why = reply.get("code"), str(reply.get("sub_code") or reply.get("code"))
     if code == _DONE:
-        return found
+        return reply
     if code == "20000" or _TRANSIENT.fullmatch(why):
         raise ProviderUnavailable(f"alipay: {why}")
     raise Refused("alipay", why)

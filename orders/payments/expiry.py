@@ -93,10 +93,10 @@ def _open_payments(sale_id: int, now: dt.datetime) -> dict[int, list[Payment]]:
     ).exclude(provider="")
     by_order = payments.order_by().values("order").annotate(silent=Max("silent_since"))
     in_turn = by_order.order_by(F("silent").asc(nulls_first=True), "order")
-    found: dict[int, list[Payment]] = {it["order"]: [] for it in in_turn[:ORDERS_AT_ONCE]}
-    for payment in payments.filter(order__in=found).select_related("order").order_by("pk"):
-        found[payment.order_id].append(payment)
-    return found
+    payments_of: dict[int, list[Payment]] = {it["order"]: [] for it in in_turn[:ORDERS_AT_ONCE]}
+    for payment in payments.filter(order__in=payments_of).select_related("order").order_by("pk"):
+        payments_of[payment.order_id].append(payment)
+    return payments_of
 
 
 def _orders_possibly_paid(

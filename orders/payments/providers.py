@@ -164,14 +164,12 @@ class PaymentProvider(Protocol):
     @property
     def label(self) -> "StrOrPromise":
         """The provider's name for buyers."""
-        ...
 
     def create(self, charge: Charge) -> OpenedCharge:
         """Open a charge and return where its buyer pays.
 
         :raises ProviderUnavailable: it may or may not be open; the same call again is safe.
         """
-        ...
 
     def read_notification(
         self, *, headers: Mapping[str, str], body: bytes, now: dt.datetime
@@ -180,14 +178,12 @@ class PaymentProvider(Protocol):
 
         :raises BadNotification: its signature is wrong, it is too old, or it cannot be read.
         """
-        ...
 
     def query(self, reference: str, *, provider_reference: str = "") -> Statement:
         """Return the state of a charge; one that the provider does not know is closed.
 
         :raises ProviderUnavailable: the state is unknown.
         """
-        ...
 
     def refund(self, reference: str, *, amount_cents: int, provider_reference: str = "") -> bool:
         """Refund all of a paid charge once; return False while the provider works on it.
@@ -195,14 +191,12 @@ class PaymentProvider(Protocol):
         :raises RefundRefused: somebody has to act; the same call again is safe.
         :raises ProviderUnavailable: it may or may not be refunded; the same call again is safe.
         """
-        ...
 
     def list_movements(self, day: dt.date) -> Iterable[Movement]:
         """Return the money that came in and went back on this day.
 
         :raises ProviderUnavailable: the list is not there yet, or was cut off.
         """
-        ...
 
 
 def offered_providers() -> list[PaymentProvider]:
@@ -240,9 +234,9 @@ def provider_named(name: str) -> PaymentProvider:
     :raises LookupError: the settings name no such provider.
     """
     for path in settings.SECKILL_PAYMENT_PROVIDERS:
-        found = _load(path)
-        if found.name == name:
-            return found
+        provider = _load(path)
+        if provider.name == name:
+            return provider
     raise LookupError(f"SECKILL_PAYMENT_PROVIDERS names no provider {name!r}")
 
 

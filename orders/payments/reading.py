@@ -94,14 +94,14 @@ def statement_about(
     """
     try:
         with refusing_malformed(ProviderUnavailable, f"the answer about {reference}"):
-            found = ask()
+            statement = ask()
     except Refused as error:
         if error.code not in unknown:
             raise
         return Statement(reference, if_unknown, 0)
-    if found.reference != reference:
-        raise ProviderUnavailable(f"an answer about {found.reference}, not {reference}")
-    return found
+    if statement.reference != reference:
+        raise ProviderUnavailable(f"an answer about {statement.reference}, not {reference}")
+    return statement
 
 
 def rows_of(lines: Iterable[str]) -> Iterator[dict[str, str]]:

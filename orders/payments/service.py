@@ -217,12 +217,12 @@ def take_statement(provider: PaymentProvider, statement: Statement, *, now: dt.d
     :raises Busy: the order is being changed now.
     :raises LedgerUnavailable: Redis did not respond.
     """
-    found = Payment.objects.filter(provider=provider.name, reference=statement.reference)
-    payment = found.select_related("order").first()
+    payments = Payment.objects.filter(provider=provider.name, reference=statement.reference)
+    payment = payments.select_related("order").first()
     if payment is None:
         raise BadNotification(f"no payment {statement.reference}")
     if statement.state is ChargeState.CLOSED:
-        found.filter(status=PaymentStatus.OPEN).update(status=PaymentStatus.CLOSED, ask_at=None)
+        payments.filter(status=PaymentStatus.OPEN).update(status=PaymentStatus.CLOSED, ask_at=None)
     if statement.state is not ChargeState.PAID:
         return
     if not statement.amount_cents:

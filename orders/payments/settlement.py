@@ -119,11 +119,11 @@ def _lines(provider: str, day: dt.date, listed: Iterable[Movement]) -> Iterator[
 
 def _note(provider: str, day: dt.date, now: dt.datetime) -> None:
     """Write down the differences of a day, and resolve those that are gone."""
-    found = dict(_differences(provider, day))
+    differences = dict(_differences(provider, day))
     for old in SettlementDifference.objects.filter(provider=provider, day=day, resolved_at=None):
-        if (old.direction, old.reference) not in found:
+        if (old.direction, old.reference) not in differences:
             SettlementDifference.objects.filter(pk=old.pk).update(resolved_at=now)
-    for (direction, reference), it in found.items():
+    for (direction, reference), it in differences.items():
         seen = {
             "kind": it.kind,
             "payment": it.payment,

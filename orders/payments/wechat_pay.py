@@ -15,11 +15,7 @@ from django.conf import settings
 from django.utils.translation import gettext_lazy
 
 from orders.models import MoneyDirection
-from orders.payments.http_calls import (
-    LARGEST_ANSWER_BYTES,
-    LARGEST_LIST_BYTES,
-    call,
-)
+from orders.payments.http_calls import LARGEST_ANSWER_BYTES, LARGEST_LIST_BYTES, call
 from orders.payments.providers import (
     CURRENCY,
     BadNotification,
@@ -166,17 +162,17 @@ def _ask(method: str, target: str, content: Mapping[str, Any] | None = None) -> 
         raise ProviderUnavailable(f"wechat: answered {answer.status}")
     try:
         check_signature(answer.headers, answer.body, database_now())
-        found = read_strict_json(answer.body)
+        reply = read_strict_json(answer.body)
     except (BadNotification, ValueError) as error:
         raise ProviderUnavailable(f"wechat: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(reply, dict):
         raise ProviderUnavailable("wechat: the answer is no object")
     if answer.status != 200:
-        code = str(found.get("code"))
+        code = str(reply.get("code"))
         if code in ("SYSTEM_ERROR", "FREQUENCY_LIMITED", "STATEMENT_CREATING"):
             raise ProviderUnavailable(f"wechat: {code}")
         raise Refused("wechat", code)
-    return found
+    return reply
 
 
 def _send(

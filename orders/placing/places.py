@@ -58,6 +58,6 @@ def draw_of(*, sale_id: int, user_id: int) -> int:
 
 def visitor_of(*, sale_id: int, user_id: int, held: str = "", again: bool = False) -> Visitor:
     """Return an account as a visitor, with the place that it holds if that is its own."""
-    found = read_held_place(held, sale_id=sale_id) if held else None
-    signed = found.place if found and found.user_id == user_id else None
+    held_place = read_held_place(held, sale_id=sale_id) if held else None
+    signed = held_place.place if held_place and held_place.user_id == user_id else None
     return Visitor(draw_of(sale_id=sale_id, user_id=user_id), signed, again)

@@ -4,7 +4,7 @@ import os
 import threading
 from time import monotonic
 
-from orders.placing.publishing import publish_fulfillment
+from orders.placing.publishing import publish_fulfilment
 
 
 class Publisher:
@@ -50,7 +50,7 @@ class Publisher:
                 sale_id = next(iter(self._sales))
                 del self._sales[sale_id]
                 self._busy = True
-            publish_fulfillment(sale_id=sale_id)
+            publish_fulfilment(sale_id=sale_id)
 
 
 publisher = Publisher()

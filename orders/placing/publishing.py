@@ -25,13 +25,13 @@ class BrokerSkipped(Exception):
 
 breaker = Breaker(BrokerSkipped, pause_s=settings.SECKILL_PUBLISH_PAUSE_MS / 1000)
 
-FULFILL_SALE = "orders.tasks.fulfill_sale"
+FULFIL_SALE = "orders.tasks.fulfill_sale"
 """Published by name, so a web process does not import what only workers run."""
 
 
-def publish_fulfillment(*, sale_id: int) -> None:
+def publish_fulfilment(*, sale_id: int) -> None:
     """Publish the fulfil task of a sale; a failure is counted and logged, never raised."""
-    publish(FULFILL_SALE, sale_id=sale_id)
+    publish(FULFIL_SALE, sale_id=sale_id)
 
 
 def _publisher_connection() -> Connection:

@@ -6,18 +6,13 @@ from typing import TypeVar
 
 from locks.lua_script import ScriptCall
 from orders.placing.order_ids import minted_ms
-from orders.placing.publishing import publish_fulfillment
+from orders.placing.publishing import publish_fulfilment
 from orders.placing.tokens import PurchaseToken, check_work, read_token
 from seckill_site.failpoints import failpoint
 from vouchers.inventory.entering import enter_call
 from vouchers.inventory.keys import NotLoaded, send
 from vouchers.inventory.rebuild import load_sale_exclusively
-from vouchers.inventory.reservations import (
-    NotReplicated,
-    Reply,
-    finish_reservation,
-    reserve_call,
-)
+from vouchers.inventory.reservations import NotReplicated, Reply, finish_reservation, reserve_call
 
 T = TypeVar("T")
 
@@ -51,7 +46,7 @@ def place_order(token: PurchaseToken, *, finish: Callable[..., T], address: str 
     :raises LedgerUnavailable: the outcome is unknown; the same token may be sent again.
     :raises SeckillVoucher.DoesNotExist: the sale was deleted.
     """
-    call = order_call(token, address=address, finish=finish, publish=publish_fulfillment)
+    call = order_call(token, address=address, finish=finish, publish=publish_fulfilment)
     try:
         return send(call)
     except NotLoaded:

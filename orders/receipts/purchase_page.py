@@ -130,28 +130,29 @@ def purchase_offer(
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     """
     sale = public_sale(sale_id=sale_id, drafts_too=drafts_too)
-    found, token, known, place = None, "", BuyerHoldings(now_ms, []), None
+    ledger, token, known, place = None, "", BuyerHoldings(now_ms, []), None
     must_answer = sale.work > 0 and not has_answered
     ledger_answers = True
     try:
-        found = snapshots(sale_ids=[sale_id])[sale_id]
+        ledger = snapshots(sale_ids=[sale_id])[sale_id]
         if user_id and visitor:
             known, place = _read_buyer(sale, user_id, visitor)
     except LedgerUnavailable:
         ledger_answers = False
         logger.warning("the page of sale %s is shown without its ledger", sale_id)
     now = from_epoch_ms(now_ms)
-    state = found.state if found else sale.state_at(now)
+    state = ledger.state if ledger else sale.state_at(now)
     buyer = None
     if user_id:
         # A paused sale may be sold out as well.
-        is_gone = state is SaleState.SOLD_OUT or (found is not None and found.remaining == 0)
+        is_gone = state is SaleState.SOLD_OUT or (ledger is not None and ledger.remaining == 0)
         rows = _sale_and_orders(sale_id, user_id, with_waiting=is_gone)
         buyer = _judged(_merge(user_id, known, rows), sale, now_ms)
-        may_have_token = _may_have_token(sale, now_ms, place) and not buyer.verdict.rule
+        is_let_in = place.is_in if place else sale.room_opened_ms == 0
+        may_have_token = is_let_in and now_ms < epoch_ms(sale.ends_at) and not buyer.verdict.rule
         if visitor and ledger_answers and may_have_token and not must_answer:
             token = _token(sale, user_id, place)
-    return PurchaseOffer(sale, found, state, token, buyer, place, must_answer)
+    return PurchaseOffer(sale, ledger, state, token, buyer, place, must_answer)
 
 
 def _judged(buyer: BuyerStatus, sale: SeckillVoucher, now_ms: int) -> BuyerStatus:
@@ -167,9 +168,9 @@ def _read_buyer(
 ) -> tuple[BuyerHoldings, Place | None]:
     """Return the units of a buyer, and their place in the waiting room of a public sale."""
     if sale.stage == SaleStage.PUBLIC:
-        found = send(known_buyer_call(sale_id=sale.pk, user_id=user_id, visitor=visitor))
-        if found:
-            return found.holdings, found.place
+        known = send(known_buyer_call(sale_id=sale.pk, user_id=user_id, visitor=visitor))
+        if known:
+            return known.holdings, known.place
     return read_buyer_holdings(sale_id=sale.pk, user_id=user_id), None
 
 
@@ -187,11 +188,6 @@ def buyer_status(*, sale_id: int, user_id: int, entry_id: int = 0) -> BuyerStatu
     if rows[0]["stage"] != SaleStage.PUBLIC:
         raise SeckillVoucher.DoesNotExist("the sale is not public")
     return _merge(user_id, known._replace(entry_id=entry_id), rows)
-
-
-def _may_have_token(sale: SeckillVoucher, now_ms: int, place: Place | None) -> bool:
-    is_in = place.is_in if place else sale.room_opened_ms == 0
-    return is_in and now_ms < epoch_ms(sale.ends_at)
 
 
 def _token(sale: SeckillVoucher, user_id: int, place: Place | None) -> str:

@@ -73,10 +73,10 @@ def read_receipt_row(*, order_id: int) -> ReceiptRow | None:
     """Return the row of an order, or None if it does not exist."""
     with connection.cursor() as cursor:
         cursor.execute(_select(connection.vendor), [order_id])
-        found = cursor.fetchone()
-    if found is None:
+        row = cursor.fetchone()
+    if row is None:
         return None
-    *columns, has_returned = found
+    *columns, has_returned = row
     return ReceiptRow.from_columns(columns)._replace(has_returned=bool(has_returned))
 
 

@@ -113,14 +113,14 @@ def find_receipt(
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     :raises LedgerUnavailable: there is no row, and Redis did not respond.
     """
-    found, ledger_answered = None, False
+    receipt, ledger_answered = None, False
     if has_token and not by_session:
         with suppress(LedgerUnavailable):
-            found = cached_receipt(sale_id=sale_id, order_id=order_id, user_id=user_id)
+            receipt = cached_receipt(sale_id=sale_id, order_id=order_id, user_id=user_id)
             ledger_answered = True
-    found = found or _from_row(sale_id, order_id, user_id, has_token, cache=ledger_answered)
-    if found:
-        return found
+    receipt = receipt or _from_row(sale_id, order_id, user_id, has_token, cache=ledger_answered)
+    if receipt:
+        return receipt
     ledger = snapshot_or_load(sale_id=sale_id)
     return (
         _from_pending(sale_id, order_id, user_id)
@@ -247,20 +247,20 @@ def _ended_without_row(sale_id: int, order_id: int, user_id: int) -> Receipt | N
 
 def _entered(sale_id: int, order_id: int, user_id: int) -> Receipt | None:
     """Return the receipt of an entry in a draw that has no order."""
-    found = standing_of(sale_id=sale_id, order_id=order_id, user_id=user_id)
-    if found is None:
+    standing = standing_of(sale_id=sale_id, order_id=order_id, user_id=user_id)
+    if standing is None:
         if DrawEntry.objects.filter(pk=order_id).exists():
             raise NoReceipt("the entry is another buyer's or another sale's")
         return None
-    match found.stage:
+    match standing.stage:
         case Stage.ENTERED:
-            return Receipt(order_id, sale_id, ENTERED, entered_until_ms=found.ends_at_ms)
+            return Receipt(order_id, sale_id, ENTERED, entered_until_ms=standing.ends_at_ms)
         case Stage.WON:
             return Receipt(order_id, sale_id, QUEUED)
         case Stage.WAITING:
             return Receipt(order_id, sale_id, WAITING)
         case Stage.OUT:
-            return Receipt(order_id, sale_id, OrderStatus.REFUSED, found.reason)
+            return Receipt(order_id, sale_id, OrderStatus.REFUSED, standing.reason)
         case unknown:
             assert_never(unknown)
 

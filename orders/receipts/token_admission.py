@@ -91,9 +91,7 @@ class BuyerInSale(NamedTuple):
             raise NotAdmitted("the waiting room has not let this buyer in")
 
 
-@kept
-def _grace_ms() -> int:
-    return int(settings.SECKILL_TOKEN_GRACE_MS)
+_grace_ms = kept(lambda: int(settings.SECKILL_TOKEN_GRACE_MS))
 
 
 def buyer_from_ledger(
@@ -141,24 +139,24 @@ def buyer_from_rows(
     return BuyerInSale(status, epoch_ms(sale.ends_at), sale.identity, place, sale.is_draw)
 
 
-def judged(found: BuyerInSale) -> BuyerInSale:
+def judged(buyer: BuyerInSale) -> BuyerInSale:
     """Return the same buyer with the verdict of the rules, with SQL if this process has to ask."""
-    if not found.is_to_judge:
-        return found
-    return found.with_verdict(judge_buyer(**_parties(found)))
+    if not buyer.is_to_judge:
+        return buyer
+    return buyer.with_verdict(judge_buyer(**_parties(buyer)))
 
 
-def judged_already(found: BuyerInSale) -> BuyerInSale | None:
+def judged_already(buyer: BuyerInSale) -> BuyerInSale | None:
     """Return the same buyer with the verdict that this process knows; None if it has to ask."""
-    if not found.is_to_judge:
-        return found
-    verdict = recall_verdict(**_parties(found))
-    return found.with_verdict(verdict) if verdict else None
+    if not buyer.is_to_judge:
+        return buyer
+    verdict = recall_verdict(**_parties(buyer))
+    return buyer.with_verdict(verdict) if verdict else None
 
 
-def _parties(found: BuyerInSale) -> dict[str, Any]:
-    ids = {"sale_id": found.status.sale_id, "user_id": found.status.user_id}
-    return {**ids, "audience": found.audience}
+def _parties(buyer: BuyerInSale) -> dict[str, Any]:
+    ids = {"sale_id": buyer.status.sale_id, "user_id": buyer.status.user_id}
+    return {**ids, "audience": buyer.audience}
 
 
 def find_buyer_in_sale(*, sale_id: int, user_id: int, visitor: Visitor) -> BuyerInSale:

@@ -20,15 +20,10 @@ from orders.draws.standing import OwnEntry, entries_of
 from orders.lifecycle.cancellation import cancel_order
 from orders.lifecycle.invitations import enter_code
 from orders.lifecycle.transitions import Actor
-from orders.lifecycle.waiting_list import Place, join, leave, place_of
+from orders.lifecycle.waiting_list import join, leave, place_of
 from orders.models import OrderStatus, VoucherOrder
 from orders.payments.confirmation import note_return
-from orders.payments.providers import (
-    ClientKind,
-    PaymentProvider,
-    current_provider,
-    provider_named,
-)
+from orders.payments.providers import ClientKind, PaymentProvider, current_provider, provider_named
 from orders.payments.refunds import refund_order
 from orders.payments.service import Addresses, code_to_scan, start_payment
 from orders.placing.places import sign_place
@@ -49,8 +44,15 @@ from orders.web.room_views import room_page
 from orders.web.serializers import buyer_status_json, receipt_json, waiting_json
 from seckill_site.clocks.database import database_now
 from seckill_site.clocks.ledger import ledger_now_ms
-from seckill_site.web.responses import absolute_url, allow, as_shell, for_owner, wants_html
-from vouchers.inventory.waiting_room import Place as PlaceInLine
+from seckill_site.web.responses import (
+    absolute_url,
+    allow,
+    as_shell,
+    for_owner,
+    see_page,
+    wants_html,
+)
+from vouchers.inventory.waiting_room import Place
 from vouchers.models import SeckillVoucher
 from vouchers.web.live_answer import live_json
 
@@ -150,7 +152,7 @@ def purchase_form(request: HttpRequest, *, sale_id: int) -> HttpResponse:
 
 
 def _room_page(
-    request: HttpRequest, offer: PurchaseOffer, place: PlaceInLine, now_ms: int
+    request: HttpRequest, offer: PurchaseOffer, place: Place, now_ms: int
 ) -> HttpResponse:
     ids = {"sale_id": offer.sale.pk, "user_id": request.user.pk or 0}
     key = request.session.session_key or ""
@@ -239,7 +241,7 @@ def invitation(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     if not wants_html(request):
         return JsonResponse({"voucher_id": str(sale_id), "entered": True})
     page = "purchase-form" if request.POST.get("back") == "form" else "purchase"
-    return HttpResponse(status=303, headers={"Location": reverse(page, args=[sale_id])})
+    return see_page(page, sale_id)
 
 
 # --- The owner's order ----------------------------------------------------------------------------
@@ -280,9 +282,7 @@ def payment_return(request: HttpRequest, *, sale_id: int, order_id: int) -> Http
     order = own_order(request, sale_id, order_id)
     if request.method == "GET":
         note_return(order=order, now=database_now())
-    return HttpResponse(
-        status=303, headers={"Location": reverse("receipt", args=[sale_id, order_id])}
-    )
+    return see_page("receipt", sale_id, order_id)
 
 
 def _chosen_provider(request: HttpRequest) -> PaymentProvider:
@@ -300,10 +300,10 @@ def _chosen_provider(request: HttpRequest) -> PaymentProvider:
 def pay_code(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
     """Show the QR code with which the owner's phone pays; without one, the receipt."""
     order = own_order(request, sale_id, order_id)
-    receipt_url = reverse("receipt", args=[sale_id, order_id])
     address = code_to_scan(order_id=order.pk)
     if order.status != OrderStatus.UNPAID or not address:
-        return HttpResponse(status=303, headers={"Location": receipt_url})
+        return see_page("receipt", sale_id, order_id)
+    receipt_url = reverse("receipt", args=[sale_id, order_id])
     context = {"order": order, "address": address, "receipt_url": receipt_url}
     return render(request, "orders/pay_code.html", context)
 
@@ -339,10 +339,9 @@ def _end(
     order = own_order(request, sale_id, order_id)
     end(order_id=order.pk, by=Actor.buyer(request.user.pk), now=database_now())
     if wants_html(request):
-        receipt_url = reverse("receipt", args=[sale_id, order_id])
-        return HttpResponse(status=303, headers={"Location": receipt_url})
-    found = find_receipt(sale_id=sale_id, order_id=order_id, user_id=request.user.pk or 0)
-    return JsonResponse(receipt_json(found, now_ms=ledger_now_ms()))
+        return see_page("receipt", sale_id, order_id)
+    receipt = find_receipt(sale_id=sale_id, order_id=order_id, user_id=request.user.pk or 0)
+    return JsonResponse(receipt_json(receipt, now_ms=ledger_now_ms()))
 
 
 # --- The waiting list -----------------------------------------------------------------------------
@@ -356,13 +355,24 @@ def waiting(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     user_id = request.user.pk or 0
     if request.method == "POST":
         token = read_order_request(request).token
-        found = join(token_text=token, sale_id=sale_id, user_id=user_id, now_ms=ledger_now_ms())
+        place = join(token_text=token, sale_id=sale_id, user_id=user_id, now_ms=ledger_now_ms())
         if wants_html(request):
-            where = reverse("waiting", args=[sale_id])
-            return HttpResponse(status=303, headers={"Location": where})
+            return see_page("waiting", sale_id)
     else:
-        found = place_of(sale_id=sale_id, user_id=user_id)
-    return _place(request, sale_id, found)
+        place = place_of(sale_id=sale_id, user_id=user_id)
+    if not wants_html(request):
+        return JsonResponse(waiting_json(place, sale_id=sale_id))
+    if place.offered:
+        return see_page("receipt", sale_id, place.order_id)
+    sale = SeckillVoucher.objects.select_related("voucher__merchant").get(pk=sale_id)
+    assert isinstance(request.user, User)
+    context = {
+        "sale": sale,
+        "place": place.place,
+        "waiting": waiting_json(place, sale_id=sale_id),
+        "contact": confirmed_contact(request.user),
+    }
+    return render(request, "orders/waiting.html", context)
 
 
 @allow("POST")
@@ -370,27 +380,9 @@ def waiting(request: HttpRequest, *, sale_id: int) -> HttpResponse:
 @signed_in
 def leave_line(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     """Leave the waiting list."""
-    found = leave(sale_id=sale_id, user_id=request.user.pk or 0)
+    place = leave(sale_id=sale_id, user_id=request.user.pk or 0)
     if wants_html(request):
-        where = reverse("purchase", args=[sale_id])
-        if found.offered:
-            where = reverse("receipt", args=[sale_id, found.order_id])
-        return HttpResponse(status=303, headers={"Location": where})
-    return JsonResponse(waiting_json(found, sale_id=sale_id))
-
-
-def _place(request: HttpRequest, sale_id: int, found: Place) -> HttpResponse:
-    if not wants_html(request):
-        return JsonResponse(waiting_json(found, sale_id=sale_id))
-    if found.offered:
-        where = reverse("receipt", args=[sale_id, found.order_id])
-        return HttpResponse(status=303, headers={"Location": where})
-    sale = SeckillVoucher.objects.select_related("voucher__merchant").get(pk=sale_id)
-    assert isinstance(request.user, User)
-    context = {
-        "sale": sale,
-        "place": found.place,
-        "waiting": waiting_json(found, sale_id=sale_id),
-        "contact": confirmed_contact(request.user),
-    }
-    return render(request, "orders/waiting.html", context)
+        if place.offered:
+            return see_page("receipt", sale_id, place.order_id)
+        return see_page("purchase", sale_id)
+    return JsonResponse(waiting_json(place, sale_id=sale_id))

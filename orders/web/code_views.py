@@ -12,7 +12,7 @@ from orders.web.buyer_views import own_order, signed_in
 from orders.web.refusals import refusals_answered
 from orders.web.serializers import receipt_json
 from seckill_site.clocks.ledger import ledger_now_ms
-from seckill_site.web.responses import absolute_url, allow
+from seckill_site.web.responses import absolute_url, allow, see_page
 
 
 @allow("GET", "HEAD")
@@ -22,7 +22,7 @@ def code_page(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpRespo
     """Show the code as large as the screen; without a code that can be used, go to the receipt."""
     order = own_order(request, sale_id, order_id)
     if not _is_usable(order):
-        return _to_receipt(sale_id, order_id)
+        return see_page("receipt", sale_id, order_id)
     content = receipt_json(receipt_of(order), now_ms=ledger_now_ms())
     return render(request, "orders/code.html", {"receipt": content, "sale": order.seckill_voucher})
 
@@ -34,7 +34,7 @@ def code_picture(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpRe
     """Download the code as a picture."""
     order = own_order(request, sale_id, order_id)
     if not _is_usable(order):
-        return _to_receipt(sale_id, order_id)
+        return see_page("receipt", sale_id, order_id)
     code = written_code(order.code or "")
     picture = draw_code_picture(
         address=f"{absolute_url(reverse('redeem'))}#code={code}", code=code, order_id=order_id
@@ -45,8 +45,3 @@ def code_picture(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpRe
 
 def _is_usable(order: VoucherOrder) -> bool:
     return order.status == OrderStatus.PAID and bool(order.code)
-
-
-def _to_receipt(sale_id: int, order_id: int) -> HttpResponse:
-    where = reverse("receipt", args=[sale_id, order_id])
-    return HttpResponse(status=303, headers={"Location": where})

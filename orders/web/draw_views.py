@@ -16,17 +16,17 @@ from orders.web.refusals import refusals_answered
 from orders.web.serializers import receipt_json
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.clocks.machine import epoch_ms
-from seckill_site.web.responses import allow, as_shell, wants_html
+from seckill_site.web.responses import allow, as_shell, see_page, wants_html
 
 
 @allow("GET", "HEAD")
 @refusals_answered
 def draw(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     """Show a draw, the same to everyone: the promise, the list, the result."""
-    found = find_draw(sale_id=sale_id)
+    published = find_draw(sale_id=sale_id)
     if not wants_html(request):
-        return as_shell(JsonResponse(_draw_json(found)))
-    context = {"draw": found, "sale": found.sale, "about": _draw_json(found)}
+        return as_shell(JsonResponse(_draw_json(published)))
+    context = {"draw": published, "sale": published.sale, "about": _draw_json(published)}
     return as_shell(render(request, "orders/draw.html", context))
 
 
@@ -49,23 +49,22 @@ def withdraw_entry(request: HttpRequest, *, sale_id: int, order_id: int) -> Http
     now_ms = ledger_now_ms()
     withdraw(sale_id=sale_id, order_id=order_id, user_id=user_id, now_ms=now_ms)
     if wants_html(request):
-        where = reverse("receipt", args=[sale_id, order_id])
-        return HttpResponse(status=303, headers={"Location": where})
-    found = find_receipt(sale_id=sale_id, order_id=order_id, user_id=user_id)
-    return JsonResponse(receipt_json(found, now_ms=now_ms))
+        return see_page("receipt", sale_id, order_id)
+    receipt = find_receipt(sale_id=sale_id, order_id=order_id, user_id=user_id)
+    return JsonResponse(receipt_json(receipt, now_ms=now_ms))
 
 
-def _draw_json(found: PublishedDraw) -> dict[str, Any]:
+def _draw_json(draw: PublishedDraw) -> dict[str, Any]:
     return {
-        "voucher_id": str(found.sale.pk),
-        "commitment": found.commitment,
-        "entries": found.entries,
-        "units": found.units,
-        "winners": found.winners,
-        "digest": found.digest,
-        "seed": found.seed,
-        "ends_at_ms": epoch_ms(found.sale.ends_at),
-        "closed_at_ms": epoch_ms(found.closed_at) if found.closed_at else None,
-        "drawn_at_ms": epoch_ms(found.drawn_at) if found.drawn_at else None,
-        "record_url": reverse("draw-record", args=[found.sale.pk]) if found.closed_at else None,
+        "voucher_id": str(draw.sale.pk),
+        "commitment": draw.commitment,
+        "entries": draw.entries,
+        "units": draw.units,
+        "winners": draw.winners,
+        "digest": draw.digest,
+        "seed": draw.seed,
+        "ends_at_ms": epoch_ms(draw.sale.ends_at),
+        "closed_at_ms": epoch_ms(draw.closed_at) if draw.closed_at else None,
+        "drawn_at_ms": epoch_ms(draw.drawn_at) if draw.drawn_at else None,
+        "record_url": reverse("draw-record", args=[draw.sale.pk]) if draw.closed_at else None,
     }

@@ -97,11 +97,11 @@ async def receipt(environ: Environ) -> Answer | None:
             return None
         check_account(environ, token.user_id)
         call = cached_receipt_call(sale_id=sale_id, order_id=order_id, user_id=token.user_id)
-        found = await ask(call)
+        cached = await ask(call)
     except LedgerUnavailable:
         return None  # the database may have the row
     except REFUSED as error:
         return refusal_answer(refusal_of(error), language=request_language(environ))
-    if found is None:
+    if cached is None:
         return None
-    return owner_answer(receipt_json(found, now_ms=now_ms, path=request_path(environ)))
+    return owner_answer(receipt_json(cached, now_ms=now_ms, path=request_path(environ)))

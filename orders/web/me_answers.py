@@ -44,20 +44,20 @@ def me_answer(buyer: Buyer | None, *, now_ms: int, sale: dict[str, Any] | None =
     return owner_answer(content)
 
 
-def sale_json(found: BuyerInSale, *, order_id: int | None) -> dict[str, Any]:
+def sale_json(buyer: BuyerInSale, *, order_id: int | None) -> dict[str, Any]:
     """Return what a buyer has of a sale.
 
     It has a token, unless the buyer may have none (``order_id`` None). It has the rule that refuses
     the buyer, or the place in line of one whom a waiting room has not let in.
     """
-    content = buyer_status_json(found.status)
+    content = buyer_status_json(buyer.status)
     if order_id is not None:
-        return content | token_json(found.token(order_id))
+        return content | token_json(buyer.token(order_id))
     content |= {"token": "", "expires_at_ms": None}
-    if found.status.verdict.rule:
+    if buyer.status.verdict.rule:
         return content  # in line or not: first they need to know what keeps them out
-    if found.place and found.place.state is not PlaceState.NONE and not found.is_over:
-        content["room"] = place_json(found.place, status=found.status)
+    if buyer.place and buyer.place.state is not PlaceState.NONE and not buyer.is_over:
+        content["room"] = place_json(buyer.place, status=buyer.status)
     return content
 
 

@@ -113,9 +113,9 @@ async def me(environ: Environ) -> Answer | None:
             check_account(environ, buyer.user_id)
             if sale_id is not None:
                 visitor = visitor_in(environ, sale_id=sale_id, user_id=buyer.user_id)
-                found = await _judged(await find_buyer(sale_id, buyer.user_id, visitor))
-                order_id = await _next_order_id() if found.may_have_token else None
-                sale = sale_json(found, order_id=order_id)
+                buyer_in_sale = await _judged(await find_buyer(sale_id, buyer.user_id, visitor))
+                order_id = await _next_order_id() if buyer_in_sale.may_have_token else None
+                sale = sale_json(buyer_in_sale, order_id=order_id)
     except (UnknownQuery, DatabaseError):
         return None
     except REFUSED as error:
@@ -139,9 +139,9 @@ async def token(environ: Environ) -> Answer | None:
         check_account(environ, buyer.user_id)
         sale_id = int(match[1])
         visitor = visitor_in(environ, sale_id=sale_id, user_id=buyer.user_id)
-        found = await _judged(await find_buyer(sale_id, buyer.user_id, visitor))
-        found.check_admitted()
-        issued = found.token(await _next_order_id())
+        buyer_in_sale = await _judged(await find_buyer(sale_id, buyer.user_id, visitor))
+        buyer_in_sale.check_admitted()
+        issued = buyer_in_sale.token(await _next_order_id())
     except DatabaseError:
         return None
     except REFUSED as error:
@@ -155,20 +155,20 @@ async def find_buyer(sale_id: int, user_id: int, visitor: Visitor) -> BuyerInSal
     sale.check_public()
     ids = {"sale_id": sale_id, "user_id": user_id}
     known = await ask(known_buyer_call(**ids, visitor=visitor))
-    found = buyer_from_ledger(**ids, known=known)
-    if found is None:
-        work = partial(buyer_from_rows, **ids, visitor=visitor, known=known)
-        found = await threads().query(work)
-    return found.of_sale(sale)
+    buyer = buyer_from_ledger(**ids, known=known)
+    if buyer is None:
+        read_rows = partial(buyer_from_rows, **ids, visitor=visitor, known=known)
+        buyer = await threads().query(read_rows)
+    return buyer.of_sale(sale)
 
 
-async def _judged(found: BuyerInSale) -> BuyerInSale:
+async def _judged(buyer: BuyerInSale) -> BuyerInSale:
     """Return the same buyer with the verdict of the rules, as ``judged`` does in a thread."""
     if capped_accounts.claim():  # beside this request, which goes by the last count
         refreshing = asyncio.ensure_future(threads().query(refresh_capped_accounts))
         refreshing.add_done_callback(lambda done: done.cancelled() or done.exception())
-    known = judged_already(found)
-    return known if known is not None else await threads().query(partial(judged, found))
+    known = judged_already(buyer)
+    return known if known is not None else await threads().query(partial(judged, buyer))
 
 
 async def _next_order_id() -> int:

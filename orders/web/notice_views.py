@@ -6,7 +6,6 @@ from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import redirect, render
-from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt
 
@@ -22,7 +21,7 @@ from orders.lifecycle.notices import (
 from orders.web.buyer_views import signed_in
 from orders.web.refusals import refusal_of, refusals_answered
 from seckill_site.clocks.database import database_now
-from seckill_site.web.responses import allow, for_owner, problem, wants_html
+from seckill_site.web.responses import allow, for_owner, problem, see_page, wants_html
 
 
 @allow("GET", "HEAD", "POST")
@@ -33,7 +32,7 @@ def notice(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     if request.method == "POST":
         ask_notice(sale_id=sale_id, user=_user_of(request))
         if wants_html(request):
-            return _see_notice(sale_id)
+            return see_page("notice", sale_id)
     return _offer(request, notice_offer(sale_id=sale_id, user=_user_of(request)))
 
 
@@ -44,7 +43,7 @@ def stop_notice(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     """Tell the reader nothing of this sale."""
     stop_notices(user_id=_user_of(request).pk, sale_id=sale_id)
     if wants_html(request):
-        return _see_notice(sale_id)
+        return see_page("notice", sale_id)
     return _offer(request, notice_offer(sale_id=sale_id, user=_user_of(request)))
 
 
@@ -77,10 +76,6 @@ def stop_by_link(request: HttpRequest, *, token: str) -> HttpResponseBase:
     if is_stopped:
         stop_notices(user_id=user_id)
     return for_owner(render(request, "orders/stop_notices.html", {"is_stopped": is_stopped}))
-
-
-def _see_notice(sale_id: int) -> HttpResponse:
-    return HttpResponse(status=303, headers={"Location": reverse("notice", args=[sale_id])})
 
 
 def _offer(request: HttpRequest, offer: Offer) -> HttpResponse:

@@ -9,13 +9,7 @@ from prometheus_client import Counter
 
 from orders.placing.service import finish_order, place_order, read_order_token
 from orders.placing.tokens import PurchaseToken
-from orders.web.refusals import (
-    REFUSED,
-    Refusal,
-    refusal_answer,
-    refusal_of,
-    sold_out_refusal,
-)
+from orders.web.refusals import REFUSED, Refusal, refusal_answer, refusal_of, sold_out_refusal
 from orders.web.request_parsing import OrderRequest
 from orders.web.serializers import accepted_text
 from seckill_site.metrics import ORDER_REQUESTS

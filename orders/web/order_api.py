@@ -117,9 +117,9 @@ def me(request: HttpRequest) -> HttpResponse:
 
 
 def _sale_of_buyer(request: HttpRequest, sale_id: int, user_id: int) -> dict[str, Any]:
-    found = judged(find_visitor(request, sale_id, user_id))
-    order_id = mint_order_ids(count=1)[0] if found.may_have_token else None
-    return sale_json(found, order_id=order_id)
+    buyer = judged(find_visitor(request, sale_id, user_id))
+    order_id = mint_order_ids(count=1)[0] if buyer.may_have_token else None
+    return sale_json(buyer, order_id=order_id)
 
 
 def find_visitor(request: HttpRequest, sale_id: int, user_id: int) -> BuyerInSale:
@@ -135,9 +135,9 @@ def token(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     user_id = request.user.pk
     if user_id is None:
         return login_required_answer(request)
-    found = judged(find_visitor(request, sale_id, user_id))
-    found.check_admitted()
-    return as_response(owner_answer(token_json(found.token(mint_order_ids(count=1)[0]))))
+    buyer = judged(find_visitor(request, sale_id, user_id))
+    buyer.check_admitted()
+    return as_response(owner_answer(token_json(buyer.token(mint_order_ids(count=1)[0]))))
 
 
 @allow("GET", "HEAD")
@@ -155,7 +155,7 @@ def receipt(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpRespons
         user_id, has_token = token.user_id, token.order_id == order_id
     if user_id is None:
         return login_required_answer(request)
-    found = find_receipt(
+    shown = find_receipt(
         sale_id=sale_id,
         order_id=order_id,
         user_id=user_id,
@@ -163,9 +163,9 @@ def receipt(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpRespons
         by_session=by_session,
     )
     # A token outlives the session, and is kept in the browser: it opens no voucher by itself.
-    if found.code and user_id != request.user.pk:
-        found = replace(found, code="", refundable=False)
-    content = receipt_json(found, now_ms=ledger_now_ms())
+    if shown.code and user_id != request.user.pk:
+        shown = replace(shown, code="", refundable=False)
+    content = receipt_json(shown, now_ms=ledger_now_ms())
     if not wants_html(request):
         return as_response(owner_answer(content))
     sale = SeckillVoucher.objects.select_related("voucher__merchant").get(pk=sale_id)

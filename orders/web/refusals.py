@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
-from django.urls import reverse
 from django.utils import translation
-from django.utils.translation import gettext, gettext_noop
+from django.utils.translation import gettext
+from django.utils.translation import gettext_noop as _
 
 from orders.audience.verdicts import NotEligible
 from orders.draws.publishing import ListOpen, NoDraw
@@ -36,6 +36,7 @@ from seckill_site.web.responses import (
     Headers,
     as_response,
     problem,
+    see_page,
     wants_html,
 )
 from vouchers.catalogue.audience import RULES
@@ -93,17 +94,13 @@ def sold_out_refusal(arrived_at_ms: int | None, sold_out_at_ms: int | None) -> R
         # It cannot be later than the arrival, unless a clock was set back.
         if sold_out_at_ms is not None and sold_out_at_ms <= arrived_at_ms:
             details["sold_out_at_ms"] = sold_out_at_ms
-    text = gettext_noop("Sold out: no vouchers are left.")
+    text = _("Sold out: no vouchers are left.")
     return Refusal(409, "sold_out", text, details=details)
-
-
-def _sold_out(error: SoldOut) -> Refusal:
-    return sold_out_refusal(error.arrived_at_ms, error.sold_out_at_ms)
 
 
 def _behind(error: SaleBehind) -> Refusal:
     behind_s = error.behind_ms // 1000
-    text = gettext_noop(
+    text = _(
         "Orders are running %(seconds)s seconds late, so no new ones are "
         "accepted right now. You are not in the queue. Try again."
     )
@@ -119,18 +116,18 @@ def _limited(error: OrdersLimited) -> Refusal:
 
 _LIMITED = {
     LimitKind.ADDRESS: (
-        gettext_noop("Too many orders came from your network. Wait a few minutes and try again."),
+        _("Too many orders came from your network. Wait a few minutes and try again."),
         ADDRESS_LIMITED,
     ),
     LimitKind.ACCOUNT: (
-        gettext_noop("You have ordered too often in this sale. Wait a few minutes and try again."),
+        _("You have ordered too often in this sale. Wait a few minutes and try again."),
         ACCOUNT_LIMITED,
     ),
 }
 
 
 def _already_ordered(error: AlreadyOrdered) -> Refusal:
-    text = gettext_noop("You cannot order more in this sale.")
+    text = _("You cannot order more in this sale.")
     return Refusal(409, "already_ordered", text, details={"order_id": str(error.order_id)})
 
 
@@ -141,25 +138,21 @@ def _not_eligible(error: NotEligible) -> Refusal:
 
 
 def _too_many_guesses(error: TooManyGuesses) -> Refusal:
-    text = gettext_noop("Too many wrong codes. Try again later.")
+    text = _("Too many wrong codes. Try again later.")
     return Refusal(429, "rate_limited", text, retry_after_s=error.retry_after_s)
 
 
 def _wrong_state(error: WrongState) -> Refusal:
-    text = gettext_noop("This cannot be done now: the order is %(status)s.")
+    text = _("This cannot be done now: the order is %(status)s.")
     return Refusal(409, "wrong_state", text, {"status": OrderStatus(error.status).label})
 
 
-def _invalid(error: InvalidRequest) -> Refusal:
-    return Refusal(error.status, "invalid", error.text)
-
-
-_NO_SUCH_ORDER = Refusal(404, "not_found", gettext_noop("We couldn't find that order."))
+_NO_SUCH_ORDER = Refusal(404, "not_found", _("We couldn't find that order."))
 _UNAVAILABLE = Refusal(
     503, "unavailable", UNAVAILABLE_TEXT, retry_after_s=UNAVAILABLE_RETRY_AFTER_S
 )
 _NOT_REPLICATED = _UNAVAILABLE._replace(
-    text=gettext_noop(
+    text=_(
         "Your order is not confirmed yet. Send the same token again; you will not lose your place."
     )
 )
@@ -167,20 +160,16 @@ _NOT_REPLICATED = _UNAVAILABLE._replace(
 _BAD_TOKEN = Refusal(
     403,
     "bad_token",
-    gettext_noop("The purchase token is not valid for this sale. Reload the page."),
+    _("The purchase token is not valid for this sale. Reload the page."),
 )
 
 _REFUSALS: dict[type[Exception], Refusal | Callable[[Any], Refusal]] = {
-    InvalidRequest: _invalid,
-    MalformedToken: Refusal(
-        400, "invalid", gettext_noop("The purchase token is missing or malformed.")
-    ),
+    InvalidRequest: lambda error: Refusal(error.status, "invalid", error.text),
+    MalformedToken: Refusal(400, "invalid", _("The purchase token is missing or malformed.")),
     WorkMissing: Refusal(
         403,
         "work_missing",
-        gettext_noop(
-            "Your browser has not finished the check that this sale asks for. Reload the page."
-        ),
+        _("Your browser has not finished the check that this sale asks for. Reload the page."),
     ),
     BadToken: _BAD_TOKEN,
     OtherMode: _BAD_TOKEN,
@@ -188,53 +177,37 @@ _REFUSALS: dict[type[Exception], Refusal | Callable[[Any], Refusal]] = {
     NoEntry: _NO_SUCH_ORDER,
     NoReceipt: _NO_SUCH_ORDER,
     VoucherOrder.DoesNotExist: _NO_SUCH_ORDER,
-    NoDraw: Refusal(404, "not_found", gettext_noop("This sale is not a draw.")),
-    ListOpen: Refusal(404, "not_found", gettext_noop("The list of entries is not closed yet.")),
-    SeckillVoucher.DoesNotExist: Refusal(
-        404, "not_found", gettext_noop("We couldn't find that sale.")
-    ),
-    NotWaiting: Refusal(
-        404, "not_found", gettext_noop("You are not on the waiting list for this sale.")
-    ),
-    NotStarted: Refusal(409, "not_started", gettext_noop("The sale has not started yet.")),
-    SaleEnded: Refusal(409, "ended", gettext_noop("The sale has ended.")),
-    SalePaused: Refusal(409, "paused", gettext_noop("The sale is paused. Keep this page open.")),
-    SoldOut: _sold_out,
+    NoDraw: Refusal(404, "not_found", _("This sale is not a draw.")),
+    ListOpen: Refusal(404, "not_found", _("The list of entries is not closed yet.")),
+    SeckillVoucher.DoesNotExist: Refusal(404, "not_found", _("We couldn't find that sale.")),
+    NotWaiting: Refusal(404, "not_found", _("You are not on the waiting list for this sale.")),
+    NotStarted: Refusal(409, "not_started", _("The sale has not started yet.")),
+    SaleEnded: Refusal(409, "ended", _("The sale has ended.")),
+    SalePaused: Refusal(409, "paused", _("The sale is paused. Keep this page open.")),
+    SoldOut: lambda error: sold_out_refusal(error.arrived_at_ms, error.sold_out_at_ms),
     AlreadyOrdered: _already_ordered,
     WrongState: _wrong_state,
     NotRefundable: Refusal(
-        409,
-        "not_refundable",
-        gettext_noop("Vouchers from this sale are not refundable once paid."),
+        409, "not_refundable", _("Vouchers from this sale are not refundable once paid.")
     ),
-    UnitAvailable: Refusal(
-        409, "available", gettext_noop("There is a voucher left. You can buy it now.")
-    ),
-    NoContact: Refusal(
-        409, "no_contact", gettext_noop("Confirm an email address or a phone number first.")
-    ),
+    UnitAvailable: Refusal(409, "available", _("There is a voucher left. You can buy it now.")),
+    NoContact: Refusal(409, "no_contact", _("Confirm an email address or a phone number first.")),
     TooLate: Refusal(
-        409,
-        "too_late",
-        gettext_noop("The sale is about to start, so it is too late for a reminder."),
+        409, "too_late", _("The sale is about to start, so it is too late for a reminder.")
     ),
     NotAdmitted: Refusal(
         429,
         "waiting_room",
-        gettext_noop("There is a line for this sale. Wait for your turn in the waiting room."),
+        _("There is a line for this sale. Wait for your turn in the waiting room."),
         retry_after_s=WAITING_RETRY_AFTER_S,
     ),
     OrdersLimited: _limited,
     NotEligible: _not_eligible,
     EnoughCodes: Refusal(
-        409,
-        "enough_codes",
-        gettext_noop("You have entered enough codes for this sale. You can buy now."),
+        409, "enough_codes", _("You have entered enough codes for this sale. You can buy now.")
     ),
     CodeRefused: Refusal(
-        409,
-        "code_refused",
-        gettext_noop("This code does not exist, or it was entered for another account."),
+        409, "code_refused", _("This code does not exist, or it was entered for another account.")
     ),
     TooManyGuesses: _too_many_guesses,
     SaleBehind: _behind,
@@ -265,8 +238,8 @@ def refusal_answer(refusal: Refusal, *, language: str) -> Answer:
     else:
         words = _cached_words(language, refusal.code, refusal.text)
     # Concatenated, because a refused crowd is the busiest moment of a sale (docs/performance.md).
-    found = refusal.details.items()
-    details = "".join([f', "{k}": {v if type(v) is int else json.dumps(v)}' for k, v in found])
+    items = refusal.details.items()
+    details = "".join([f', "{k}": {v if type(v) is int else json.dumps(v)}' for k, v in items])
     headers: Headers = (("Cache-Control", "no-store"), ("Vary", "Accept-Language, Cookie"))
     if refusal.retry_after_s is not None:
         headers += (("Retry-After", str(refusal.retry_after_s)),)
@@ -294,8 +267,7 @@ def refusal_response(
     if not wants_html(request):
         return as_response(refusal_answer(refusal, language=translation.get_language() or ""))
     if refusal.code == "already_ordered":
-        receipt_url = reverse("receipt", args=[sale_id, refusal.details["order_id"]])
-        return HttpResponse(status=303, headers={"Location": receipt_url})
+        return see_page("receipt", sale_id, refusal.details["order_id"])
     page: dict[str, Any] = {"sale_id": sale_id}
     if refusal in (_UNAVAILABLE, _NOT_REPLICATED) and isinstance(token, str):
         page["token"] = token

@@ -7,13 +7,7 @@ from typing import Any
 from django.conf import settings
 
 from orders.placing.places import HeldPlace, digest_of, read_held_place, sign_place, visitor_of
-from orders.receipts.place_in_line import (
-    POLL_MS,
-    LineView,
-    Turn,
-    view_of_held_place,
-    view_of_place,
-)
+from orders.receipts.place_in_line import POLL_MS, LineView, Turn, view_of_held_place, view_of_place
 from orders.receipts.token_admission import BuyerInSale
 from orders.web.order_answers import owner_answer
 from orders.web.serializers import line_json
@@ -57,11 +51,11 @@ def answer_held(held: HeldPlace, snapshot: Snapshot, *, sale_id: int) -> Answer 
     return room_answer(view, state=snapshot.state, now_ms=snapshot.now_ms) if view else None
 
 
-def answer_buyer(found: BuyerInSale, snapshot: Snapshot, *, session_key: str) -> Answer:
+def answer_buyer(buyer: BuyerInSale, snapshot: Snapshot, *, session_key: str) -> Answer:
     """Answer a visitor by what the ledger said, and give them a signed place."""
-    status, place = found.status, found.place
+    status, place = buyer.status, buyer.place
     sale_id, user_id, now_ms = status.sale_id, status.user_id, snapshot.now_ms
-    if place is None or found.is_over:
+    if place is None or buyer.is_over:
         view = LineView(sale_id, Turn.IN, None, 0, 0, POLL_MS[0])
     else:
         view = view_of_place(place, sale_id=sale_id, user_id=user_id, now_ms=now_ms)
@@ -83,6 +77,4 @@ def place_cookie(text: str, *, sale_id: int) -> str:
     return f"place-{sale_id}={text}; HttpOnly; Path=/; SameSite=Lax{secure}"
 
 
-@kept
-def _is_secure() -> bool:
-    return bool(settings.SESSION_COOKIE_SECURE)
+_is_secure = kept(lambda: bool(settings.SESSION_COOKIE_SECURE))

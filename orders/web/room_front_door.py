@@ -40,9 +40,9 @@ async def room(environ: Environ) -> Answer | None:
             return None
         check_account(environ, buyer.user_id)
         visitor = visitor_in(environ, sale_id=sale_id, user_id=buyer.user_id)
-        found = await find_buyer(sale_id, buyer.user_id, visitor)
+        buyer_in_sale = await find_buyer(sale_id, buyer.user_id, visitor)
     except DatabaseError:
         return None
     except REFUSED as error:
         return refusal_answer(refusal_of(error), language=request_language(environ))
-    return answer_buyer(found, snapshot, session_key=key)
+    return answer_buyer(buyer_in_sale, snapshot, session_key=key)

@@ -29,10 +29,10 @@ def room(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     user_id = request.user.pk
     if user_id is None:
         return login_required_answer(request)
-    found = find_visitor(request, sale_id, user_id)
+    buyer = find_visitor(request, sale_id, user_id)
     snapshot = snapshot_or_load(sale_id=sale_id)
     session_key = request.session.session_key or ""
-    return as_response(answer_buyer(found, snapshot, session_key=session_key))
+    return as_response(answer_buyer(buyer, snapshot, session_key=session_key))
 
 
 def room_page(

@@ -9,14 +9,7 @@ from kombu.exceptions import OperationalError
 
 from orders.models import SandboxTrade
 from orders.payments.providers import ChargeState, provider_named
-from orders.payments.sandbox import (
-    Choice,
-    NotOpen,
-    Sandbox,
-    decide,
-    publish_notification,
-    state_of,
-)
+from orders.payments.sandbox import Choice, NotOpen, Sandbox, decide, publish_notification, state_of
 from seckill_site.clocks.database import database_now
 from seckill_site.web.responses import allow, for_owner, problem
 

@@ -7,7 +7,7 @@ from typing import Any
 from django.urls import reverse
 
 from orders.lifecycle.redemption import written_code
-from orders.lifecycle.waiting_list import Place
+from orders.lifecycle.waiting_list import WaitingListPlace
 from orders.receipts.payment_state import BEING_CONFIRMED
 from orders.receipts.place_in_line import LineView
 from orders.receipts.purchase_page import BuyerStatus
@@ -107,7 +107,7 @@ def _room_url(sale_id: int) -> str:
     return reverse("room", args=[sale_id])
 
 
-def waiting_json(place: Place, *, sale_id: int) -> dict[str, Any]:
+def waiting_json(place: WaitingListPlace, *, sale_id: int) -> dict[str, Any]:
     """Return a buyer's place in a sale's waiting list."""
     in_line = "first" if place.place == 1 else "place"
     return {

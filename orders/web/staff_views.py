@@ -36,7 +36,7 @@ CACHE_AWAY_S = 5
 CAMERA_ALLOWED = permissions_policy("camera")
 """The counter scans codes with the camera of a phone or laptop; no other page may use one."""
 
-_FOUND = {OrderStatus.PAID: "valid", OrderStatus.USED: "used_before"}
+_VERDICTS = {OrderStatus.PAID: "valid", OrderStatus.USED: "used_before"}
 
 
 def redeem_permission_required(
@@ -73,9 +73,9 @@ def redeem_page(request: HttpRequest) -> HttpResponse:
                 why = " ".join(request.POST.get("why", "").split())[:LONGEST_REASON]
                 used = redeem(code=code, by=Actor.staff(user_id), now=now, why=why)
                 return _page(request, "redeemed", used)
-            return _found_page(request, find_by_code(code=code), now=now)
+            return _voucher_page(request, find_by_code(code=code), now=now)
     except (NotRedeemable, PastValidity) as error:
-        return _found_page(request, error.found, now=now, status=409)
+        return _voucher_page(request, error.redeemable, now=now, status=409)
     except NoSuchCode:
         return _page(request, "no_such_code", typed=code, status=404)
     except TooManyGuesses as error:
@@ -84,18 +84,18 @@ def redeem_page(request: HttpRequest) -> HttpResponse:
         return _page(request, "away", typed=code, retry_after_s=CACHE_AWAY_S, status=503)
 
 
-def _found_page(
-    request: HttpRequest, found: Redeemable, *, now: dt.datetime, status: int = 200
+def _voucher_page(
+    request: HttpRequest, redeemable: Redeemable, *, now: dt.datetime, status: int = 200
 ) -> HttpResponse:
-    verdict = _FOUND.get(OrderStatus(found.order.status), "not_valid")
-    verdict = "past" if verdict == "valid" and found.is_past(now) else verdict
-    return _page(request, verdict, found, status=status)
+    verdict = _VERDICTS.get(OrderStatus(redeemable.order.status), "not_valid")
+    verdict = "past" if verdict == "valid" and redeemable.is_past(now) else verdict
+    return _page(request, verdict, redeemable, status=status)
 
 
 def _page(
     request: HttpRequest,
     verdict: str,
-    found: Redeemable | None = None,
+    redeemable: Redeemable | None = None,
     *,
     typed: str = "",
     retry_after_s: int | None = None,
@@ -104,8 +104,8 @@ def _page(
     """Return the page with a verdict (none: only the form) and the voucher it is about."""
     context: dict[str, Any] = {
         "verdict": verdict,
-        "found": found,
-        "code": written_code(found.order.code or "") if found else "",
+        "redeemable": redeemable,
+        "code": written_code(redeemable.order.code or "") if redeemable else "",
         "typed": typed,
         "retry_after_s": retry_after_s,
     }

@@ -24,13 +24,13 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 def main() -> int:
     files = [path for app in APPS for path in sorted((ROOT / app).rglob("*.py"))]
-    found = [
+    findings = [
         f"{path.relative_to(ROOT)}:{line}: {what} (see seckill_site/process_memory.py)"
         for path in files
         for line, what in remembered(path.read_text(encoding="utf-8"))
     ]
-    sys.stdout.writelines(f"{it}\n" for it in found)
-    return 1 if found else 0
+    sys.stdout.writelines(f"{it}\n" for it in findings)
+    return 1 if findings else 0
 
 
 def remembered(source: str) -> list[tuple[int, str]]:
@@ -40,11 +40,11 @@ def remembered(source: str) -> list[tuple[int, str]]:
     called = {it.func for it in ast.walk(module) if isinstance(it, ast.Call)}
     # What is changed outside of functions is still being built, like Django's urlpatterns; a name
     # for a method that changes it is not.
-    found = {it for it in _changes(module, names) - called if not isinstance(it, ast.Subscript)}
+    changes = {it for it in _changes(module, names) - called if not isinstance(it, ast.Subscript)}
     for node in ast.walk(module):
         if isinstance(node, FUNCTIONS):
-            found |= _changes(node, names - _own_names(node))
-    lines = {(it.lineno, f"{_root(it)} changes") for it in found}
+            changes |= _changes(node, names - _own_names(node))
+    lines = {(it.lineno, f"{_root(it)} changes") for it in changes}
     lines |= {
         (it.lineno, f"global {', '.join(it.names)}")
         for it in ast.walk(module)

@@ -61,7 +61,6 @@ def part(
 
 
 def free_port() -> int:
-    """Return an unused loopback port."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]

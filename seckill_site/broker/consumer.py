@@ -27,24 +27,21 @@ class Consumer(consumer.Consumer):
             try:
                 check_task(message)
             except Exception as error:  # whatever is wrong with it
-                self._drop(message, error)
+                self.on_decode_error(message, error)
             else:
                 handle(message)
 
         return on_message
 
     def on_decode_error(self, message: Any, exc: Exception) -> None:
-        """Reject a message whose body cannot be unpacked."""
-        self._drop(message, exc)
+        """Reject a message that cannot be unpacked, or is not a task."""
+        dropped(exc)
+        message.reject_log_error(logger, (RedisError, OSError))
 
     def ensure_connected(self, conn: Any) -> Any:
         """Connect, with short pauses between attempts."""
         conn.ensure_connection = partial(conn.ensure_connection, interval_max=LONGEST_PAUSE_S)
         return super().ensure_connected(conn)
-
-    def _drop(self, message: Any, why: Exception) -> None:
-        dropped(why)
-        message.reject_log_error(logger, (RedisError, OSError))
 
 
 def check_task(message: Any) -> None:

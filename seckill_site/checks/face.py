@@ -28,12 +28,13 @@ def check_names(**_: Any) -> Iterator[CheckMessage]:
         ("SECKILL_SHOP_IMPRINT_EN", LONGEST_LINE, False),
     ):
         text = getattr(settings, setting)
-        if (required and not text.strip()) or len(text) > longest or not _is_one_line(text):
+        if (required and not text.strip()) or len(text) > longest or not text.isprintable():
             least = 1 if required else 0
+            address = " It may also be a web address." if "IMPRINT" in setting else ""
             yield Error(
                 f"{setting} is {text[:60]!r}. It has to be one line of {least} to {longest} "
                 "characters.",
-                hint="The header, the footer and the mails show it." + _web_hint(setting),
+                hint="The header, the footer and the mails show it." + address,
                 id="seckill.E040",
             )
 
@@ -100,14 +101,6 @@ def check_terms(**_: Any) -> Iterator[CheckMessage]:
                 hint="Name a web address (https://…) or a text file in UTF-8.",
                 id="seckill.E044",
             )
-
-
-def _is_one_line(text: str) -> bool:
-    return text.isprintable()
-
-
-def _web_hint(setting: str) -> str:
-    return " It may also be a web address." if "IMPRINT" in setting else ""
 
 
 def _why(error: Exception) -> str:

@@ -56,7 +56,8 @@ def check_fallbacks(**_: Any) -> Iterator[CheckMessage]:
 @register(SERVICES, deploy=True)
 def check_shared_keys(**_: Any) -> Iterator[CheckMessage]:
     """Find servers that would refuse each other's signatures; leave our own fingerprints."""
-    ours, here = _our_fingerprints(), gethostname()
+    keys, here = shared_keys().items(), gethostname()
+    ours = {name: [_fingerprint(name, key) for key in them] for name, them in keys}
     try:
         others = _swap_fingerprints(here, ours)
     except RedisError:
@@ -77,10 +78,6 @@ def _refusal(name: str, text: str) -> CheckMessage:
     )
 
 
-def _our_fingerprints() -> Fingerprints:
-    return {name: [_fingerprint(name, key) for key in keys] for name, keys in shared_keys().items()}
-
-
 def _fingerprint(name: str, key: str) -> str:
     mac = salted_hmac(f"seckill.fingerprint.{name}", "", key, algorithm="sha256")
     return mac.hexdigest()[:16]
@@ -90,14 +87,14 @@ def _swap_fingerprints(here: str, ours: Fingerprints) -> dict[str, Fingerprints]
     """Leave our fingerprints, and return those left before, by host, also by this one."""
     client = ledger_connection()
     now_s = read_ledger_ms() // 1000
-    found: dict[str, Fingerprints] = {}
+    by_host: dict[str, Fingerprints] = {}
     for host, text in client.hgetall(FINGERPRINTS).items():
         try:
             seen_s, theirs = json.loads(text)
             if seen_s > now_s - FRESH_S:
-                found[host] = {str(name): list(them) for name, them in theirs.items() if them}
+                by_host[host] = {str(name): list(them) for name, them in theirs.items() if them}
         except (ValueError, TypeError, AttributeError):
             continue  # a mistyped command; a server that runs writes its own again
     client.hset(FINGERPRINTS, here, json.dumps([now_s, ours]))
     client.expire(FINGERPRINTS, FRESH_S)
-    return found
+    return by_host

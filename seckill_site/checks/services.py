@@ -69,7 +69,13 @@ def check_ledger(**_: Any) -> Iterator[CheckMessage]:
                 yield _refused(", ".join(refused))
                 return
             if not may_use_channel(client):
-                yield _without_channel()
+                yield Warning(
+                    "The ledger's Redis refuses its channels to its user. "
+                    "Who waits for a lock has to poll.",
+                    hint="Allow both commands on all channels: "
+                    "ACL SETUSER name &* +publish +subscribe.",
+                    id="seckill.W017",
+                )
             info = client.info()
             yield from _eviction(info)
             yield from _persistence(info, client)
@@ -89,14 +95,6 @@ def _refused(what: str) -> CheckMessage:
         hint="Allow all commands but the dangerous ones, and INFO, on all keys: "
         "ACL SETUSER name ~* &* +@all -@dangerous +info.",
         id="seckill.E015",
-    )
-
-
-def _without_channel() -> CheckMessage:
-    return Warning(
-        "The ledger's Redis refuses its channels to its user. Who waits for a lock has to poll.",
-        hint="Allow both commands on all channels: ACL SETUSER name &* +publish +subscribe.",
-        id="seckill.W017",
     )
 
 
@@ -344,16 +342,16 @@ def _constraints(probe: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
                     )
 
 
-def _exists(constraint: BaseConstraint, model: type[Model], found: Mapping[str, Any]) -> bool:
+def _exists(constraint: BaseConstraint, model: type[Model], actual: Mapping[str, Any]) -> bool:
     if isinstance(constraint, CheckConstraint):
-        return bool(found.get("check"))
+        return bool(actual.get("check"))
     if not isinstance(constraint, UniqueConstraint) or not constraint.fields:
         return True
     if constraint.condition:
         return True  # allauth's: MariaDB has none of these
     fields = [field for field in model._meta.concrete_fields if field.name in constraint.fields]
     columns = {field.column for field in fields}
-    return bool(found.get("unique")) and set(found["columns"]) == columns
+    return bool(actual.get("unique")) and set(actual["columns"]) == columns
 
 
 def _unasked(what: str, error: Exception, setting: str, number: str) -> CheckMessage:

@@ -36,14 +36,16 @@ def ledger_now_ms(*, may_wait: bool = True) -> int:
     Only the first calls in a process wait, unless ``may_wait`` is false. If Redis has not responded
     to any, the clock of this machine has to do: without Redis nothing is sold anyway.
     """
-    found = _clock.value
-    if found is not None and _clock.claim():
+    reading = _clock.value
+    if reading is not None and _clock.claim():
         with suppress(RuntimeError):  # no thread is available; the last answer is good enough
             threading.Thread(target=refresh_ledger_time, daemon=True).start()
-    elif found is None and may_wait:  # nobody is judged by the clock of this machine meanwhile
+    elif reading is None and may_wait:  # nobody is judged by the clock of this machine meanwhile
         _clock.refresh(refresh_ledger_time, wait=True)
-        found = _clock.value
-    return now_ms() if found is None else found.now_ms + _ms_since(found.read_at_s)
+        reading = _clock.value
+    if reading is None:
+        return now_ms()
+    return reading.now_ms + round((monotonic() - reading.read_at_s) * 1000)
 
 
 def refresh_ledger_time() -> None:
@@ -70,7 +72,3 @@ def read_ledger_ms() -> int:
 def _milliseconds(reply: Sequence[Any]) -> int:
     seconds, micros = map(int, reply)
     return seconds * 1000 + micros // 1000
-
-
-def _ms_since(at_s: float) -> int:
-    return round((monotonic() - at_s) * 1000)

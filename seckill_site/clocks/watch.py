@@ -47,9 +47,9 @@ def report_clocks(part: str, *, database_now: dt.datetime | None = None) -> None
         redis_ms = read_ledger_ms()
         if monotonic() - started > SLOWEST_S:
             return
-        found = {name: f"{clock_ms - redis_ms} {redis_ms}" for name, clock_ms in clocks.items()}
+        offsets = {name: f"{clock_ms - redis_ms} {redis_ms}" for name, clock_ms in clocks.items()}
         try:
-            client.hset(CLOCKS, mapping=found)
+            client.hset(CLOCKS, mapping=offsets)
             client.pexpire(CLOCKS, 10 * KEPT_MS)
         except ResponseError:  # a key of another type, from a mistyped command
             client.delete(CLOCKS)
@@ -58,11 +58,11 @@ def report_clocks(part: str, *, database_now: dt.datetime | None = None) -> None
 def clocks_ahead_s() -> dict[str, float]:
     """Return by how many seconds each clock is ahead of Redis; empty if Redis does not respond."""
     try:
-        redis_ms, found = read_ledger_ms(), ledger_connection().hgetall(CLOCKS)
+        redis_ms, offsets = read_ledger_ms(), ledger_connection().hgetall(CLOCKS)
     except RedisError:
         return {}
     ahead_s = {}
-    for name, value in sorted(found.items()):
+    for name, value in sorted(offsets.items()):
         with suppress(ValueError):
             ahead_ms, at_ms = map(int, value.split())
             if abs(redis_ms - at_ms) <= KEPT_MS:
@@ -72,8 +72,8 @@ def clocks_ahead_s() -> dict[str, float]:
 
 def wrong_clocks() -> dict[str, float]:
     """Return the clocks that differ from Redis by more than a second, as above."""
-    found = clocks_ahead_s().items()
-    return {name: ahead_s for name, ahead_s in found if abs(ahead_s) * 1000 > TOLERATED_MS}
+    clocks = clocks_ahead_s().items()
+    return {name: ahead_s for name, ahead_s in clocks if abs(ahead_s) * 1000 > TOLERATED_MS}
 
 
 @beat_init.connect

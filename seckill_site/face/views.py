@@ -10,13 +10,7 @@ from django.urls import reverse
 from django.utils.translation import override
 
 from seckill_site.face.icons import SIZES, icon
-from seckill_site.face.site_face import (
-    IS_ADDRESS,
-    face_digest,
-    logo_bytes,
-    site_face,
-    theme_css,
-)
+from seckill_site.face.site_face import IS_ADDRESS, face_digest, logo_bytes, site_face, theme_css
 from seckill_site.web.responses import allow, as_shell, for_ever, for_everybody
 
 

@@ -169,10 +169,10 @@ class FrontDoor:
         else:
             status, body = answer.status, answer.content.encode()
             kind = request_language(environ), _is_secure(environ)
-            found = self._headers.last((kind, answer.headers))
-            if found is None:
-                found = await self._merge_headers(kind, answer.headers, environ)
-            headers = [*found, length_of(body)]
+            merged = self._headers.last((kind, answer.headers))
+            if merged is None:
+                merged = await self._merge_headers(kind, answer.headers, environ)
+            headers = [*merged, length_of(body)]
             if answer.cookie:
                 headers.append((b"set-cookie", answer.cookie.encode()))
         if environ["REQUEST_METHOD"] == "HEAD":
@@ -189,15 +189,15 @@ class FrontDoor:
     async def _headers_of_the_site(self, kind: _Kind, environ: Environ) -> dict[str, str]:
         """Return the headers that Django's middleware gives to any answer in this language."""
         language, _ = kind
-        found = self._site_headers.last(kind)
-        if found is None:
+        headers = self._site_headers.last(kind)
+        if headers is None:
             probe = visit(environ, "/healthz", language=language)
             start, _ = await asyncio.to_thread(self._django.whole_answer, probe)
             pairs = [(it, value) for it, value in start["headers"] if it not in _OF_ONE_ANSWER]
-            found = {name.decode(): value.decode("latin-1") for name, value in pairs}
+            headers = {name.decode(): value.decode("latin-1") for name, value in pairs}
             if start["status"] == 200:  # not a refusal, for example of a foreign host
-                self._site_headers.keep(kind, found)
-        return found
+                self._site_headers.keep(kind, headers)
+        return headers
 
     # --- The life of a process --------------------------------------------------------------------
 
@@ -258,14 +258,10 @@ def _is_secure(environ: Environ) -> bool:
     return bool(environ.get("HTTP_X_FORWARDED_PROTO") == "https")
 
 
-@kept
-def _https_only() -> bool:
-    return bool(settings.HTTPS_ONLY)
+_https_only = kept(lambda: bool(settings.HTTPS_ONLY))
 
 
-@kept
-def _hosts() -> tuple[tuple[str, ...], bool]:
-    return tuple(settings.ALLOWED_HOSTS), settings.DEBUG
+_hosts = kept(lambda: (tuple(settings.ALLOWED_HOSTS), bool(settings.DEBUG)))
 
 
 @lru_cache(maxsize=256)
@@ -279,12 +275,12 @@ def _is_allowed(host: str, allowed: tuple[str, ...], debug: bool) -> bool:
 
 def _merged(site: dict[str, str], ours: Headers) -> Pairs:
     """Return the headers of an answer with those of the site; ``Vary`` names what both name."""
-    found = {"content-type": "application/json", **site}
+    merged = {"content-type": "application/json", **site}
     for name, value in ours:
         name = name.lower()
-        if name == "vary" and (rest := found.get("vary")):
+        if name == "vary" and (rest := merged.get("vary")):
             named = [it.strip().lower() for it in value.split(",")]
             more = [it.strip() for it in rest.split(",") if it.strip().lower() not in named]
             value = ", ".join([value, *more])
-        found[name] = value
-    return [(name.encode(), value.encode("latin-1")) for name, value in found.items()]
+        merged[name] = value
+    return [(name.encode(), value.encode("latin-1")) for name, value in merged.items()]

@@ -36,17 +36,15 @@ def cookie_of(environ: Mapping[str, Any], name: str) -> str:
         return ""
     if '"' in cookies:
         return parse_cookie(cookies).get(name, "")
-    found = ""
+    last_value = ""
     for part in cookies.split(";"):
         key, equals, value = part.partition("=")
         if equals and key.strip() == name:
-            found = value.strip()
-    return found
+            last_value = value.strip()
+    return last_value
 
 
-@kept
-def _cookie_name() -> str:
-    return str(settings.SESSION_COOKIE_NAME)
+_cookie_name = kept(lambda: str(settings.SESSION_COOKIE_NAME))
 
 
 async def buyer_of(session_key: str) -> Buyer | None:
@@ -57,15 +55,15 @@ async def buyer_of(session_key: str) -> Buyer | None:
     """
     if is_unknown(session_key):
         return None
-    found = await _cached_buyer(session_key)
-    if found is None and (running := _finding.running(session_key)):
+    buyer = await _cached_buyer(session_key)
+    if buyer is None and (running := _finding.running(session_key)):
         # It may have begun before a sign-out that this request comes after: ask again after it.
         await asyncio.wait([running])
-        found = await _cached_buyer(session_key)
-    if found is not None:
-        return found
-    work = partial(find_buyer, session_key=session_key)
-    return await asyncio.shield(_finding.join(session_key, lambda: threads().query(work)))
+        buyer = await _cached_buyer(session_key)
+    if buyer is not None:
+        return buyer
+    find = partial(find_buyer, session_key=session_key)
+    return await asyncio.shield(_finding.join(session_key, lambda: threads().query(find)))
 
 
 async def _cached_buyer(session_key: str) -> Buyer | None:

@@ -88,12 +88,12 @@ class _Question:
     def settle(self) -> None:
         """Do what follows the replies, whether or not anybody still waits."""
         try:
-            found = self.call.settle(self.replies)
+            result = self.call.settle(self.replies)
         except Exception as error:
             self.fail(error)
         else:
             if not self.answer.done():
-                self.answer.set_result(found)
+                self.answer.set_result(result)
 
     def fail(self, error: Exception) -> None:
         if not self.answer.done():
@@ -155,8 +155,8 @@ class LedgerNode:
         self._start()
         question = _Question(call, self._loop)
         self._enqueue(question)
-        found: T = await question.answer
-        return found
+        result: T = await question.answer
+        return result
 
     async def open(self) -> None:
         """Connect before the first question comes; return once that has been tried."""
@@ -369,9 +369,7 @@ def _node(alias: str, with_then: bool) -> LedgerNode:
     return nodes[alias, url, with_then]
 
 
-@kept
-def _addresses() -> dict[str, str]:
-    return {name: cache["LOCATION"] for name, cache in settings.CACHES.items()}
+_addresses = kept(lambda: {name: cache["LOCATION"] for name, cache in settings.CACHES.items()})
 
 
 async def close_ledger_nodes() -> None:

@@ -22,11 +22,11 @@ class PerLoop(Generic[T]):
         loop = asyncio.get_running_loop()
         if self._last is not None and self._last[0] is loop:
             return self._last[1]  # a process has one loop; only tests have more
-        found = self._made.get(loop)
-        if found is None:
+        made = self._made.get(loop)
+        if made is None:
             return self.use(self._make())
-        self._last = loop, found
-        return found
+        self._last = loop, made
+        return made
 
     def use(self, made: T) -> T:
         """Take this one in the running loop."""

@@ -232,20 +232,18 @@ def request_path(environ: Environ) -> str:
 
 def request_language(environ: Environ) -> str:
     """Return the language that Django's ``LocaleMiddleware`` would choose for a request."""
-    found: str | None = environ.get(_LANGUAGE)
-    if found is None:
+    language: str | None = environ.get(_LANGUAGE)
+    if language is None:
         cookies, name = environ.get("HTTP_COOKIE", ""), _language_cookie()
         chosen = parse_cookie(cookies).get(name, "") if name in cookies else ""
         accepted = environ.get("HTTP_ACCEPT_LANGUAGE", "")
         is_usual = len(chosen) + len(accepted) <= LONGEST_KEPT_CHARACTERS
-        found = (_language if is_usual else _language.__wrapped__)(chosen, accepted)
-        environ[_LANGUAGE] = found
-    return found
+        language = (_language if is_usual else _language.__wrapped__)(chosen, accepted)
+        environ[_LANGUAGE] = language
+    return language
 
 
-@kept
-def _language_cookie() -> str:
-    return str(settings.LANGUAGE_COOKIE_NAME)
+_language_cookie = kept(lambda: str(settings.LANGUAGE_COOKIE_NAME))
 
 
 @lru_cache(maxsize=512)

@@ -148,9 +148,9 @@ def _key_of(environ: Environ) -> Key:
 
 def _stored(status: int, headers: Pairs, body: bytes, asked_at: float) -> _Page:
     etag = f'"{hashlib.blake2b(body, digest_size=16).hexdigest()}"'
-    found = {name: value for name, value in headers if name != b"content-length"}
-    found[b"vary"] = b", ".join([*filter(None, [found.get(b"vary")]), b"Accept-Encoding"])
-    kept = [*found.items(), (b"etag", f"W/{etag}".encode())]
+    by_name = {name: value for name, value in headers if name != b"content-length"}
+    by_name[b"vary"] = b", ".join([*filter(None, [by_name.get(b"vary")]), b"Accept-Encoding"])
+    kept = [*by_name.items(), (b"etag", f"W/{etag}".encode())]
     plain = compressed = StoredAnswer(status, [*kept, length_of(body)], body)
     if len(body) >= _COMPRESSED_FROM_BYTES:
         small = gzip.compress(body, 6, mtime=0)

@@ -67,8 +67,4 @@ class SignInGate:
             self._waiting -= 1
 
 
-def _own_gate() -> SignInGate:
-    return SignInGate(places=2 * settings.SECKILL_HASHES_AT_ONCE)
-
-
-sign_in_gate = PerLoop(_own_gate)
+sign_in_gate = PerLoop(lambda: SignInGate(places=2 * settings.SECKILL_HASHES_AT_ONCE))

@@ -46,8 +46,8 @@ class Threads:
         self._free.release()
         return True
 
-    async def run(self, work: Callable[[], T]) -> T:
-        """Return what ``work`` returns, in a thread; it ends even if nobody waits for it any more.
+    async def run(self, function: Callable[[], T]) -> T:
+        """Return what a function returns, in a thread; it ends even if nobody waits any more.
 
         :raises Busy: too much waits for a thread.
         """
@@ -58,11 +58,11 @@ class Threads:
             await self._free.acquire()
         finally:
             self._waiting -= 1
-        future = asyncio.get_running_loop().run_in_executor(self._pool, work)
+        future = asyncio.get_running_loop().run_in_executor(self._pool, function)
         future.add_done_callback(lambda _: self._free.release())
         return await asyncio.shield(future)  # a cancelled request does not free its thread
 
-    async def query(self, work: Callable[[], T]) -> T:
+    async def query(self, function: Callable[[], T]) -> T:
         """Run what asks the database outside of a Django request.
 
         :raises Busy: too much waits for a thread.
@@ -71,7 +71,7 @@ class Threads:
         def between() -> T:
             close_old_connections()
             try:
-                return work()
+                return function()
             finally:
                 close_old_connections()
 

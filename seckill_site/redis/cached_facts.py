@@ -52,9 +52,7 @@ def stored_key(name: str) -> str:
     return _prefix() + name
 
 
-@kept
-def _prefix() -> str:
-    return str(cache.make_key(""))
+_prefix = kept(lambda: str(cache.make_key("")))
 
 
 def take_lease(name: str) -> str:

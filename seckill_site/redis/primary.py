@@ -78,5 +78,5 @@ def _text(reply: Any) -> str:
 
 def _field(info: str, name: str) -> str:
     """Return a field of INFO; empty if some service hides it."""
-    found = re.search(rf"^{name}:(\w*)", info, re.MULTILINE)
-    return found[1] if found else ""
+    match = re.search(rf"^{name}:(\w*)", info, re.MULTILINE)
+    return match[1] if match else ""

@@ -47,6 +47,4 @@ def _limited_address(text: str, unlimited: Networks) -> str:
     return str(address)
 
 
-@kept
-def _unlimited_networks() -> Networks:
-    return tuple(settings.SECKILL_UNLIMITED_NETWORKS)
+_unlimited_networks = kept(lambda: tuple(settings.SECKILL_UNLIMITED_NETWORKS))

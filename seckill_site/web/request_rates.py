@@ -105,7 +105,7 @@ BUSY_PART = {Limit.ADDRESS: 64, Limit.ACCOUNT: 4}
 @kept
 def _items() -> dict[Limit, RateLimitItem]:
     """Return the limits by their number and seconds, without those that are off."""
-    found = {
+    limits = {
         Limit.ADDRESS: (settings.SECKILL_REQUESTS_PER_ADDRESS, 60),
         Limit.ACCOUNT: (settings.SECKILL_REQUESTS_PER_ACCOUNT, 60),
         Limit.SIGN_UP: (settings.SECKILL_SIGN_UPS_PER_ADDRESS, 3600),
@@ -114,7 +114,7 @@ def _items() -> dict[Limit, RateLimitItem]:
     }
     return {
         limit: RateLimitItemPerSecond(most, seconds, namespace="seckill")
-        for limit, (most, seconds) in found.items()
+        for limit, (most, seconds) in limits.items()
         if most > 0
     }
 
@@ -164,33 +164,33 @@ class _Counts:
             return
         key, now_s = (limit, subject), monotonic()
         with self._counting:
-            found = self._counts.last(key)
-            if found is None or found.ends_at_s <= now_s:
-                found = _Count(now_s + item.get_expiry())
-                self._counts.keep(key, found)
-            found.mine += 1
-            found.unshared += 1
-            is_over = found.shared + found.unshared > item.amount
-        if found.mine * BUSY_PART[limit] >= item.amount:
+            count = self._counts.last(key)
+            if count is None or count.ends_at_s <= now_s:
+                count = _Count(now_s + item.get_expiry())
+                self._counts.keep(key, count)
+            count.mine += 1
+            count.unshared += 1
+            is_over = count.shared + count.unshared > item.amount
+        if count.mine * BUSY_PART[limit] >= item.amount:
             self._busy.count(key)
         if is_over:
-            raise RateLimited(limit, wait_s=found.ends_at_s - now_s)
+            raise RateLimited(limit, wait_s=count.ends_at_s - now_s)
 
     def _share(self, busy: Collection[Key]) -> None:
         """Add high counts to the totals of all processes; keep them while the cache is away."""
         items, storage, listed = _items(), _limiter().storage, dict[str, float]()
         try:
             for limit, subject in busy:
-                item, found = items.get(limit), self._counts.last((limit, subject))
-                if item is None or found is None:
+                item, count = items.get(limit), self._counts.last((limit, subject))
+                if item is None or count is None:
                     continue
-                new = found.unshared
-                if found.shared + found.unshared > item.amount:
-                    listed[f"{limit}:{subject}"] = _now_s() + found.ends_at_s - monotonic()
+                new = count.unshared
+                if count.shared + count.unshared > item.amount:
+                    listed[f"{limit}:{subject}"] = _now_s() + count.ends_at_s - monotonic()
                 total = storage.incr(item.key_for(limit, subject), item.get_expiry(), amount=new)
                 with self._counting:
-                    found.unshared -= new
-                    found.shared = total
+                    count.unshared -= new
+                    count.shared = total
             _list(listed)
         except RedisError as error:
             logger.warning("request counts are not shared: %s", error)
@@ -319,12 +319,12 @@ def _list(members: Mapping[str, float]) -> None:
 def limited_now(*, most: int) -> list[Limited]:
     """Return the subjects that are limited now, longest wait first; none without the cache."""
     try:
-        found = get_redis_connection("default").zrevrangebyscore(
+        listed = get_redis_connection("default").zrevrangebyscore(
             LISTED, "+inf", _now_s(), start=0, num=most, withscores=True
         )
     except RedisError:
         return []
-    pairs = [(member.decode().partition(":"), until_s) for member, until_s in found]
+    pairs = [(member.decode().partition(":"), until_s) for member, until_s in listed]
     return [
         Limited(Limit(limit), subject, until_s)
         for (limit, _, subject), until_s in pairs

@@ -142,6 +142,11 @@ def unavailable(request: HttpRequest, message: str = "") -> HttpResponse:
     )
 
 
+def see_page(page: str, *ids: int | str) -> HttpResponse:
+    """Answer 303: what was asked for is done, and this page shows it."""
+    return HttpResponse(status=303, headers={"Location": reverse(page, args=ids)})
+
+
 def for_everybody(response: HttpResponse, *, seconds: int = PUBLIC_SECONDS) -> HttpResponse:
     """Let any cache keep a public answer for a short time."""
     response["Cache-Control"] = f"public, max-age={seconds}"
@@ -194,8 +199,8 @@ def allow(*methods: str) -> Callable[[View], View]:
 
 def methods_of(view: View) -> tuple[str, ...]:
     """Return the methods that a view allows; Django's own views are pages and forms."""
-    found: tuple[str, ...] = getattr(view, "allowed_methods", ("GET", "HEAD", "POST"))
-    return found
+    methods: tuple[str, ...] = getattr(view, "allowed_methods", ("GET", "HEAD", "POST"))
+    return methods
 
 
 def method_not_allowed(request: HttpRequest, methods: tuple[str, ...]) -> HttpResponse:

@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import Settings
 
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.models import VoucherOrder
 from orders.placing import service as placing
 from orders.placing.signer import Signer
@@ -115,7 +115,7 @@ def test_account_orders_and_cancels_few_times(
         answer = order(ask, sale, token.sign())
         statuses.append(answer.status)
         if answer.status == 202:
-            fulfill_sale(sale_id=sale.pk)
+            fulfil_sale(sale_id=sale.pk)
             browser.post(f"{answer.json['status_url']}cancel/")
 
     assert statuses.count(202) == accepted
@@ -135,7 +135,7 @@ def test_shared_token_buys_for_its_account_alone(ask: Any) -> None:
         order(ask, sale, text, HTTP_COOKIE=f"sessionid={client.cookies['sessionid'].value}")
         for client in clients
     ]
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
 
     assert len({it.json["order_id"] for it in answers}) == 1
     assert list(VoucherOrder.objects.values_list("user", flat=True)) == [owner.pk]
@@ -190,7 +190,7 @@ def test_token_of_another_account_cannot_be_made_up(
     payload = token._replace(user_id=victim.pk).sign().rpartition(":")[0]
 
     answer = order(ask, sale, f"{payload}:{signature}")
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
 
     assert answer.status == (403 if guarded else 202)
     owners = list(VoucherOrder.objects.values_list("user", flat=True))

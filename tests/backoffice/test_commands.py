@@ -15,7 +15,7 @@ from django.core.management.base import CommandError
 from django.test import Client
 from redis import Redis
 
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.models import OrderStatus, VoucherOrder
 from orders.placing.order_ids import mint_order_ids
 from orders.placing.tokens import read_token
@@ -97,7 +97,7 @@ def test_create_buyers_prints_usable_tokens(client: Client) -> None:
         answer = client.post(f"/vouchers/{sale.pk}/orders/", {"token": text})
         assert answer.status_code == 202
     assert len(pending_ids(sale)) == 3
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert_conserved(sale)
 
 
@@ -169,7 +169,7 @@ def reconcile_json(*arguments: str, status: int = 0) -> list[dict[str, Any]]:
 def test_reconcile_json_has_one_object_per_sale() -> None:
     sale, other = make_sale(stock=9), make_sale(loaded=False)
     reserved(sale, make_buyers(2))
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     reserved(sale, make_buyers(1))
     found = reconcile_json()
     assert [list(entry) for entry in found] == [KEYS, KEYS]

@@ -21,7 +21,7 @@ from backoffice.rehearsal import service as rehearsing
 from backoffice.rehearsal.buyers import buy
 from backoffice.rehearsal.phases import NOTHING_BOUGHT
 from backoffice.rehearsal.verdict import find_verdict
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.models import Rehearsal, RehearsalPhase
 from seckill_site.failpoints import FailpointReached, armed
 from tests.support.orders import make_sale
@@ -42,7 +42,7 @@ def worker(
     def work(seconds: float) -> None:
         draining = Rehearsal.objects.filter(phase=RehearsalPhase.DRAINING).first()
         if draining:
-            fulfill_sale(sale_id=shadow_id_of(draining))
+            fulfil_sale(sale_id=shadow_id_of(draining))
 
     clock = SimpleNamespace(sleep=work, monotonic=time.monotonic)
     monkeypatch.setattr(rehearsing, "time", clock)

@@ -14,7 +14,7 @@ import pytest
 from django.utils import timezone
 from playwright.sync_api import Page, Route, expect
 
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.lifecycle.cancellation import cancel_order
 from orders.lifecycle.transitions import SYSTEM
 from orders.models import VoucherOrder
@@ -119,7 +119,7 @@ def test_button_opens_by_the_servers_clock_never_early(opened: Callable[..., Pag
 
     pages[0].click("#buy")
     expect_receipt(pages[0])
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     expect(pages[0].locator("#pay-left")).to_have_text(re.compile(FIFTEEN_MINUTES))
 
 
@@ -248,7 +248,7 @@ def test_second_tab_follows_the_order_of_the_first(opened: Callable[..., Page]) 
     expect(page.locator("#queue")).to_have_text(moved)
     expect(other.locator("#buy-left")).to_have_text(moved)
 
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     expect(page.locator("#receipt")).to_have_attribute("data-status", "unpaid")
     expect_state(other, "yours", "It's yours! Pay within", FIFTEEN_MINUTES)
     expect(other.locator("#buy")).to_be_hidden()
@@ -291,7 +291,7 @@ def test_going_back_from_the_receipt_shows_the_order(
         reserved(sale, [buyer])
         page.evaluate("dispatchEvent(new PageTransitionEvent('pageshow', { persisted: true }))")
     expect_state(page, "queued", "In the queue", "number 1")
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     expect_state(page, "yours", "It's yours! Pay within", FIFTEEN_MINUTES)
     page.reload()
     expect_state(page, "yours", "It's yours! Pay within", FIFTEEN_MINUTES)
@@ -304,7 +304,7 @@ def test_ended_order_stays_linked_and_buyer_may_buy_again(opened: Callable[..., 
     sale, buyer = make_sale(stock=5), make_buyer()
     reserved(sale, [buyer])
     page = opened(sale, buyer)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     expect_state(page, "yours", "It's yours! Pay within", FIFTEEN_MINUTES)
     cancel_order(order_id=only_order(sale).pk, by=SYSTEM, now=timezone.now())
     notify_from_another_tab(second_tab(page))
@@ -322,7 +322,7 @@ def test_page_says_that_time_to_pay_has_run_out(opened: Callable[..., Page]) -> 
     SeckillVoucher.objects.filter(pk=sale.pk).update(pay_within_s=5)
     page = opened(sale, buyer)
     reserved(sale, [buyer])
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     notify_from_another_tab(second_tab(page))
     expect_state(page, "yours", "It's yours! Pay within", "00:0[1-5]")
     told = expect(page.locator("#status"))
@@ -337,7 +337,7 @@ def test_buyer_below_the_limit_buys_again_with_a_new_token(opened: Callable[...,
     other = second_tab(page)
     page.click("#buy")
     expect_receipt(page)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     expect_state(other, "open", "Buy now")
     expect(other.locator("#holds")).to_have_text("You have 1 of the 2 vouchers allowed per buyer.")
     expect(other.locator("#order-label")).to_have_text("Pay for yours within")
@@ -345,7 +345,7 @@ def test_buyer_below_the_limit_buys_again_with_a_new_token(opened: Callable[...,
     other.click("#buy")
     expect_receipt(other)
     page.go_back()
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     expect_state(page, "yours", "It's yours! Pay within", FIFTEEN_MINUTES)
     assert VoucherOrder.objects.filter(seckill_voucher=sale, live=True).count() == 2
 
@@ -366,7 +366,7 @@ def test_page_notices_sign_out_and_another_user(opened: Callable[..., Page], web
     assert page.input_value("#token") != anns_token
     page.click("#buy")
     expect_receipt(page)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert only_order(sale).user == ben
 
 
@@ -387,7 +387,7 @@ def test_queue_order_and_refusal_work_without_javascript(people: Callable[..., P
     ben.get_by_role("link", name="Continue without JavaScript").click()
     expect(ben.get_by_role("button", name="Join the waiting list")).to_be_visible()
 
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     expect(ann.locator("#receipt")).to_have_attribute("data-status", "unpaid")  # by itself
     ann.goto(f"/vouchers/{sale.pk}/form/")
     ann.get_by_role("link", name="It's yours! Pay by").click()

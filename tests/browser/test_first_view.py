@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Response, expect
 
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from tests.browser.conftest import sign_in
 from tests.browser.test_accessibility import (
     BUYERS_PAGES,
@@ -81,7 +81,7 @@ def sold_out_to(window: Window, who: str) -> int:
     """Return a sale whose only unit this buyer has still to pay."""
     sale = make_sale(stock=1)
     reserved(sale, [window.people[who]])
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     return sale.pk
 
 

@@ -10,7 +10,7 @@ here              in the product
 ================  ==================================================================================
 ``place``         ``orders.placing.service.place_order`` with ``lua/reserve.lua``
 ``ask``           ``orders.receipts.service.find_receipt``
-``fulfil``        ``orders.fulfilment.worker.fulfill_sale`` with ``batch_journal.record_batch``
+``fulfil``        ``orders.fulfilment.worker.fulfil_sale`` with ``batch_journal.record_batch``
 ``_write``        the same of ``worker``, ``_write_and_report``, with ``attempts.attempt``
 ``_control``      ``orders.fulfilment.attempts.write_control_row``
 ``write_batch``   ``orders.fulfilment.batch.write_batch``

@@ -15,7 +15,7 @@ from pytest_django import Settings
 from redis import Redis
 
 from orders.fulfilment.sweep import sweep
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.models import OrderStatus, VoucherOrder
 from tests.concurrency.sales import crowd_of, make_sale
 from tests.faults.conftest import ClockedRedis, with_clock, with_inside
@@ -175,7 +175,7 @@ def test_lock_of_the_dead_ends_in_time_although_the_clock_jumped(
     clocked_ledger.shift_clock(jump_s)
 
     def is_written() -> bool:
-        fulfill_sale(sale_id=sale.pk)
+        fulfil_sale(sale_id=sale.pk)
         return snapshot(sale_id=sale.pk).pending == 0
 
     wait_for(is_written, what="an empty pending set", seconds=FEW_SECONDS)

@@ -14,7 +14,7 @@ import pytest
 from locks.lua_script import LuaScript
 from orders.fulfilment import batch
 from orders.fulfilment.batch import StaleFence, write_batch
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from tests.support.inspection import buyers_of, live_ids, refusals_of
 from tests.support.orders import (
     an_entry,
@@ -71,7 +71,7 @@ def test_two_tokens_of_buyer_make_one_order(monkeypatch: pytest.MonkeyPatch, gua
             accepted.append(token.order_id)
         except AlreadyOrdered:
             pass
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert len(accepted) == (1 if guarded else 2)
     assert refusals_of(sale) == ({} if guarded else {accepted[1]: "already_ordered"})
     assert len(live_ids(sale)) == 1, "the unique key and the look under the row's lock still hold"
@@ -87,7 +87,7 @@ def test_accepted_order_survives_a_lost_message(
     sale = make_sale()
     tokens = reserved(sale, make_buyers(3))
     # The message of the reservations is lost; this is the one that the sweep sends.
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == (ids(tokens) if guarded else [])
     assert len(buyers_of(sale)) == 3
 

@@ -29,7 +29,7 @@ from redis import Redis
 from orders.fulfilment.sweep import sweep
 from orders.models import RefusalReason, VoucherOrder
 from orders.placing.tokens import read_token
-from orders.tasks import fulfill_sale
+from orders.tasks import fulfil_sale
 from seckill_site.celery import app
 from tests.concurrency.sales import crowd_of, make_sale
 from tests.faults.conftest import OwnRedis, standing_stack, with_inside
@@ -342,7 +342,7 @@ def test_k4_duplicate_tasks_make_each_order_once(
 def send_task(back: Back, **kwargs: object) -> None:
     """Publish a fulfil task past the kick, straight to the broker, whatever its arguments."""
     with Connection(back.broker.url()) as broker:
-        app.send_task(fulfill_sale.name, kwargs=kwargs, connection=broker)
+        app.send_task(fulfil_sale.name, kwargs=kwargs, connection=broker)
 
 
 # --- K5: poison -----------------------------------------------------------------------------------

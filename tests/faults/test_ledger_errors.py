@@ -207,7 +207,7 @@ class Shop:
         self.orders_asked = 0
 
     def _publish(self, task_name: str, *, in_s: float = 0, **arguments: int) -> bool:
-        if task_name == publishing.FULFILL_SALE:
+        if task_name == publishing.FULFIL_SALE:
             self.queue.append(arguments["sale_id"])
         return True
 
@@ -269,7 +269,7 @@ class Shop:
         """Let worker and beat do what is due; a task that fails is gone, and beat sends more."""
         for _ in range(len(self.queue)):
             with suppress(LedgerUnavailable):
-                tasks.fulfill_sale(sale_id=self.queue.popleft())
+                tasks.fulfil_sale(sale_id=self.queue.popleft())
         if not self.repeats:
             return
         for task in (tasks.sweep, tasks.watch_ledger, tasks.reconcile, tasks.expire):

@@ -14,7 +14,7 @@ from django.conf import settings
 from kombu import Connection
 
 from orders.fulfilment.sweep import sweep
-from orders.tasks import fulfill_sale
+from orders.tasks import fulfil_sale
 from seckill_site.broker import schedule
 from seckill_site.broker.schedule import MonotonicScheduler
 from seckill_site.celery import app
@@ -44,7 +44,7 @@ def own_broker() -> Iterator[None]:
 def test_control_message_that_expires_is_thrown_away_by_such_a_worker(stack: Stack) -> None:
     worker = stack.worker(**with_clock(10))
     with Connection(settings.CELERY_BROKER_URL) as broker:  # not one that an earlier test closed
-        app.send_task(fulfill_sale.name, kwargs={"sale_id": 1}, expires=5, connection=broker)
+        app.send_task(fulfil_sale.name, kwargs={"sale_id": 1}, expires=5, connection=broker)
     worker.wait_for_log("Discarding revoked task")
 
 

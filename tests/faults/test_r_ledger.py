@@ -20,9 +20,9 @@ from django.db import connection
 
 from orders.fulfilment import attempts
 from orders.fulfilment.reconcile import reconcile
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.models import VoucherOrder
-from orders.placing.publishing import publish_fulfillment
+from orders.placing.publishing import publish_fulfilment
 from orders.placing.tokens import read_token
 from orders.tasks import reconcile as reconcile_task
 from seckill_site.celery import app
@@ -188,7 +188,7 @@ def damaged_sale(history: History, name: str, damage: str, shop: Shop) -> Seckil
     out = read_token(closed, sale_id=sale.pk, now_ms=0)
     get_user_model().objects.filter(pk=out.user_id).update(is_active=False)
     reserve(sale_id=sale.pk, order_id=out.order_id, user_id=out.user_id)
-    fulfill_sale(sale_id=sale.pk)  # in vain if the worker still has the sale: then that does it
+    fulfil_sale(sale_id=sale.pk)  # in vain if the worker still has the sale: then that does it
     history.settle(sale)
     history.fire(sale, crowd_of(sale, count=3), url=shop.url)
     client, key = ledger_connection(), getattr(LedgerKeys(sale.pk), name)
@@ -261,7 +261,7 @@ def test_r1_order_forgotten_by_older_ledger_is_refused_as_lost(
 
 def swept(sale: SeckillVoucher) -> bool:
     """Send what waits again, as the sweep of beat would; say whether nothing waits any more."""
-    publish_fulfillment(sale_id=sale.pk)
+    publish_fulfilment(sale_id=sale.pk)
     time.sleep(0.2)
     return loaded(sale) and snapshot(sale_id=sale.pk).pending == 0
 
@@ -279,7 +279,7 @@ def test_r1_batch_number_reveals_older_ledger_without_watch(
     with history.fault(), went_back(own_ledger, tmp_path / "old"):
         for batch in range(forgotten):
             history.fire(sale, tokens[batch:10:forgotten], url=web.url)
-            fulfill_sale(sale_id=sale.pk)
+            fulfil_sale(sale_id=sale.pk)
     wait_for(lambda: loaded(sale), what="the old ledger")
     history.fire(sale, tokens[10:15], url=web.url)  # the first ones meet broken connections
     history.ask_again(sale, url=web.url)
@@ -313,19 +313,19 @@ def test_r1_control_unguarded_older_ledger_stays_on_sale(
 
     with went_back(own_ledger, tmp_path / "old"):
         reserve_all(tokens[:2])
-        fulfill_sale(sale_id=sale.pk)
+        fulfil_sale(sale_id=sale.pk)
     with monkeypatch.context() as off:
         off.setattr(attempts, "record_batch", unguarded_number)
         for first in (2, 4):
             reserve_all(tokens[first : first + 2])
-            fulfill_sale(sale_id=sale.pk)
+            fulfil_sale(sale_id=sale.pk)
     refused = VoucherOrder.objects.filter(seckill_voucher=sale, reason="sold_out").count()
     assert (len(live_orders(sale)), refused) == (2, 4)
 
     # The guard back on: one batch in vain, and then the truth.
     reserve_all(tokens[6:7])
-    fulfill_sale(sale_id=sale.pk)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     with pytest.raises(SoldOut):
         reserve_all(tokens[7:])
 
@@ -384,7 +384,7 @@ def broken_sale() -> SeckillVoucher:
     """Return a sale with every difference at once, of buyers, promises, figures and ``sold``."""
     sale = make_sale(stock=30)
     orders = buyers_of_sale(sale, count=6)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     waiting = buyers_of_sale(sale, count=4)
     client, keys = ledger_connection(), LedgerKeys(sale.pk)
     client.hdel(keys.buyers, f"{orders[0].user_id}:1", f"{orders[1].user_id}:1")  # missing
@@ -420,7 +420,7 @@ def test_r2_reconcile_killed_and_rerun_mends_everything() -> None:
 def assert_mended(sale: SeckillVoucher, *, orders: int, why: str) -> None:
     """Run it again: no difference, everybody has the order that was promised, none too many."""
     assert reconcile(sale_id=sale.pk, repair=True).difference == 0, why
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     compared = reconcile(sale_id=sale.pk)
     assert (compared.difference, compared.pending) == (0, 0), why
     assert compared.live_orders == compared.sold == compared.buyers == orders, why
@@ -444,10 +444,10 @@ def test_r3_late_release_is_undone_and_sells_once() -> None:
     sale = make_sale(stock=1)
     (token,) = buyers_of_sale(sale, count=1)
     (entry,) = pending_entries(sale_id=sale.pk, skip=0, count=1)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     release(sale_id=sale.pk, releases=[Release(entry, "failed")])
     (late,) = buyers_of_sale(sale, count=1)  # the unit seems free
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert [order.pk for order in live_orders(sale)] == [token.order_id]
     assert receipt_of(late).reason == "sold_out"  # type: ignore[union-attr]
     assert_mended(sale, orders=1, why="released")
@@ -483,7 +483,7 @@ def half_sold_sale() -> SeckillVoucher:
     """Return a sale of ten units, five of them ordered and three promised."""
     sale = make_sale(stock=10)
     buyers_of_sale(sale, count=5)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     buyers_of_sale(sale, count=3)
     return sale
 

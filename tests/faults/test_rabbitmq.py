@@ -17,7 +17,7 @@ from urllib.request import urlopen
 import pytest
 from kombu import Connection
 
-from orders.placing.publishing import FULFILL_SALE, publish
+from orders.placing.publishing import FULFIL_SALE, publish
 from seckill_site.broker.messages import LIFE_S
 from tests.concurrency.sales import crowd_of, make_sale
 from tests.faults.history import History
@@ -136,7 +136,7 @@ def test_messages_to_rabbitmq_end_and_pause(
 ) -> None:
     monkeypatch.setenv("CELERY_BROKER_URL", rabbitmq.url)
     before = time.time()
-    assert publish(FULFILL_SALE, sale_id=1)
+    assert publish(FULFIL_SALE, sale_id=1)
     assert publish("orders.tasks.confirm_payments", in_s=5, order_id=1)
     with Connection(rabbitmq.url) as connection:
         channel: Any = connection.default_channel

@@ -14,7 +14,7 @@ from django.core.cache import cache
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries, Settings
 
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.placing.tokens import PurchaseToken, read_token
 from seckill_site.clocks.machine import now_ms
 from seckill_site.front_door import shells
@@ -130,7 +130,7 @@ def one_who_waits_in_the_queue(buyer: User) -> Request:
 def one_who_has_an_order(buyer: User) -> Request:
     sale = begun()
     (token,) = reserved(sale, [buyer])
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     return receipt(token)
 
 

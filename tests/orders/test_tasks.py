@@ -18,7 +18,7 @@ from redis import Redis
 from orders import tasks
 from orders.fulfilment import sale_pass, worker
 from orders.lifecycle import notices
-from orders.placing.publishing import publish_fulfillment
+from orders.placing.publishing import publish_fulfilment
 from seckill_site.broker.messages import publish_options
 from seckill_site.celery import app
 from tests.support.inspection import (
@@ -70,10 +70,10 @@ def test_cut_off_process_gives_its_task_to_another(monkeypatch: pytest.MonkeyPat
         raise worker.CutOff(2002, "no connection")
 
     sale = make_sale()
-    monkeypatch.setattr(worker, "fulfill_sale", cut_off)
+    monkeypatch.setattr(worker, "fulfil_sale", cut_off)
     for _ in range(3):  # one message waits, however many processes fail
         with pytest.raises(worker.CutOff):
-            tasks.fulfill_sale(sale_id=sale.pk)
+            tasks.fulfil_sale(sale_id=sale.pk)
     assert broker_length() == 1
 
 
@@ -92,7 +92,7 @@ def test_process_without_database_takes_no_task_for_a_while(
 def test_unknown_task_arguments_are_ignored() -> None:
     sale = make_sale()
     reserved(sale, make_buyers(1))
-    tasks.fulfill_sale(sale_id=sale.pk, priority="high")
+    tasks.fulfil_sale(sale_id=sale.pk, priority="high")
     tasks.sweep(limit=3)
     tasks.reconcile(repair=False)
     assert pending_ids(sale) == []
@@ -108,7 +108,7 @@ def test_unfinished_work_publishes_one_task(
     clock = SimpleNamespace(monotonic=lambda: next(seconds))
     for module in (worker, sale_pass):
         monkeypatch.setattr(module, "time", clock)
-    tasks.fulfill_sale(sale_id=sale.pk)
+    tasks.fulfil_sale(sale_id=sale.pk)
     assert broker_length() == 1
     assert 0 < len(live_ids(sale)) < 5
 
@@ -144,7 +144,7 @@ def queued() -> Any:
 def test_reconcile_task_repairs_running_sales(ledger: Redis) -> None:
     sale = make_sale()
     reserved(sale, make_buyers(2))
-    tasks.fulfill_sale(sale_id=sale.pk)
+    tasks.fulfil_sale(sale_id=sale.pk)
     SeckillVoucher.objects.filter(pk=sale.pk).update(sold=1)
     change_state(sale.pk, total=3)
     tasks.reconcile()
@@ -161,7 +161,7 @@ def test_store_tallies_task_writes_finished_seconds(ledger: Redis) -> None:
 
 @pytest.mark.usefixtures("broker_refuses")
 def test_publishing_never_raises() -> None:
-    publish_fulfillment(sale_id=1)
+    publish_fulfilment(sale_id=1)
 
 
 @pytest.mark.django_db(transaction=True)

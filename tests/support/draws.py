@@ -9,7 +9,7 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from orders.draws.drawing import take_due_steps
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.models import DrawEntry
 from orders.placing.tokens import PurchaseToken
 from seckill_site.clocks.machine import from_epoch_ms
@@ -60,7 +60,7 @@ def draw_to_the_end(sale: SeckillVoucher) -> None:
     """Take the steps of a draw as beat and workers do, until it is finished."""
     for _ in range(5):
         take_due_steps(sale_id=sale.pk)
-        fulfill_sale(sale_id=sale.pk)
+        fulfil_sale(sale_id=sale.pk)
         if Draw.of(sale).finished_at:
             return
     raise AssertionError("the draw does not finish")

@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.urls import reverse
 from django.utils import timezone
 
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.lifecycle.transitions import Actor
 from orders.models import (
     OrderEvent,
@@ -117,7 +117,7 @@ def use_fake(settings: Any) -> FakeProvider:
 def make_unpaid_order(sale: SeckillVoucher, buyers: list[User] | None = None) -> VoucherOrder:
     """Make an unpaid order for a new buyer, or for each of these; return the first."""
     tokens = reserved(sale, buyers or make_buyers(1))
-    while fulfill_sale(sale_id=sale.pk):
+    while fulfil_sale(sale_id=sale.pk):
         pass
     order = VoucherOrder.objects.get(pk=tokens[0].order_id)
     assert order.status == OrderStatus.UNPAID

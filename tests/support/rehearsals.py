@@ -21,7 +21,7 @@ from backoffice.rehearsal.service import (
     start_rehearsal,
     take_turn,
 )
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.models import Rehearsal, RehearsalPhase, SettlementRun
 from tests.support.inspection import ledger_contents
 from vouchers.inventory import request_stats
@@ -66,7 +66,7 @@ def steps_until(rehearsal: Rehearsal, *phases: RehearsalPhase) -> Rehearsal:
         if rehearsal.phase in phases:
             return rehearsal
         if rehearsal.phase == RehearsalPhase.DRAINING:
-            fulfill_sale(sale_id=shadow_of(rehearsal).pk)
+            fulfil_sale(sale_id=shadow_of(rehearsal).pk)
         rehearsal = step(rehearsal, later=clearing_time(rehearsal))
     raise AssertionError(f"never in {phases}, but in {rehearsal.phase}: {rehearsal.crowd}")
 

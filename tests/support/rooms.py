@@ -22,12 +22,12 @@ def terms_from(*, since_ms: int = -1_000, **changes: Any) -> RoomTerms:
 
 def open_room(sale_id: int, *, state: dict[str, Any] | None = None, **terms: Any) -> LedgerKeys:
     """Write the ledger of an open sale with a waiting room, without a row."""
-    return open_ledger(sale_id, room=terms_from(**terms).word(), **(state or {}))
+    return open_ledger(sale_id, mode_terms=terms_from(**terms).word(), **(state or {}))
 
 
 def change_room(sale_id: int, **terms: Any) -> None:
     """Change the terms of the room in a loaded ledger."""
-    change_state(sale_id, room=terms_from(**terms).word())
+    change_state(sale_id, mode_terms=terms_from(**terms).word())
 
 
 def visit(

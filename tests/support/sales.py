@@ -147,7 +147,7 @@ def _state_of(words: dict[str, Any]) -> str:
         "{epoch}:{identity} {total} {begins_at_ms} {ends_at_ms} {limit} {paused} {rebuy} {plain} "
         "{loaded_at_ms} {batch} {sold_out_at_ms}"
     ).format(**words)
-    return f"{text} {words['room']}" if words.get("room") else text
+    return f"{text} {words['mode_terms']}" if words.get("mode_terms") else text
 
 
 def reserve(**order: Any) -> Reservation:

@@ -13,13 +13,7 @@ from typing import Any, NamedTuple, assert_never
 
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.redis.ledger_connection import ledger_connection
-from vouchers.inventory.keys import (
-    LedgerKeys,
-    NotLoaded,
-    ledger_errors,
-    ledger_script,
-    run_script,
-)
+from vouchers.inventory.keys import LedgerKeys, NotLoaded, ledger_errors, ledger_script, run_script
 from vouchers.inventory.reservations import ENDED_RETENTION_MS, SaleEnded
 from vouchers.models import Draw, SeckillVoucher
 
@@ -84,8 +78,8 @@ def fresh_entries(*, sale_id: int, most: int) -> tuple[list[Entry], list[str]]:
         if ledger_connection().type(key) != "zset":
             return [], []
         members = list(ledger_connection().zrange(key, 0, most - 1))
-    found = [_LOGGED.fullmatch(member) for member in members]
-    entries = [Entry(int(it[1]), int(it[2]), int(it[3]), it[4] == "W") for it in found if it]
+    matches = [_LOGGED.fullmatch(member) for member in members]
+    entries = [Entry(int(it[1]), int(it[2]), int(it[3]), it[4] == "W") for it in matches if it]
     return entries, members
 
 

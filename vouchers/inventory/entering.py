@@ -8,12 +8,7 @@ from functools import lru_cache, partial
 from locks.lua_script import ScriptCall
 from vouchers.inventory.keys import LedgerKeys, ledger_script
 from vouchers.inventory.order_limits import LimitKind
-from vouchers.inventory.reservations import (
-    Reply,
-    read_reply,
-    replicated,
-    reserve_settings,
-)
+from vouchers.inventory.reservations import Reply, read_reply, replicated, reserve_settings
 
 _ENTER = ledger_script("enter")
 

@@ -44,15 +44,15 @@ class _Seen(ProcessMemory):
 
     def forget(self) -> None:
         self.process, self.window = secrets.token_hex(6), 0
-        self.found: set[tuple[int, str]] = set()
+        self.subjects: set[tuple[int, str]] = set()
 
     def is_first(self, sale_id: int, address: str) -> bool:
         window = ledger_now_ms(may_wait=False) // WINDOW_MS
-        if window != self.window or len(self.found) >= MOST_SEEN:
-            self.window, self.found = window, set()
-        size = len(self.found)
-        self.found.add((sale_id, address))
-        return len(self.found) > size
+        if window != self.window or len(self.subjects) >= MOST_SEEN:
+            self.window, self.subjects = window, set()
+        size = len(self.subjects)
+        self.subjects.add((sale_id, address))
+        return len(self.subjects) > size
 
 
 _seen = _Seen()
@@ -60,7 +60,7 @@ _seen = _Seen()
 
 def forget_first_order(*, sale_id: int, address: str) -> None:
     """Take back that an address has sent its first order, because that was refused."""
-    _seen.found.discard((sale_id, address))
+    _seen.subjects.discard((sale_id, address))
 
 
 def counted_subject(*, sale_id: int, address: str) -> tuple[str, str]:
@@ -88,12 +88,12 @@ def limited_subjects(*, sale_id: int, most: int) -> list[LimitedSubject]:
     key = LedgerKeys(sale_id).limited
     try:
         with ledger_errors():
-            found = ledger_connection().zrevrange(key, 0, most - 1, withscores=True)
+            scored = ledger_connection().zrevrange(key, 0, most - 1, withscores=True)
     except LedgerUnavailable as error:
         if isinstance(error.__cause__, ResponseError):  # a key of a wrong type lists nobody
             return []
         raise
-    parts = [(subject.partition(":"), int(refused)) for subject, refused in found]
+    parts = [(subject.partition(":"), int(refused)) for subject, refused in scored]
     return [LimitedSubject(LimitKind(kind), name, refused) for (kind, _, name), refused in parts]
 
 

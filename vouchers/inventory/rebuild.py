@@ -270,12 +270,12 @@ def _close(*, sale_id: int, epoch: str = "") -> bool:
 
 
 def _put_foreign_aside(*, sale_id: int, identity: int) -> None:
-    found = run_script(
+    foreign_build = run_script(
         _PUT_FOREIGN_ASIDE, LedgerKeys(sale_id).movable, identity, FOREIGN_KEPT_MS, read=str
     )
-    if found:
+    if foreign_build:
         logger.error(
-            "sale %s: put aside the ledger of another sale with this id, %s", sale_id, found
+            "sale %s: put aside the ledger of another sale with this id, %s", sale_id, foreign_build
         )
 
 

@@ -111,7 +111,7 @@ def read_live_counts(
 
     That is one round trip and, if there are such sales, one statement.
     """
-    unstored = {pk: found for pk, found in _read_unstored(list(sale_ids)).items() if found}
+    unstored = {pk: counts for pk, counts in _read_unstored(list(sale_ids)).items() if counts}
     if not unstored:
         return {}
     rows = AnswerCount.objects.filter(seckill_voucher__in=unstored, at__gte=since, at__lt=until)
@@ -119,8 +119,8 @@ def read_live_counts(
     for row in rows.values_list("seckill_voucher", "at", "answer", "count", "seconds"):
         stored[row[0]].append(RequestCount(*row[1:]))
     return {
-        pk: [it for it in _merge(stored[pk], found, since=since) if it.at < until]
-        for pk, found in unstored.items()
+        pk: [it for it in _merge(stored[pk], counts, since=since) if it.at < until]
+        for pk, counts in unstored.items()
     }
 
 
@@ -128,12 +128,12 @@ def _merge(
     stored: list[RequestCount], unstored: Unstored, *, since: dt.datetime | None
 ) -> list[RequestCount]:
     """Return both, oldest first; a count that is in a row is not taken from Redis as well."""
-    found = {(row.at, row.answer): row for row in stored}
-    minutes = {key for key, row in found.items() if row.seconds > 1}
+    merged = {(row.at, row.answer): row for row in stored}
+    minutes = {key for key, row in merged.items() if row.seconds > 1}
     for (at, answer), count in unstored.items():
         if (since is None or at >= since) and (_minute(at), answer) not in minutes:
-            found.setdefault((at, answer), RequestCount(at, answer, count))
-    return sorted(found.values(), key=lambda row: (row.at, row.answer))
+            merged.setdefault((at, answer), RequestCount(at, answer, count))
+    return sorted(merged.values(), key=lambda row: (row.at, row.answer))
 
 
 def read_stored_counts(
@@ -152,8 +152,8 @@ def _read_unstored(sale_ids: list[int]) -> dict[int, Unstored]:
     with ledger_errors(), ledger_connection().pipeline(transaction=False) as pipe:
         for sale_id in sale_ids:
             pipe.hgetall(LedgerKeys(sale_id).tally)
-        found = pipe.execute(raise_on_error=False)
-    return dict(zip(sale_ids, map(_parse_counts, found), strict=True))
+        tallies = pipe.execute(raise_on_error=False)
+    return dict(zip(sale_ids, map(_parse_counts, tallies), strict=True))
 
 
 def _parse_counts(fields: object) -> Unstored:

@@ -191,10 +191,10 @@ class PendingEntry(Holding):
     @classmethod
     def read(cls, member: str, score: str) -> Self | None:
         """Return what a member of ``pending`` and its score say; None if one cannot be parsed."""
-        found, at_ms = MEMBER.fullmatch(member), float(score)
-        if not found or not isfinite(at_ms):
+        match, at_ms = MEMBER.fullmatch(member), float(score)
+        if not match or not isfinite(at_ms):
             return None
-        order_id, user_id, unit = found.groups()
+        order_id, user_id, unit = match.groups()
         return cls(int(order_id), int(user_id), int(unit), int(at_ms))
 
 
@@ -349,8 +349,8 @@ def pending_entries(*, sale_id: int, skip: int, count: int) -> list[PendingEntry
 
 def entries_set_aside(*, sale_id: int) -> list[PendingEntry]:
     """Return the entries that are set aside without a row, oldest first."""
-    found = _read_pending(sale_id, ASIDE_MS, "+inf", 0, -1)
-    return [replace(entry, accepted_at_ms=entry.accepted_at_ms - ASIDE_MS) for entry in found]
+    entries = _read_pending(sale_id, ASIDE_MS, "+inf", 0, -1)
+    return [replace(entry, accepted_at_ms=entry.accepted_at_ms - ASIDE_MS) for entry in entries]
 
 
 def _read_pending(
@@ -358,12 +358,12 @@ def _read_pending(
 ) -> list[PendingEntry]:
     keys = [LedgerKeys(sale_id).pending]
     flat: list[str] = run_script(_READ_PENDING, keys, first, last, skip, count, read=list)
-    found = [PendingEntry.read(*pair) for pair in zip(flat[::2], flat[1::2], strict=True)]
-    junk = [member for member, entry in zip(flat[::2], found, strict=True) if entry is None]
+    entries = [PendingEntry.read(*pair) for pair in zip(flat[::2], flat[1::2], strict=True)]
+    junk = [member for member, entry in zip(flat[::2], entries, strict=True) if entry is None]
     if junk:
         put_junk_aside(sale_id=sale_id, names=junk)
         return _read_pending(sale_id, first, last, skip, count)
-    return [entry for entry in found if entry]
+    return [entry for entry in entries if entry]
 
 
 def confirm(

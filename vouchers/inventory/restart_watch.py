@@ -36,9 +36,9 @@ def rebuild_after_restart(*, now: dt.datetime) -> list[int]:
             # In this order: a build in between then looks as if it was on the current run, and is.
             pipe.hget(LedgerKeys(sale_id).buyers, STATE)
             pipe.hget(LedgerKeys(sale_id).sale, "run_id")
-        found = pipe.execute(raise_on_error=False)
+        replies = pipe.execute(raise_on_error=False)
     rebuilt = []
-    for (sale_id, identity), text, built_on in zip(sales, found[::2], found[1::2], strict=True):
+    for (sale_id, identity), text, built_on in zip(sales, replies[::2], replies[1::2], strict=True):
         # A missing ledger (or a key of a wrong type) is loaded by its first buyer or by reconcile.
         state = parse_state(text)
         if not state or (built_on, state["identity"]) == (run_id, str(identity)):
@@ -69,6 +69,6 @@ def is_ledger_behind_row(*, sale_id: int) -> bool:
     with transaction.atomic(durable=True):
         sale = lock_seckill_voucher(sale_id=sale_id)
         with ledger_errors():
-            found = ledger_connection().hget(LedgerKeys(sale_id).buyers, STATE)
-    state = parse_state(found)
+            state_text = ledger_connection().hget(LedgerKeys(sale_id).buyers, STATE)
+    state = parse_state(state_text)
     return bool(state) and int(state["batch"]) < sale.batch

@@ -32,17 +32,17 @@ class Visit(NamedTuple):
 
 def unstored_visits(*, sale_id: int, most: int) -> list[Visit]:
     """Return at least ``most`` visits that are not stored, or all; drop what cannot be parsed."""
-    key, found, cursor = LedgerKeys(sale_id).visits, dict[str, str](), 0
+    key, texts, cursor = LedgerKeys(sale_id).visits, dict[str, str](), 0
     with ledger_errors():
         if ledger_connection().type(key) != "hash":
             return []
-        while len(found) < most:
+        while len(texts) < most:
             cursor, part = ledger_connection().hscan(key, cursor, count=_CHUNK)
-            found.update(part)
+            texts.update(part)
             if not cursor:
                 break
-        visits = [_parse(field, value) for field, value in found.items()]
-        junk = [field for field, visit in zip(found, visits, strict=True) if visit is None]
+        visits = [_parse(field, value) for field, value in texts.items()]
+        junk = [field for field, visit in zip(texts, visits, strict=True) if visit is None]
         if junk:
             ledger_connection().hdel(key, *junk)
     return [visit for visit in visits if visit]

@@ -41,7 +41,7 @@ _STATE = re.compile(
     r"(?P<epoch>\d+):(?P<identity>\d+) (?P<total>\d+) (?P<begins_at_ms>\d+) (?P<ends_at_ms>\d+)"
     r" (?P<limit>\d+) (?P<paused>[01]) (?P<rebuy>[01]) (?P<plain>[01])"
     r" (?P<loaded_at_ms>\d+) (?P<batch>\d+) (?P<sold_out_at_ms>\d*)"
-    r"(?: (?P<room>[0-9:asd]*)(?:\+(?P<per_address>\d+))?)?",
+    r"(?: (?P<mode_terms>[0-9:asd]*)(?:\+(?P<per_address>\d+))?)?",
     re.ASCII,
 )
 
@@ -124,10 +124,10 @@ class LedgerTerms:
     def script_args(self) -> list[str | int]:
         """Return the terms in the order in which the scripts take them."""
         flags = [int(self.paused), int(self.rebuy), self.identity]
-        room = self.room.word() if self.room else ""
+        mode_terms = self.room.word() if self.room else ""
         if self.draw_gives_until_ms:
-            room = f"{self.draw_gives_until_ms}d"
-        return [self.total, self.begins_at_ms, self.ends_at_ms, self.limit, *flags, room]
+            mode_terms = f"{self.draw_gives_until_ms}d"
+        return [self.total, self.begins_at_ms, self.ends_at_ms, self.limit, *flags, mode_terms]
 
 
 @dataclass(frozen=True)
@@ -178,26 +178,26 @@ def snapshot(*, sale_id: int) -> Snapshot:
 
     :raises NotLoaded: the ledger is missing or not whole.
     """
-    found = send(snapshot_call(sale_id=sale_id))
-    if found is None:
+    ledger = send(snapshot_call(sale_id=sale_id))
+    if ledger is None:
         raise NotLoaded(f"sale {sale_id} is not loaded")
-    return found
+    return ledger
 
 
 def snapshots(*, sale_ids: Iterable[int]) -> dict[int, Snapshot | None]:
     """Return several sales in one round trip; None for one that is not loaded."""
     sale_ids = list(sale_ids)
-    found = send_many([snapshot_call(sale_id=sale_id) for sale_id in sale_ids])
-    return dict(zip(sale_ids, found, strict=True))
+    ledgers = send_many([snapshot_call(sale_id=sale_id) for sale_id in sale_ids])
+    return dict(zip(sale_ids, ledgers, strict=True))
 
 
 def snapshot_call(*, sale_id: int) -> ScriptCall[Snapshot | None]:
     """Build the call that reads a snapshot, or None if the sale is not loaded."""
 
-    def finish(found: Snapshot | None) -> Snapshot | None:
-        if found is None or found.line is None:
-            return found
-        return replace(found, line=remember_line(found.line, sale_id=sale_id))
+    def finish(ledger: Snapshot | None) -> Snapshot | None:
+        if ledger is None or ledger.line is None:
+            return ledger
+        return replace(ledger, line=remember_line(ledger.line, sale_id=sale_id))
 
     keys = LedgerKeys(sale_id)
     keys_to_read = [*keys.contents, keys.room, keys.entries]
@@ -207,8 +207,8 @@ def snapshot_call(*, sale_id: int) -> ScriptCall[Snapshot | None]:
 def _read_snapshot(reply: list[Any]) -> Snapshot | None:
     if len(reply) == 1:
         return None
-    *figures, room, tail, early = reply
-    terms, draw = RoomTerms.parse(room), _DRAW.fullmatch(room)
+    *figures, mode_terms, tail, early = reply
+    room, draw = RoomTerms.parse(mode_terms), _DRAW.fullmatch(mode_terms)
     numbers = [int(value) for value in figures]
     now_ms, epoch, total, begins, ends, limit, paused, rebuy, identity, loaded, *counts = numbers
     taken, pending, oldest, waiting, set_aside, entries = counts
@@ -223,7 +223,7 @@ def _read_snapshot(reply: list[Any]) -> Snapshot | None:
             paused=bool(paused),
             rebuy=bool(rebuy),
             identity=identity,
-            room=terms,
+            room=room,
             draw_gives_until_ms=int(draw[1]) if draw else 0,
         ),
         loaded_at_ms=loaded,
@@ -232,7 +232,7 @@ def _read_snapshot(reply: list[Any]) -> Snapshot | None:
         oldest_pending_ms=oldest or None,
         waiting=waiting,
         set_aside=set_aside,
-        line=read_line(terms, tail, early) if terms else None,
+        line=read_line(room, tail, early) if room else None,
         entries=entries,
     )
 

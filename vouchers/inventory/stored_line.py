@@ -34,10 +34,10 @@ def stored_line(sale: SeckillVoucher) -> tuple[int, int, int | str]:
         return 0, 0, ""
     visits = sale.room_visits.filter(opened_ms=terms.opened_ms)
     early = Q(joined_at__lt=sale.begins_at)  # since_ms also moves with the rate
-    found = visits.aggregate(tail=Max("given"), early=Max("given", filter=early))
+    last = visits.aggregate(tail=Max("given"), early=Max("given", filter=early))
     with ledger_errors():
         is_drawn = terms.shuffled and read_ledger_ms() >= terms.since_ms
-    return terms.opened_ms, found["tail"] or 0, (found["early"] or 0) if is_drawn else ""
+    return terms.opened_ms, last["tail"] or 0, (last["early"] or 0) if is_drawn else ""
 
 
 def restore_places(sale: SeckillVoucher) -> None:

@@ -4,20 +4,11 @@
 first view of a page and go into it as JSON, so that the texts of server and script cannot differ.
 """
 
-import tomllib
 from pathlib import Path
 from typing import Any
 
-from django.utils.translation import gettext_lazy
-
+from seckill_site.web.text_files import read_texts
 from vouchers.catalogue.audience import RULES
-
-
-def _translated(texts: Any) -> Any:
-    """Return texts in the reader's language; an empty one stays empty."""
-    if isinstance(texts, dict):
-        return {key: _translated(it) for key, it in texts.items()}
-    return texts and gettext_lazy(texts)
 
 
 def _replaced(page: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
@@ -27,7 +18,7 @@ def _replaced(page: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-_TEXTS = _translated(tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")))
+_TEXTS = read_texts(Path(__file__).with_suffix(".toml"))
 
 STOCK, TERMS, WHY, MAIL = (_TEXTS[it] for it in ("stock", "terms", "why", "mail"))
 DAYS = _TEXTS["clock"]["days"]

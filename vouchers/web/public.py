@@ -19,5 +19,5 @@ async def known_sale(sale_id: int) -> KnownSale:
     known = recall_sale(sale_id=sale_id)
     if known is not None:
         return known
-    work = partial(learn_sale, sale_id=sale_id)
-    return await asyncio.shield(_learning.join(sale_id, lambda: threads().query(work)))
+    learn = partial(learn_sale, sale_id=sale_id)
+    return await asyncio.shield(_learning.join(sale_id, lambda: threads().query(learn)))

@@ -33,7 +33,10 @@ class Command(BaseCommand):
         if sum(map(bool, (options["order_ids"], options["list"], options["all"]))) != 1:
             raise CommandError("give order ids, or --list, or --all", returncode=2)
         if options["list"]:
-            self._list()
+            for order in set_aside_orders().select_related("user", "seckill_voucher__voucher"):
+                accepted = f"{order.accepted_at:%Y-%m-%d %H:%M:%SZ}"
+                buyer = order.user.get_username() if order.user else "-"
+                self.stdout.write(f"{order.pk}  {accepted}  {buyer}  {order.seckill_voucher}")
             return
         order_ids = options["order_ids"] or list(set_aside_orders().values_list("pk", flat=True))
         try:
@@ -43,12 +46,6 @@ class Command(BaseCommand):
             raise CommandError(text, returncode=2) from error
         if refused:
             sys.exit(1)
-
-    def _list(self) -> None:
-        for order in set_aside_orders().select_related("user", "seckill_voucher__voucher"):
-            accepted = f"{order.accepted_at:%Y-%m-%d %H:%M:%SZ}"
-            buyer = order.user.get_username() if order.user else "-"
-            self.stdout.write(f"{order.pk}  {accepted}  {buyer}  {order.seckill_voucher}")
 
     def _retry(self, order_ids: Sequence[int], *, progress: bool) -> int:
         """Retry each order and print the outcome; return how many were refused."""

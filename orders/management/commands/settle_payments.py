@@ -36,12 +36,12 @@ class Command(BaseCommand):
         differences = 0
         for name in names:
             try:
-                found = settle_day(provider_name=name, day=day, now=now)
+                still_open = settle_day(provider_name=name, day=day, now=now)
             except ProviderUnavailable as error:
                 raise CommandError(f"{name} has no list of {day}: {error}", returncode=2) from error
-            self.stdout.write(f"{name} {day}: {found or 'no'} open differences")
+            self.stdout.write(f"{name} {day}: {still_open or 'no'} open differences")
             self._list(name, day)
-            differences += found
+            differences += still_open
         if differences:
             raise CommandError(f"{differences} open differences", returncode=1)
 

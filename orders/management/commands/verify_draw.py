@@ -34,16 +34,16 @@ class Command(BaseCommand):
         try:
             is_id = re.fullmatch("[1-9][0-9]{0,17}", record) and not Path(record).exists()
             text = record_text(sale_id=int(record)) if is_id else _read(Path(record))
-            found = DrawRecord.parse(text)
-            verify(found)
+            parsed = DrawRecord.parse(text)
+            verify(parsed)
         except (MalformedRecord, WrongDraw, NoDraw, ListOpen) as error:
             raise CommandError(str(error)) from error
         except SeckillVoucher.DoesNotExist as error:
             raise CommandError(f"there is no public sale {record}") from error
-        self.stderr.write(f"commitment {found.commitment}")
-        self.stderr.write(f"digest {found.digest}")
-        self.stderr.write(f"{len(found.winners)} of {len(found.entry_ids)} entries won: verified")
-        for entry_id in found.winners:
+        self.stderr.write(f"commitment {parsed.commitment}")
+        self.stderr.write(f"digest {parsed.digest}")
+        self.stderr.write(f"{len(parsed.winners)} of {len(parsed.entry_ids)} entries won: verified")
+        for entry_id in parsed.winners:
             self.stdout.write(str(entry_id))
 
 

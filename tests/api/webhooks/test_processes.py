@@ -9,7 +9,7 @@ import pytest
 
 from api.models import WebhookDelivery
 from orders.models import VoucherOrder
-from orders.placing.publishing import publish_fulfillment
+from orders.placing.publishing import publish_fulfilment
 from tests.support.api import Receiver, make_endpoint, receiver
 from tests.support.orders import make_buyer, make_sale, reserved
 from tests.support.patience import wait_for
@@ -67,7 +67,7 @@ def test_hanging_endpoint_delays_no_order(stack: Stack, it: Receiver) -> None:
     wait_for(lambda: it.got, what="first message", seconds=60)
 
     (token,) = reserved(sale, [make_buyer()])
-    publish_fulfillment(sale_id=sale.pk)
+    publish_fulfilment(sale_id=sale.pk)
     wait_for(
         VoucherOrder.objects.filter(pk=token.order_id).exists, what="the order's row", seconds=60
     )

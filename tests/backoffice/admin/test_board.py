@@ -19,7 +19,7 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from backoffice.admin import board as board_admin
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.models import OrderStatus, VoucherOrder
 from seckill_site.process_memory import forget_everything
 from tests.support.inspection import broker_length, empty_broker, ledger_contents, rows
@@ -120,7 +120,7 @@ def to_the_second(moment: dt.datetime) -> str:
 def test_board_shows_figures_without_script(operator: Client) -> None:
     sale = make_sale(stock=20)
     reserved(sale, make_buyers(3))
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     reserved(sale, [make_buyer()])
     make_order(sale, make_buyer(), status=OrderStatus.EXPIRED)
 
@@ -189,7 +189,7 @@ def test_board_query_count_ignores_history_length(operator: Client) -> None:
     for stock in range(101, 113):
         act(operator, sale, "stock", stock=stock)
     reserved(sale, make_buyers(30))
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert statements() == before
 
 
@@ -338,7 +338,7 @@ def test_added_stock_sends_the_task_of_who_waits(
 ) -> None:
     sale = make_sale(stock=1)
     reserved(sale, [make_buyer()])
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     for order_id in range(901, 901 + waiting):
         join_waiting(sale_id=sale.pk, order_id=order_id, user_id=make_buyer().pk, joined_at_ms=1)
     empty_broker()
@@ -395,7 +395,7 @@ def test_staff_decide_about_unwritten_orders(operator: Client, name: str, outcom
     assert "Its buyer is waiting." in will(operator, sale, name)[0]
 
     act(operator, sale, name, reason="checked")
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
 
     assert VoucherOrder.objects.get(pk=token.order_id).status == outcome
     assert "the orders that could not be written. Reason: checked" in entries()[0][1]

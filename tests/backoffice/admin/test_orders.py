@@ -22,7 +22,7 @@ from backoffice.admin import sales as admin
 from backoffice.board.snapshot import SaleSum
 from backoffice.bulk_jobs import end_order, start_job, take_turn
 from orders.fulfilment import reconcile as reconciling
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.lifecycle.transitions import SYSTEM, Actor, Change, note
 from orders.models import OrderJob, OrderStatus, Payment, VoucherOrder
 from tests.support.inspection import (
@@ -732,7 +732,7 @@ def sale_with(*, ordered: int = 0, waiting: int = 0, stock: int = 100) -> Seckil
     """Return a sale with these numbers of orders and pending entries."""
     sale = make_sale(stock=stock)
     reserved(sale, make_buyers(ordered))
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     reserved(sale, make_buyers(waiting))
     return sale
 
@@ -785,7 +785,7 @@ def test_orders_written_between_reads_are_in_flight(
 
     def then_fulfil(**kwargs: Any) -> Any:
         seen = look(**kwargs)
-        fulfill_sale(sale_id=sale.pk)
+        fulfil_sale(sale_id=sale.pk)
         return seen
 
     monkeypatch.setattr(module, "cards", then_fulfil)

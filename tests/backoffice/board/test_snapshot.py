@@ -21,7 +21,7 @@ from backoffice.board import snapshot as module
 from backoffice.board.snapshot import Board, read_board
 from backoffice.board.texts import board_json
 from backoffice.report.figures import report_sale
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.models import Notice, OrderStatus, RuleRefusal, VoucherOrder
 from tests.support.inspection import redis_commands
 from tests.support.notices import make_notice
@@ -80,7 +80,7 @@ def test_order_written_between_reads_is_in_flight(
 
     def then_fulfil(**kwargs: Any) -> Any:
         seen = ask(**kwargs)
-        fulfill_sale(sale_id=sale.pk)
+        fulfil_sale(sale_id=sale.pk)
         return seen
 
     monkeypatch.setattr(module, "snapshots", then_fulfil)
@@ -259,7 +259,7 @@ def test_board_without_redis_shows_the_row(
     sale: SeckillVoucher, lose_ledger: Callable[[], None]
 ) -> None:
     reserved(sale, make_buyers(2))
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     lose_ledger()
 
     found = shown(sale)
@@ -332,7 +332,7 @@ def test_board_query_count_is_constant(ledger: Redis) -> None:
     reserved(small, [make_buyer()])
     tallied(ledger, small, (1, "sold_out", 1))
     reserved(large, make_buyers(60))
-    fulfill_sale(sale_id=large.pk)
+    fulfil_sale(sale_id=large.pk)
     reserved(large, make_buyers(30))
     tallied(ledger, large, *((s, it, 9) for s in range(100) for it in ("accepted", "sold_out")))
     AnswerCount.objects.bulk_create(

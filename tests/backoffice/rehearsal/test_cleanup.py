@@ -20,7 +20,7 @@ from backoffice.rehearsal.cleanup import WORKER_WAIT, clear_shadow
 from locks import RedisLock
 from orders import tasks
 from orders.fulfilment.batch import StaleFence, write_batch
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.lifecycle.waiting_list import join
 from orders.models import Payment, Rehearsal, RehearsalPhase, SandboxTrade, VoucherOrder
 from orders.payments.service import start_payment
@@ -70,7 +70,7 @@ def closed(rehearsal: Rehearsal) -> SeckillVoucher:
 
 def test_clearing_removes_every_trace_of_a_sale(bought: Rehearsal, ledger: Redis) -> None:
     shadow = shadow_of(bought)
-    fulfill_sale(sale_id=shadow.pk)
+    fulfil_sale(sale_id=shadow.pk)
     first = VoucherOrder.objects.filter(seckill_voucher=shadow).earliest("pk")
     start_payment(order_id=first.pk, addresses=ADDRESSES, now=timezone.now())
     loser = buyers_of(shadow_id=shadow.pk).exclude(voucher_orders__isnull=False)[0]
@@ -115,7 +115,7 @@ def note(row: Model) -> LogEntry:
 
 def test_clearing_removes_late_request_counts(bought: Rehearsal, ledger: Redis) -> None:
     shadow = closed(bought)
-    fulfill_sale(sale_id=shadow.pk)
+    fulfil_sale(sale_id=shadow.pk)
     ledger.delete(LedgerKeys(shadow.pk).kick)
     assert not clear(shadow, later=dt.timedelta(seconds=1)), "a process may still count"
     request_stats.count_request(sale_id=shadow.pk, answer="ended")
@@ -165,7 +165,7 @@ def test_clearing_waits_for_pending_up_to_a_limit(bought: Rehearsal) -> None:
 
 def test_clearing_waits_for_a_queued_task(bought: Rehearsal, ledger: Redis) -> None:
     shadow = closed(bought)
-    fulfill_sale(sale_id=shadow.pk)
+    fulfil_sale(sale_id=shadow.pk)
     ledger.set(LedgerKeys(shadow.pk).kick, "1", px=60_000)
     assert not clear(shadow)
     assert len(live_ids(shadow)) == 5
@@ -213,12 +213,12 @@ def test_beat_and_late_messages_restore_nothing(
     """Run every periodic task between the steps of clearing."""
     shadow = shadow_of(bought)
     token = issue_tokens(sale=shadow, user_ids=[buyers_of(shadow_id=shadow.pk)[0].pk])[0].sign()
-    fulfill_sale(sale_id=shadow.pk)
+    fulfil_sale(sale_id=shadow.pk)
     before = SeckillVoucher.objects.exclude(pk=shadow.pk).count()
     with armed(f"clear.{after}=raise"), pytest.raises(FailpointReached):
         finish(bought)
 
-    assert not fulfill_sale(sale_id=shadow.pk)
+    assert not fulfil_sale(sale_id=shadow.pk)
     answer = client.post(f"/vouchers/{shadow.pk}/orders/", {"token": token, "attempt": 1})
     assert answer.status_code in (404, 409)
     for task in (
@@ -237,7 +237,7 @@ def test_beat_and_late_messages_restore_nothing(
 
 
 def test_rehearsal_sends_no_mail(bought: Rehearsal) -> None:
-    fulfill_sale(sale_id=shadow_id_of(bought))
+    fulfil_sale(sale_id=shadow_id_of(bought))
     tasks.tell_buyers()
     finish(bought)
     assert mail.outbox == []

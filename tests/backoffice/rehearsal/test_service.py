@@ -39,7 +39,7 @@ from backoffice.rehearsal.service import (
     take_turn,
     take_turns,
 )
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.models import Rehearsal, RehearsalPhase, VoucherOrder
 from seckill_site.failpoints import FailpointReached, armed
 from tests.fixtures.site import RedisGone
@@ -87,7 +87,7 @@ def source_of_truth(**fields: Any) -> SeckillVoucher:
     """Return a sale with buyers of its own, some with orders and some without."""
     sale = make_sale(stock=8, limit=2, begins_in_s=-60, **fields)
     reserved(sale, make_buyers(2))
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     reserved(sale, make_buyers(1))
     return sale
 
@@ -305,7 +305,7 @@ def test_cancelled_rehearsal_clears_up(url: str, phase: RehearsalPhase) -> None:
     rehearsal = cancel_rehearsal(rehearsal_id=rehearsal.pk)
     assert rehearsal.phase == CLEARING
     if phase == DRAINING:
-        fulfill_sale(sale_id=shadow_id_of(rehearsal))
+        fulfil_sale(sale_id=shadow_id_of(rehearsal))
     rehearsal = finish(rehearsal)
     assert (rehearsal.phase, rehearsal.problem, rehearsal.verdict) == (FAILED, CANCELLED, {})
     assert everything_there() == before
@@ -375,7 +375,7 @@ def test_superseded_step_records_nothing(url: str, monkeypatch: pytest.MonkeyPat
     assert take_turn(rehearsal_id=rehearsal.pk, turn=rehearsal.turn, now=timezone.now()) is None
     found = Rehearsal.objects.get(pk=rehearsal.pk)
     assert (found.phase, found.crowd["requests"]) == (CLEARING, 0)
-    fulfill_sale(sale_id=shadow_id_of(found))
+    fulfil_sale(sale_id=shadow_id_of(found))
     finish(found)
     assert everything_there() == before
 
@@ -405,7 +405,7 @@ def test_original_sale_sells_during_rehearsal(url: str) -> None:
     keys = LedgerKeys(sale.pk)
     rehearsal = steps_until(begun(sale, url), DRAINING)
     tokens = reserved(sale, make_buyers(2))
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     finish(rehearsal)
     assert VoucherOrder.objects.filter(pk__in=[it.order_id for it in tokens]).count() == 2
     assert {keys.sale, keys.buyers} <= set(ledger_contents())

@@ -15,7 +15,7 @@ from redis import Redis
 
 from backoffice.rehearsal.buyers import AnswerLog, buyers_of
 from backoffice.rehearsal.verdict import Verdict, _percentile
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.models import OrderEvent, OrderStatus, Rehearsal, RehearsalPhase, VoucherOrder
 from tests.support.orders import make_order, make_sale
 from tests.support.rehearsals import (
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def drained(live_server: LiveServer) -> Rehearsal:
     """A rehearsal whose orders are all written, before its verdict."""
     rehearsal = steps_until(begun(make_sale(), live_server.url), RehearsalPhase.DRAINING)
-    fulfill_sale(sale_id=shadow_of(rehearsal).pk)
+    fulfil_sale(sale_id=shadow_of(rehearsal).pk)
     return rehearsal
 
 
@@ -184,7 +184,7 @@ def test_wrong_rehearsal_leaves_nothing(live_server: LiveServer, ledger: Redis) 
     before = everything_there()
     rehearsal = steps_until(begun(sale, live_server.url), RehearsalPhase.DRAINING)
     shadow = shadow_of(rehearsal)
-    fulfill_sale(sale_id=shadow.pk)
+    fulfil_sale(sale_id=shadow.pk)
     sell_one_too_many(shadow, ledger)
     with without_checks():
         finish(rehearsal)

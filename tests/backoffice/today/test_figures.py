@@ -16,7 +16,7 @@ from backoffice.board.snapshot import read_board
 from backoffice.report.figures import EVER_PAID, report_sale
 from backoffice.today import figures as module
 from backoffice.today.figures import Rights, Today, Trade, day_start, read_today, read_trade
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.lifecycle.transitions import Actor
 from orders.models import (
     JobStatus,
@@ -152,7 +152,7 @@ def test_trade_is_unknown_while_another_viewer_counts() -> None:
 def test_running_sale_has_the_figures_of_its_board() -> None:
     sale = make_sale(stock=100)
     reserved(sale, make_buyers(3))
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
 
     [shown] = look().running or []
 

@@ -13,7 +13,7 @@ from django.db import connections
 from lab.points import listening
 from lab.steps import STEPS
 from lab.steps.step import Answer, Step, Writer
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from tests.support.patience import GENEROUS_S, wait_for
 
 
@@ -88,7 +88,7 @@ def writer_of(step: Step, process_name: str = "p1") -> Writer:
 def write_all(step: Step, sale_id: int, *, until: int) -> None:
     """Let the step's writer or the shop's worker write until there are this many orders."""
     if step.name == "ours":
-        fulfill_sale(sale_id=sale_id)
+        fulfil_sale(sale_id=sale_id)
     if step.writer is None:
         assert len(step.rows(sale_id)) == until
         return

@@ -19,7 +19,7 @@ from orders.audience.caps import capped_accounts
 from orders.audience.checks import CHECKS
 from orders.audience.refusal_log import count_refused, flush_refusals
 from orders.audience.verdicts import ELIGIBLE
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.models import OrderStatus, RuleRefusal, VoucherOrder
 from orders.placing.tokens import read_token
 from seckill_site.clocks.database import database_now
@@ -222,7 +222,7 @@ def test_held_order_is_shown_whatever_the_rules_say(shopper: Shopper) -> None:
     (token,) = reserved(sale, [shopper.buyer])
     mine = shopper.me(sale)
     assert (mine["own_state"], mine["order_id"]) == ("queued", str(token.order_id))
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert shopper.me(sale)["own_state"] == "yours"
     assert 'class="button button--buy button--order"' in shopper.form(sale)
     assert pay(VoucherOrder.objects.get(pk=token.order_id))

@@ -17,7 +17,7 @@ from orders.fulfilment import batch
 from orders.fulfilment.attempts import INTERRUPTIONS
 from orders.fulfilment.batch import BatchOutcome
 from orders.fulfilment.retry import RuleForbids, retry_order, retry_orders
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.lifecycle.cancellation import cancel_order
 from orders.lifecycle.transitions import Actor
 from orders.models import CodeUse, FirstOrder, OrderStatus, RefusalReason, VoucherOrder
@@ -111,7 +111,7 @@ def test_second_order_of_a_code_gives_its_unit_back() -> None:
     give_code(sale, buyer)
     reserved(sale, [buyer, buyer])
     assert snapshot(sale_id=sale.pk).remaining == 0
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == [CodeUse.objects.get().order_id]
     assert list(refusals_of(sale).values()) == ["code_used"]
     assert snapshot(sale_id=sale.pk).remaining == 1
@@ -123,7 +123,7 @@ def test_ended_order_returns_its_code_if_it_may_be_bought_again(rebuy: bool, use
     sale, buyer = make_sale(needs_code=True, rebuy=rebuy), make_buyer()
     give_code(sale, buyer)
     (token,) = reserved(sale, [buyer])
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert CodeUse.objects.count() == 1
     cancel(token.order_id)
     assert CodeUse.objects.count() == uses
@@ -194,7 +194,7 @@ def test_refused_order_leaves_the_first_to_another() -> None:
 def test_after_an_ended_order_the_next_is_the_first() -> None:
     sale, buyer = make_sale(first_order_only=True, rebuy=False), make_buyer()
     (token,) = reserved(sale, [buyer])
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     cancel(token.order_id)
     other = make_sale(first_order_only=True)
     entry = an_entry(other, buyer.pk, order_id=2_001)

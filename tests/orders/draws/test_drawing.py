@@ -16,7 +16,7 @@ from orders.draws.drawing import (
 )
 from orders.draws.rules import drawn_order, list_digest
 from orders.draws.standing import Stage, standing_of
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.lifecycle.cancellation import cancel_order
 from orders.lifecycle.transitions import Actor
 from orders.lifecycle.waiting_list import join, restore_lines
@@ -113,7 +113,7 @@ def test_returned_unit_goes_to_the_next_in_drawn_order() -> None:
     draw_to_the_end(sale)
     order = order_of(sale)
     cancel_order(order_id=order[0], by=Actor.staff(make_buyers(1)[0].pk), now=database_now())
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == sorted(order[1:3])
     assert stage_of(sale, order[2])[0] in (Stage.WAITING, Stage.WON)
     assert_conserved(sale)
@@ -124,7 +124,7 @@ def test_returned_unit_stays_free_without_a_waiting_list() -> None:
     draw_to_the_end(sale)
     order = order_of(sale)
     cancel_order(order_id=order[0], by=Actor.staff(make_buyers(1)[0].pk), now=database_now())
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == [order[1]]
 
 
@@ -142,7 +142,7 @@ def test_winner_whose_account_is_closed_gets_no_order() -> None:
     first = DrawEntry.objects.values_list("user_id", flat=True).get(pk=order[0])
     User.objects.filter(pk=first).update(is_active=False)
     draw_to_the_end(sale)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert refusals_of(sale) == {order[0]: "inactive_buyer"}
     assert live_ids(sale) == sorted(order[1:3])  # the first who waits has the unit
     assert_conserved(sale)
@@ -214,7 +214,7 @@ def test_ended_winner_is_not_given_a_unit_again() -> None:
     close_list(sale_id=sale.pk)
     draw_winners(sale_id=sale.pk)
     give_units(sale_id=sale.pk)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     order = order_of(sale)
     cancel_order(order_id=order[0], by=Actor.staff(make_buyers(1)[0].pk), now=database_now())
     draw_to_the_end(sale)
@@ -245,7 +245,7 @@ def test_one_failing_draw_does_not_stop_the_others() -> None:
     close_list(sale_id=broken.pk)
     DrawEntry.objects.filter(pk=listed(broken)[0]).delete()
     advance_draws()
-    fulfill_sale(sale_id=whole.pk)
+    fulfil_sale(sale_id=whole.pk)
     advance_draws()
     assert Draw.of(whole).finished_at
     assert Draw.of(broken).drawn_at is None

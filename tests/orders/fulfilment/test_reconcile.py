@@ -15,7 +15,7 @@ from redis import Redis
 from orders.fulfilment import reconcile as reconciling
 from orders.fulfilment import worker
 from orders.fulfilment.reconcile import Comparison, reconcile, reconcile_many, reconcile_running
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.models import OrderStatus, VoucherOrder
 from tests.support.inspection import (
     assert_conserved,
@@ -51,7 +51,7 @@ def sale_with(*, ordered: int, waiting: int = 0, stock: int = 20) -> SeckillVouc
     """Return a healthy sale with this many orders and pending entries."""
     sale = make_sale(stock=stock)
     reserved(sale, make_buyers(ordered))
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     if waiting:
         reserved(sale, make_buyers(waiting))
     sale.refresh_from_db()
@@ -107,7 +107,7 @@ def test_stray_buyer_goes_back_to_pending(ledger: Redis) -> None:
     repaired = reconcile(sale_id=sale.pk, repair=True)
     assert (repaired.difference, repaired.pending, repaired.buyers) == (0, 1, 2)
     assert pending_ids(sale) == [order_id]
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert order_id in live_ids(sale)
     assert_conserved(sale)
 
@@ -119,7 +119,7 @@ def test_stray_buyer_of_cancelled_order_gets_no_second(ledger: Redis) -> None:
     SeckillVoucher.objects.filter(pk=sale.pk).update(sold=1)
     assert difference(sale) == 1
     assert reconcile(sale_id=sale.pk, repair=True).difference == 0
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert ended_of(sale) == {order.pk: f"{order.user_id}:cancelled"}
     assert_conserved(sale)
 
@@ -189,7 +189,7 @@ def test_all_differences_at_once_are_repaired(ledger: Redis) -> None:
     before = ledger_contents(), rows()
     assert reconcile(sale_id=sale.pk, repair=True) == repaired
     assert (ledger_contents(), rows()) == before, "the second time there is nothing to repair"
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert len(live_ids(sale)) == 8
     assert_conserved(sale)
 
@@ -211,7 +211,7 @@ def reserve_one(sale: SeckillVoucher) -> None:
 
 
 def fulfil_all(sale: SeckillVoucher) -> None:
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
 
 
 def reserve_and_fulfil(sale: SeckillVoucher) -> None:
@@ -221,7 +221,7 @@ def reserve_and_fulfil(sale: SeckillVoucher) -> None:
 
 def refuse_all(sale: SeckillVoucher) -> None:
     User.objects.update(is_active=False)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
 
 
 def cancel_one(sale: SeckillVoucher) -> None:
@@ -259,7 +259,7 @@ def test_change_during_comparison_is_no_difference(
     found = reconcile(sale_id=sale.pk, repair=True)
     assert done
     assert found.difference == 0
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert_conserved(sale)
 
 
@@ -279,7 +279,7 @@ def test_committed_unconfirmed_order_is_no_difference(
         tell(**kwargs)
 
     monkeypatch.setattr(worker, step, told)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert seen == [0]
 
 
@@ -294,7 +294,7 @@ def test_reconcile_under_load_repairs_nothing_in_flight() -> None:
         def run() -> None:
             for first in range(0, len(crowd), 5):
                 reserved(sale, crowd[first : first + 5])
-                fulfill_sale(sale_id=sale.pk)
+                fulfil_sale(sale_id=sale.pk)
 
         return run
 
@@ -314,7 +314,7 @@ def test_reconcile_under_load_repairs_nothing_in_flight() -> None:
     assert nothing is None
     assert len(seen) >= 3
     assert set(seen) == {0}
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert len(live_ids(sale)) == 120
     assert_conserved(sale)
 
@@ -395,7 +395,7 @@ def test_beat_finds_differences_with_equal_counts(ledger: Redis) -> None:
     stray_id = a_stray_buyer(ledger, sale)
     a_missing_buyer(ledger, sale)
     reconcile_running(now=timezone.now())
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert stray_id in live_ids(sale)
     assert_conserved(sale)
 
@@ -420,6 +420,6 @@ def test_stray_with_unminted_id_becomes_an_order(ledger: Redis) -> None:
     order_id = id_minted(seconds_ago=5)
     ledger.hset(LedgerKeys(sale.pk).buyers, f"{buyer.pk}:1", order_id)
     reconcile(sale_id=sale.pk, repair=True)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == [order_id]
     assert_conserved(sale)

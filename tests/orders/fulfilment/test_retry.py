@@ -22,7 +22,7 @@ from orders.fulfilment.retry import (
     retry_orders,
     set_aside_orders,
 )
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.lifecycle.transitions import Actor, Change
 from orders.models import ActorKind, OrderEvent, OrderStatus, VoucherOrder
 from orders.receipts.service import find_receipt
@@ -115,7 +115,7 @@ def test_poison_entry_is_live_after_fix_and_retry(
     with monkeypatch.context() as patch:
         poison(patch, token.order_id)
         for _ in range(2):
-            fulfill_sale(sale_id=sale.pk)
+            fulfil_sale(sale_id=sale.pk)
     mine: dict[str, Any] = {
         "sale_id": sale.pk, "order_id": token.order_id, "user_id": token.user_id,
     }  # fmt: skip
@@ -239,7 +239,7 @@ def test_resold_unit_is_not_sold_twice() -> None:
     order_id = set_aside(sale)
     reserved(sale, make_buyers(1))
     assert_nothing_changes(order_id, SoldOut)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert_nothing_changes(order_id, SoldOut)
     assert_conserved(sale)
 
@@ -248,7 +248,7 @@ def test_retry_is_sold_out_by_the_database(ledger: Redis) -> None:
     sale = make_sale(stock=1)
     order_id = set_aside(sale)
     reserved(sale, make_buyers(1))
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     change_state(sale.pk, total=5)
     assert snapshot(sale_id=sale.pk).remaining == 4
     assert_nothing_changes(order_id, SoldOut)
@@ -260,7 +260,7 @@ def test_buyers_newer_order_is_kept(written: bool) -> None:
     order_id = set_aside(sale, buyer)
     (new,) = reserved(sale, [buyer])
     if written:
-        fulfill_sale(sale_id=sale.pk)
+        fulfil_sale(sale_id=sale.pk)
     refusal = assert_nothing_changes(order_id, AlreadyOrdered)
     assert isinstance(refusal, AlreadyOrdered)
     assert refusal.order_id == new.order_id
@@ -271,7 +271,7 @@ def a_live_order_that_the_ledger_lost(ledger: Redis) -> tuple[SeckillVoucher, in
     sale, buyer = make_sale(), make_buyer()
     order_id = set_aside(sale, buyer)
     (new,) = reserved(sale, [buyer])
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     ledger.hdel(LedgerKeys(sale.pk).buyers, f"{buyer.pk}:1")
     return sale, order_id, new.order_id
 
@@ -302,7 +302,7 @@ def test_retry_before_release_is_refused_as_pending() -> None:
     (token,) = reserved(sale, [buyer])
     make_order(sale, buyer, order_id=token.order_id, status=OrderStatus.REFUSED, reason="failed")
     assert_nothing_changes(token.order_id, StillPending)
-    fulfill_sale(sale_id=sale.pk)  # finds the refused row and releases
+    fulfil_sale(sale_id=sale.pk)  # finds the refused row and releases
     retry_order(order_id=token.order_id, now=timezone.now())
     assert_conserved(sale)
 
@@ -338,7 +338,7 @@ def test_crash_after_retake_is_repaired_by_reconcile() -> None:
 
     assert reconcile(sale_id=sale.pk, repair=True).difference == 0
     assert pending_ids(sale) == [order_id]
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
 
     assert (buyers_of(sale), pending_ids(sale)) == ({}, [])
     assert [reason.partition(":")[2] for reason in ended_of(sale).values()] == ["failed"]
@@ -374,7 +374,7 @@ def test_reconcile_between_retake_and_commit_keeps_the_order(
     monkeypatch.setattr(retrying, "failpoint", reconciled)
     retry_order(order_id=order_id, now=timezone.now())
     assert pending_ids(sale) == [order_id]
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == [order_id]
     assert pending_ids(sale) == []
     assert_conserved(sale)
@@ -452,13 +452,13 @@ def test_retries_racing_new_buyers_never_oversell() -> None:
 
     def buy(token: Any) -> None:
         reserve(sale_id=sale.pk, order_id=token.order_id, user_id=token.user_id)
-        fulfill_sale(sale_id=sale.pk)
+        fulfil_sale(sale_id=sale.pk)
 
     outcomes = at_once(
         *[lambda id=id: retry_order(order_id=id, now=timezone.now()) for id in order_ids],
         *[lambda token=token: buy(token) for token in tokens],
     )
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert {type(outcome) for outcome in outcomes} == {type(None), SoldOut}
     assert len(live_ids(sale)) == 4
     assert_conserved(sale)

@@ -13,7 +13,7 @@ from redis import Redis, ResponseError
 from locks.lua_script import LuaScript
 from orders.fulfilment import sweep as sweeping
 from orders.fulfilment.sweep import sweep
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from tests.support.inspection import broker_length, live_ids, pending_ids
 from tests.support.orders import make_buyers, make_sale, pending, reserved
 from tests.support.sales import lose_state, redis_now_ms
@@ -46,7 +46,7 @@ def test_only_sale_with_old_entry_is_swept(ledger: Redis, monkeypatch: pytest.Mo
     overdue = sale_with_pending(ledger, age_ms=2_500)
     make_sale()
     swept: list[int] = []
-    monkeypatch.setattr(sweeping, "publish_fulfillment", lambda *, sale_id: swept.append(sale_id))
+    monkeypatch.setattr(sweeping, "publish_fulfilment", lambda *, sale_id: swept.append(sale_id))
     assert sweep(now=timezone.now()) == [overdue.pk]
     assert swept == [overdue.pk]
 
@@ -55,7 +55,7 @@ def test_ended_sale_is_swept_too(ledger: Redis) -> None:
     sale = sale_with_pending(ledger, age_ms=60_000, ended=True)
     assert sweep(now=timezone.now()) == []
     assert sweep(now=timezone.now(), long_over=True) == [sale.pk]
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert len(live_ids(sale)) == 2
 
 

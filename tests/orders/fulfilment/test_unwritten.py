@@ -8,7 +8,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from orders.fulfilment.unwritten import decide_unwritten
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.receipts.service import find_receipt
 from tests.support.inspection import assert_conserved, broker_length, live_ids, refusals_of
 from tests.support.orders import ids, make_buyers, make_sale, pending, reserved
@@ -25,7 +25,7 @@ def unwritten(count: int = 2) -> tuple[SeckillVoucher, list[int]]:
     tokens = reserved(sale, make_buyers(count))
     for entry in pending(sale):
         assert set_aside(sale_id=sale.pk, entry=entry)
-    assert fulfill_sale(sale_id=sale.pk) is False, "no worker takes them"
+    assert fulfil_sale(sale_id=sale.pk) is False, "no worker takes them"
     return sale, ids(tokens)
 
 
@@ -51,7 +51,7 @@ def test_retry_writes_them_as_accepted() -> None:
     assert decide_unwritten(sale_id=sale.pk, decision=Decision.RETRY) == order_ids
     assert decide_unwritten(sale_id=sale.pk, decision=Decision.RETRY) == []
     assert broker_length() == 1
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
 
     assert live_ids(sale) == order_ids
     assert_conserved(sale)
@@ -61,7 +61,7 @@ def test_refusing_ends_them_and_returns_their_units() -> None:
     sale, order_ids = unwritten()
 
     decide_unwritten(sale_id=sale.pk, decision=Decision.REFUSE)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
 
     assert refusals_of(sale) == dict.fromkeys(order_ids, "failed")
     assert_conserved(sale)

@@ -18,7 +18,7 @@ from redis import Redis
 from locks import MultiLock, RedisLock
 from orders.fulfilment import attempts, sale_pass, worker
 from orders.fulfilment.batch import BatchOutcome, write_batch
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.models import VoucherOrder
 from orders.placing.tokens import PurchaseToken
 from tests.support.inspection import (
@@ -78,7 +78,7 @@ def offer_too_much(ledger: Redis, sale: SeckillVoucher, total: int) -> None:
 def test_pending_entries_become_rows(ledger: Redis) -> None:
     sale, unpaid = make_sale(stock=5), fulfilled("unpaid")
     tokens = reserved(sale, make_buyers(3))
-    assert fulfill_sale(sale_id=sale.pk) is False
+    assert fulfil_sale(sale_id=sale.pk) is False
     assert live_ids(sale) == ids(tokens)
     assert pending_ids(sale) == []
     assert fulfilled("unpaid") == unpaid + 3
@@ -98,7 +98,7 @@ def test_burst_is_written_in_batches(settings: Settings, monkeypatch: pytest.Mon
         return write_batch(**kwargs)
 
     monkeypatch.setattr(attempts, "write_batch", spied)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert sizes == [10, 10, 5]
     assert live_ids(sale) == ids(tokens)
 
@@ -108,7 +108,7 @@ def test_two_hundred_entries_take_as_many_statements_as_one() -> None:
         sale = make_sale(stock=size)
         reserved(sale, make_buyers(size))
         with CaptureQueriesContext(connection) as captured, redis_commands() as commands:
-            fulfill_sale(sale_id=sale.pk)
+            fulfil_sale(sale_id=sale.pk)
         assert len(live_ids(sale)) == size
         return statements(captured.captured_queries), len(commands.ledger)
 
@@ -120,7 +120,7 @@ def test_two_hundred_entries_take_as_many_statements_as_one() -> None:
 def test_all_locks_are_released(ledger: Redis) -> None:
     sale = make_sale()
     reserved(sale, make_buyers(3))
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     left = {key: ledger.ttl(key) for key in ledger.scan_iter("lock:*")}
     assert left.pop(LedgerKeys(sale.pk).fence) == -1
     # What a released lock leaves, for a repeated release, goes by itself.
@@ -135,7 +135,7 @@ def test_sold_out_by_database_corrects_the_ledger(ledger: Redis) -> None:
     sale, refused = make_sale(stock=2), fulfilled("refused")
     offer_too_much(ledger, sale, 5)
     tokens = reserved(sale, make_buyers(4))
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == ids(tokens[:2])
     assert refusals_of(sale) == {token.order_id: "sold_out" for token in tokens[2:]}
     assert ended_of(sale) == {t.order_id: f"{t.user_id}:sold_out" for t in tokens[2:]}
@@ -155,7 +155,7 @@ def test_closed_account_returns_the_unit() -> None:
     sale, (buyer, other) = make_sale(stock=2), make_buyers(2)
     token, good = reserved(sale, [buyer, other])
     User.objects.filter(pk=buyer.pk).update(is_active=False)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert refusals_of(sale) == {token.order_id: "inactive_buyer"}
     assert ended_of(sale) == {token.order_id: f"{token.user_id}:inactive_buyer"}
     assert live_ids(sale) == [good.order_id]
@@ -170,10 +170,10 @@ def test_repeated_task_changes_nothing(ledger: Redis) -> None:
     sale = make_sale(stock=2)
     offer_too_much(ledger, sale, 3)
     reserved(sale, make_buyers(3))
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     before = _without_fence(rows()), buyers_of(sale), ended_of(sale)
     for _ in range(4):
-        fulfill_sale(sale_id=sale.pk)
+        fulfil_sale(sale_id=sale.pk)
     assert (_without_fence(rows()), buyers_of(sale), ended_of(sale)) == before
     assert_conserved(sale)
 
@@ -210,11 +210,11 @@ def test_crash_before_confirm_is_finished_by_next_pass(
     tokens = reserved(sale, buyers)
     User.objects.filter(pk=buyers[2].pk).update(is_active=False)
     with crash_at(monkeypatch, at):
-        fulfill_sale(sale_id=sale.pk)
+        fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == ids(tokens[:2])
     assert set(pending_ids(sale)) >= {tokens[0].order_id}
     before = _without_fence(rows())
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert _without_fence(rows()) == before
     assert pending_ids(sale) == []
     assert_conserved(sale)
@@ -228,10 +228,10 @@ def test_second_worker_of_a_sale_stops(ledger: Redis, elsewhere: Callable[..., A
     tokens = reserved(sale, make_buyers(2))
     theirs = RedisLock(ledger, LedgerKeys(sale.pk).sale_lock)
     elsewhere(theirs.acquire)
-    assert fulfill_sale(sale_id=sale.pk) is False
+    assert fulfil_sale(sale_id=sale.pk) is False
     assert live_ids(sale) == []
     elsewhere(theirs.release)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == ids(tokens)
 
 
@@ -249,7 +249,7 @@ def test_holder_looks_again_after_releasing_the_lock(monkeypatch: pytest.MonkeyP
         return result
 
     monkeypatch.setattr(worker, "_locked_pass", walked)
-    assert fulfill_sale(sale_id=sale.pk) is False
+    assert fulfil_sale(sale_id=sale.pk) is False
     assert late_tokens[0].order_id in live_ids(sale)
 
 
@@ -262,12 +262,12 @@ def test_busy_user_lock_delays_only_its_entry(
     busy = [LedgerKeys(sale.pk).user_lock(buyers[n].pk) for n in (0, 3)]
     theirs = MultiLock(ledger, busy)
     elsewhere(theirs.acquire_all)
-    assert fulfill_sale(sale_id=sale.pk) is True, "the next task tries them again"
+    assert fulfil_sale(sale_id=sale.pk) is True, "the next task tries them again"
     assert pending_ids(sale) == [tokens[0].order_id, tokens[3].order_id]
     assert live_ids(sale) == [tokens[n].order_id for n in (1, 2, 4)]
     assert tries_of(sale) == {}
     elsewhere(theirs.release)
-    assert fulfill_sale(sale_id=sale.pk) is False
+    assert fulfil_sale(sale_id=sale.pk) is False
     assert live_ids(sale) == ids(tokens)
 
 
@@ -278,11 +278,11 @@ def test_stale_fence_raises_counter_for_the_next_pass(size: int) -> None:
     ahead = sale.fence + 1_000
     SeckillVoucher.objects.filter(pk=sale.pk).update(fence=ahead)
     before = rows()
-    assert fulfill_sale(sale_id=sale.pk) is True, "a fresh task with a newer token goes on at once"
+    assert fulfil_sale(sale_id=sale.pk) is True, "a fresh task with a newer token goes on at once"
     assert rows() == before
     assert pending_ids(sale) == ids(tokens)
     assert tries_of(sale) == {}
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == ids(tokens)
     sale.refresh_from_db()
     assert sale.fence > ahead
@@ -293,8 +293,8 @@ def test_stale_fence_makes_raised_epochs_unusable(ledger: Redis) -> None:
     sale = make_sale()
     tokens = reserved(sale, make_buyers(2))
     raised = rebuild._raise_epoch(sale_id=sale.pk)  # by a process that stands still after it
-    assert fulfill_sale(sale_id=sale.pk) is True
-    fulfill_sale(sale_id=sale.pk)
+    assert fulfil_sale(sale_id=sale.pk) is True
+    fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == ids(tokens)
     lose_state(sale.pk)
     assert not rebuild._build_ledger(sale_id=sale.pk, epoch=raised)
@@ -315,8 +315,8 @@ def test_stale_fence_without_ledger_waits_for_a_load(
         return write_batch(**kwargs)
 
     monkeypatch.setattr(attempts, "write_batch", lost)
-    assert fulfill_sale(sale_id=sale.pk) is True
-    fulfill_sale(sale_id=sale.pk)
+    assert fulfil_sale(sale_id=sale.pk) is True
+    fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == ids(tokens)
 
 
@@ -324,11 +324,11 @@ def test_lost_fencing_counter_recovers(ledger: Redis) -> None:
     sale = make_sale()
     for _ in range(3):
         reserved(sale, [make_buyer()])
-        fulfill_sale(sale_id=sale.pk)
+        fulfil_sale(sale_id=sale.pk)
     ledger.delete(LedgerKeys(sale.pk).fence)
     (token,) = reserved(sale, [make_buyer()])
-    fulfill_sale(sale_id=sale.pk)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert token.order_id in live_ids(sale)
 
 
@@ -344,9 +344,9 @@ def test_worker_of_older_ledger_is_fenced(ledger: Redis, monkeypatch: pytest.Mon
 
     with monkeypatch.context() as patch:
         patch.setattr(attempts, "write_batch", rebuilt_meanwhile)
-        assert fulfill_sale(sale_id=sale.pk) is True
+        assert fulfil_sale(sale_id=sale.pk) is True
     assert VoucherOrder.objects.count() == before
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == ids(tokens)
     sale.refresh_from_db()
     assert sale.fence >> FENCE_BITS == sale.epoch == 2
@@ -366,10 +366,10 @@ def test_only_lock_of_a_dead_worker_is_outwaited(
     ledger.delete(LedgerKeys(sale.pk).kick)
     ledger.set(LedgerKeys(sale.pk).sale_lock, "a-dead-worker  1", px=left_ms)
 
-    assert fulfill_sale(sale_id=sale.pk) is goes_on, "the next task"
+    assert fulfil_sale(sale_id=sale.pk) is goes_on, "the next task"
 
     assert bool(ledger.exists(LedgerKeys(sale.pk).sale_lock)) is not goes_on
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == (ids(tokens) if goes_on else [])
 
 
@@ -388,12 +388,12 @@ def test_lost_lock_writes_nothing_and_next_worker_writes(
 
     with monkeypatch.context() as patch:
         patch.setattr(attempts, "write_batch", lost_meanwhile)
-        assert fulfill_sale(sale_id=sale.pk) is False
+        assert fulfil_sale(sale_id=sale.pk) is False
     assert live_ids(sale) == []
     assert pending_ids(sale) == ids(tokens)
     assert tries_of(sale) == {}, "a lost lock says nothing about the entry"
     settings.SECKILL_LEASE_MS = 6_000  # else a stalled machine would lose this lock too
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == ids(tokens)
 
 
@@ -405,7 +405,7 @@ def test_ledger_with_lost_key_is_rebuilt_and_fulfilled(ledger: Redis, key: str) 
     sale = make_sale()
     tokens = reserved(sale, make_buyers(3))
     ledger.delete(getattr(LedgerKeys(sale.pk), key))
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == ids(tokens)
     assert_conserved(sale)
 
@@ -415,7 +415,7 @@ def test_without_redis_ledger_is_unavailable(lose_ledger: Callable[[], None]) ->
     reserved(sale, [make_buyer()])
     lose_ledger()
     with pytest.raises(LedgerUnavailable):
-        fulfill_sale(sale_id=sale.pk)
+        fulfil_sale(sale_id=sale.pk)
 
 
 # --- Handing on ----------------------------------------------------------------------------------
@@ -444,7 +444,7 @@ def test_task_out_of_time_asks_for_another(
     sale = make_sale()
     tokens = reserved(sale, make_buyers(5))
     set_clock(monkeypatch, SteppingClock())
-    assert fulfill_sale(sale_id=sale.pk) is True
+    assert fulfil_sale(sale_id=sale.pk) is True
     assert live_ids(sale) == ids(tokens[:2])
     assert ledger.exists(LedgerKeys(sale.pk).kick), "the fresh task is the one that is on its way"
     assert not ledger.exists(LedgerKeys(sale.pk).sale_lock)
@@ -466,7 +466,7 @@ def test_queued_task_prevents_another(
         return result
 
     monkeypatch.setattr(worker, "_locked_pass", walked)
-    assert fulfill_sale(sale_id=sale.pk) is False
+    assert fulfil_sale(sale_id=sale.pk) is False
 
 
 def test_task_beside_a_working_one_keeps_the_kick(
@@ -476,7 +476,7 @@ def test_task_beside_a_working_one_keeps_the_kick(
     sale = make_sale()
     reserved(sale, [make_buyer()])
     elsewhere(RedisLock(ledger, LedgerKeys(sale.pk).sale_lock).acquire)
-    assert fulfill_sale(sale_id=sale.pk) is False
+    assert fulfil_sale(sale_id=sale.pk) is False
     assert 0 < ledger.pttl(LedgerKeys(sale.pk).kick) <= 30_000
     assert not reserve_for(sale, make_buyer()).kick_due
 
@@ -494,7 +494,7 @@ def test_entry_before_the_last_look_is_written(monkeypatch: pytest.MonkeyPatch) 
         end_kick(**kwargs)
 
     monkeypatch.setattr(worker, "clear_kick", end_late)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert pending_ids(sale) == []
 
 
@@ -511,7 +511,7 @@ def test_entry_after_the_last_look_sends_a_task(monkeypatch: pytest.MonkeyPatch)
         return found
 
     monkeypatch.setattr(worker, "pending_entries", look)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert due == [True]
 
 
@@ -552,7 +552,7 @@ def burst(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
         monkeypatch.setattr(attempts, "write_batch", write)
         clock = RestingClock(lambda: reserved(sale, make_buyers(next(steps, 0))))
         set_clock(monkeypatch, clock)
-        fulfill_sale(sale_id=sale.pk)
+        fulfil_sale(sale_id=sale.pk)
         assert pending_ids(sale) == []
         return sizes
 
@@ -583,7 +583,7 @@ def test_single_order_and_full_batch_do_not_wait(
     sale, clock = make_sale(), RestingClock(lambda: None)
     reserved(sale, make_buyers(orders))
     set_clock(monkeypatch, clock)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert pending_ids(sale) == []
     assert clock.now == 0
 
@@ -632,10 +632,10 @@ def test_without_redis_locks_four_workers_sell_exactly_the_stock(
 
     def work() -> bool:
         start.wait(10)
-        return fulfill_sale(sale_id=sale.pk)
+        return fulfil_sale(sale_id=sale.pk)
 
     at_once(*[work] * 4)
-    while fulfill_sale(sale_id=sale.pk):  # whom another worker overtook, hands on
+    while fulfil_sale(sale_id=sale.pk):  # whom another worker overtook, hands on
         pass
     assert len(live_ids(sale)) == 30
     assert held.pk in live_ids(sale)
@@ -669,7 +669,7 @@ def test_two_workers_write_two_sales_but_never_one(monkeypatch: pytest.MonkeyPat
     first, second = make_sale(), make_sale()
     for sale in (first, second):
         reserved(sale, make_buyers(3))
-    works = [lambda it=it: fulfill_sale(sale_id=it.pk) for it in (first, second)]
+    works = [lambda it=it: fulfil_sale(sale_id=it.pk) for it in (first, second)]
     assert at_once(*works) == [False, False]
     assert met == [True, True]
     assert len(live_ids(first)) == len(live_ids(second)) == 3

@@ -14,7 +14,7 @@ from redis import Redis
 
 from orders.fulfilment import attempts, batch, bulk_insert, worker
 from orders.fulfilment.batch import write_batch
-from orders.fulfilment.worker import CutOff, fulfill_sale
+from orders.fulfilment.worker import CutOff, fulfil_sale
 from orders.models import VoucherOrder
 from orders.placing.tokens import PurchaseToken
 from orders.receipts.service import find_receipt
@@ -66,7 +66,7 @@ def test_poison_entry_is_isolated_by_halving(monkeypatch: pytest.MonkeyPatch) ->
     tokens = reserved(sale, make_buyers(10))
     bad = tokens.pop(6)
     poison(monkeypatch, bad.order_id)
-    assert fulfill_sale(sale_id=sale.pk) is True, "it is to be tried again in a second"
+    assert fulfil_sale(sale_id=sale.pk) is True, "it is to be tried again in a second"
     assert live_ids(sale) == ids(tokens)
     assert pending_ids(sale) == [bad.order_id]
     assert tries_of(sale) == {bad.order_id: 1}
@@ -85,7 +85,7 @@ def test_poison_entry_is_set_aside_after_its_tries(
     started = time.monotonic()
     while not refusals_of(sale):
         good += reserved(sale, make_buyers(2))
-        fulfill_sale(sale_id=sale.pk)
+        fulfil_sale(sale_id=sale.pk)
         assert live_ids(sale) == ids(good), "the others waited for it"
     assert time.monotonic() - started >= 2, "only attempts a second apart count"
     assert refusals_of(sale) == {bad.order_id: "failed"}
@@ -109,10 +109,10 @@ def test_new_arrivals_trigger_no_further_attempts(
     sale = make_sale(stock=50)
     (bad,) = reserved(sale, make_buyers(1))
     poison(monkeypatch, bad.order_id)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     for _ in range(5):
         reserved(sale, make_buyers(1))
-        fulfill_sale(sale_id=sale.pk)
+        fulfil_sale(sale_id=sale.pk)
     failures = caplog.text.count(f"order {bad.order_id} of sale {sale.pk} failed")
     assert (failures == 1) is waits
 
@@ -132,7 +132,7 @@ def test_entry_without_possible_row_waits_for_staff(ledger: Redis, settings: Set
     sale = make_sale(stock=20)
     bad = impossible(sale, ledger)
     good = reserved(sale, make_buyers(2))
-    assert fulfill_sale(sale_id=sale.pk) is False
+    assert fulfil_sale(sale_id=sale.pk) is False
     assert live_ids(sale) == ids(good)
     assert ended_of(sale) == {}
     assert pending_ids(sale) == [bad.order_id]
@@ -140,7 +140,7 @@ def test_entry_without_possible_row_waits_for_staff(ledger: Redis, settings: Set
         assert snapshot(sale_id=sale.pk).set_aside == 1
         assert_conserved(sale)
         rebuild_sale(sale_id=sale.pk)
-    assert fulfill_sale(sale_id=sale.pk) is False, "no worker takes it"
+    assert fulfil_sale(sale_id=sale.pk) is False, "no worker takes it"
 
 
 @pytest.mark.parametrize("decision", [Decision.RETRY, Decision.REFUSE])
@@ -150,11 +150,11 @@ def test_staff_decide_about_entry_without_row(
     settings.SECKILL_MAX_TRIES = 1
     sale = make_sale(stock=20)
     bad = impossible(sale, ledger)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     (entry,) = entries_set_aside(sale_id=sale.pk)
     assert set_aside(sale_id=sale.pk, entry=entry, decision=decision)
     assert entries_set_aside(sale_id=sale.pk) == []
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     if decision is Decision.RETRY:
         assert entries_set_aside(sale_id=sale.pk) == [entry], "still impossible"
         return
@@ -185,14 +185,14 @@ def test_killing_entry_delays_only_itself(
 
     monkeypatch.setattr(attempts, "write_batch", killed)
     with pytest.raises(Killed):
-        fulfill_sale(sale_id=sale.pk)
+        fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == []
     for _ in range(3):
         tokens += reserved(sale, make_buyers(1))
         with pytest.raises(Killed):
-            fulfill_sale(sale_id=sale.pk)
+            fulfil_sale(sale_id=sale.pk)
         assert ids(tokens[-1:])[0] in live_ids(sale)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert set(live_ids(sale)) == set(ids(tokens)) - {bad.order_id}
     assert refusals_of(sale) == {bad.order_id: "failed"}
     assert_conserved(sale)
@@ -204,7 +204,7 @@ def test_entry_with_taken_id_waits_for_staff(settings: Settings) -> None:
     tokens = reserved(sale, others)
     taken = tokens.pop(2)
     make_order(make_sale(), owner, order_id=taken.order_id)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == ids(tokens)
     assert VoucherOrder.objects.get(pk=taken.order_id).user_id == owner.pk
     assert [entry.order_id for entry in entries_set_aside(sale_id=sale.pk)] == [taken.order_id]
@@ -230,7 +230,7 @@ def impatient(transactional_db: None) -> Iterator[None]:
 def wait_out_backoff(sale: SeckillVoucher) -> None:
     """Wait until workers may try the sale again, and assert that they had to."""
     client, key = ledger_connection(), LedgerKeys(sale.pk).backoff
-    assert fulfill_sale(sale_id=sale.pk) is False
+    assert fulfil_sale(sale_id=sale.pk) is False
     assert 0 < client.pttl(key) <= BACKOFF_MS[1]
     wait_for(lambda: not client.exists(key), what="the end of the backoff")
 
@@ -243,12 +243,12 @@ def test_held_row_is_no_fault_of_an_entry() -> None:
     with another_session() as holder:
         hold_row(holder, sale)
         for _ in range(3):
-            assert fulfill_sale(sale_id=sale.pk) is False
+            assert fulfil_sale(sale_id=sale.pk) is False
             assert "1205" in ledger_connection().get(BACKING_OFF)
             wait_out_backoff(sale)
     assert pending_ids(sale) == [token.order_id]
     assert tries_of(sale) == {}
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == [token.order_id]
 
 
@@ -266,9 +266,9 @@ def test_database_outage_refuses_nobody(settings: Settings) -> None:
         connection.close()
         for _ in range(3):
             with pytest.raises(CutOff):
-                fulfill_sale(sale_id=sale.pk)
+                fulfil_sale(sale_id=sale.pk)
             assert not ledger_connection().exists(LedgerKeys(sale.pk).backoff), "others may work"
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert refusals_of(sale) == {}
     assert live_ids(sale) == [token.order_id]
 
@@ -288,10 +288,10 @@ def test_error_of_any_number_is_the_databases_if_the_control_fails(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batch, "insert_orders", failing)
         for _ in range(3):
-            fulfill_sale(sale_id=sale.pk)
+            fulfil_sale(sale_id=sale.pk)
             wait_out_backoff(sale)
     assert (tries_of(sale), refusals_of(sale), ended_of(sale)) == ({}, {}, {})
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == ids(tokens)
     assert_conserved(sale)
 
@@ -312,7 +312,7 @@ def test_without_a_control_write_a_fault_refuses_buyers(
 
     monkeypatch.setattr(batch, "insert_orders", failing)
     monkeypatch.setattr(attempts, "write_control", lambda **kwargs: None)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert refusals_of(sale) == dict.fromkeys(ids(tokens), "failed")
 
 
@@ -345,7 +345,7 @@ def test_deadlock_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def fulfil() -> bool:
         assert holds_buyers.wait(10)
-        return fulfill_sale(sale_id=sale.pk)
+        return fulfil_sale(sale_id=sale.pk)
 
     seen: list[int] = []
 
@@ -392,7 +392,7 @@ def test_killed_connection_is_reopened(at: str, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(batch, "lock_seckill_voucher", locked)
     else:
         monkeypatch.setattr(attempts, "write_batch", written)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert killed
     assert live_ids(sale) == ids(tokens)
     assert tries_of(sale) == {}
@@ -422,7 +422,7 @@ def test_commit_with_lost_answer_is_found_done(
         return verdict
 
     monkeypatch.setattr(attempts, "write_batch", written)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == ids(tokens)
     assert pending_ids(sale) == []
     assert_conserved(sale)
@@ -446,5 +446,5 @@ def test_lost_lock_stops_retries_after_an_error(
     monkeypatch.setattr(attempts, "write_batch", written)
     with another_session() as holder:
         hold_row(holder, sale)
-        fulfill_sale(sale_id=sale.pk)
+        fulfil_sale(sale_id=sale.pk)
     assert tries == [1]

@@ -14,7 +14,7 @@ from redis import Redis
 from locks import MultiLock
 from orders.fulfilment import attempts, sale_pass, worker
 from orders.fulfilment.batch import BatchOutcome, write_batch
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.placing.tokens import PurchaseToken
 from tests.support.inspection import (
     assert_conserved,
@@ -87,7 +87,7 @@ def story(burst: list[PurchaseToken], monkeypatch: pytest.MonkeyPatch) -> list[A
 def test_ledger_works_while_the_database_inserts(
     sale: SeckillVoucher, burst: list[PurchaseToken], story: list[Any]
 ) -> None:
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert story == [
         ("read", [0, 1, 2], False),
         ("read", [3, 4, 5], True),
@@ -121,7 +121,7 @@ def test_no_batch_is_confirmed_before_its_commit(
         confirm(entries=entries, **kwargs)
 
     monkeypatch.setattr(worker, "confirm", confirmed)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert seen == [True] * 4
 
 
@@ -155,11 +155,11 @@ def test_worker_that_dies_in_a_burst_is_succeeded(
     with monkeypatch.context() as patch:
         patch.setattr(attempts, "write_batch", write)
         with pytest.raises(Killed):
-            fulfill_sale(sale_id=sale.pk)
+            fulfil_sale(sale_id=sale.pk)
     for key in held_user_locks(ledger):  # their leases end
         ledger.delete(key)
     assert set(collect_suspects(sale_id=sale.pk)) == {entry.order_id for entry in written[-1]}
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == ids(burst)
     assert (pending_ids(sale), refusals_of(sale), tries_of(sale)) == ([], {}, {})
     assert_conserved(sale)
@@ -171,7 +171,7 @@ def test_failing_batch_beside_an_unconfirmed_one_is_halved(
 ) -> None:
     bad = burst.pop(4)
     poison(monkeypatch, bad.order_id)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == ids(burst)
     assert pending_ids(sale) == [bad.order_id]
     assert tries_of(sale) == {bad.order_id: 1}
@@ -183,7 +183,7 @@ def test_refusal_is_reported_before_the_next_batch(
 ) -> None:
     """A unit that comes back is on sale at once, and a total that is too high is corrected."""
     make_inactive(burst[1].user_id)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert ("confirm", [0, 2], False) in story
     assert refusals_of(sale) == {burst[1].order_id: "inactive_buyer"}
     assert pending_ids(sale) == []
@@ -213,9 +213,9 @@ def test_lost_ledger_in_a_transaction_blames_no_entry(
     with monkeypatch.context() as patch:
         patch.setattr(module, step, fail)
         with pytest.raises(LedgerUnavailable):
-            fulfill_sale(sale_id=sale.pk)
+            fulfil_sale(sale_id=sale.pk)
     assert (tries_of(sale), collect_suspects(sale_id=sale.pk)) == ({}, {})
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == ids(burst)
     assert pending_ids(sale) == []
     assert_conserved(sale)
@@ -231,7 +231,7 @@ def test_task_out_of_time_lets_go_of_the_next_batch(
     monkeypatch.setattr(sale_pass.SalePass, "is_late", lambda walk: next(looks, False))
     monkeypatch.setattr(worker, "clear_kick", stop_after_the_pass)
     with suppress(Killed):
-        fulfill_sale(sale_id=sale.pk)
+        fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == ids(burst[: 2 * BATCH])
     assert pending_ids(sale) == ids(burst[2 * BATCH :])
     assert held_user_locks(ledger) == []
@@ -254,10 +254,10 @@ def test_busy_buyer_delays_only_the_own_entry(
     busy = burst[0 if late else BATCH + 1]
     theirs = MultiLock(ledger, [LedgerKeys(sale.pk).user_lock(busy.user_id)])
     elsewhere(theirs.acquire_all)
-    assert fulfill_sale(sale_id=sale.pk) is True
+    assert fulfil_sale(sale_id=sale.pk) is True
     assert pending_ids(sale) == [busy.order_id]
     elsewhere(theirs.release)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == ids(burst)
     assert_conserved(sale)
 
@@ -277,7 +277,7 @@ def test_buyer_with_units_in_two_batches_keeps_the_lock(
         return outcome
 
     monkeypatch.setattr(attempts, "write_batch", write)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert held == [BATCH] * 3
     assert live_ids(sale) == ids(tokens)
     assert held_user_locks(ledger) == []
@@ -299,11 +299,11 @@ def test_lost_lock_of_the_last_batch_ends_the_pass(
         return outcome
 
     monkeypatch.setattr(attempts, "write_batch", write)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert written == [BATCH]
     assert live_ids(sale) == ids(burst[:BATCH])
     assert tries_of(sale) == {}
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == ids(burst)
     assert pending_ids(sale) == []
     assert_conserved(sale)

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from locks import RedisLock
 from orders.fulfilment.reconcile import reconcile
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.lifecycle import cancellation
 from orders.lifecycle.cancellation import Busy, cancel_order, end_orders
 from orders.lifecycle.transitions import SYSTEM, Actor, Change, WrongState
@@ -45,7 +45,7 @@ STAFF = Actor(ActorKind.STAFF)
 def won(sale: SeckillVoucher, buyers: list[User]) -> list[int]:
     """Create an unpaid order for each buyer; return the ids."""
     tokens = reserved(sale, buyers)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     return [token.order_id for token in tokens]
 
 
@@ -211,7 +211,7 @@ def test_many_orders_expire_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     sale = make_sale(stock=count)
     reserved(sale, make_buyers(count))
     while snapshot(sale_id=sale.pk).pending:
-        fulfill_sale(sale_id=sale.pk)
+        fulfil_sale(sale_id=sale.pk)
     overdue(sale)
     with CaptureQueriesContext(connection) as queries:
         assert expire_orders(now=timezone.now()) == count
@@ -237,7 +237,7 @@ def test_crash_at_any_step_is_repaired_by_reconcile(point: str) -> None:
 
     expire_orders(now=timezone.now())
     reconcile(sale_id=sale.pk, repair=True)
-    fulfill_sale(sale_id=sale.pk)  # decides on what was made pending
+    fulfil_sale(sale_id=sale.pk)  # decides on what was made pending
 
     assert {status_of(order_id) for order_id in order_ids} == {"expired"}
     assert snapshot(sale_id=sale.pk).remaining == 3
@@ -259,7 +259,7 @@ def test_unreleased_units_return_with_reconcile(monkeypatch: pytest.MonkeyPatch)
     assert status_of(order_id) == "cancelled"
     assert snapshot(sale_id=sale.pk).remaining == 0, "careful: nobody is sold what may not be there"
     reconcile(sale_id=sale.pk, repair=True)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert snapshot(sale_id=sale.pk).remaining == 1
     assert_conserved(sale)
 

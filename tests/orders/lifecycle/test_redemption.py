@@ -127,7 +127,7 @@ def test_only_paid_vouchers_are_redeemed(status: str) -> None:
     before = rows()
     with pytest.raises(NotRedeemable) as refused:
         redeem(code=CODE, by=Actor.staff(clerk().pk), now=timezone.now())
-    assert refused.value.found.order.status == status
+    assert refused.value.redeemable.order.status == status
     assert rows() == before
 
 
@@ -144,8 +144,8 @@ def test_concurrent_redeems_succeed_once() -> None:
         assert len(winners) == 1
         (loss,) = (what for what in outcomes if not _won(what))
         assert isinstance(loss, NotRedeemable)
-        assert loss.found.last_event
-        assert loss.found.last_event.actor == winners[0]
+        assert loss.redeemable.last_event
+        assert loss.redeemable.last_event.actor == winners[0]
         assert events(order) == [("paid", "used", "staff", winners[0].pk)]
 
 

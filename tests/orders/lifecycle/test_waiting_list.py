@@ -14,11 +14,18 @@ from redis import Redis
 
 from orders.fulfilment.reconcile import reconcile
 from orders.fulfilment.sweep import sweep
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.lifecycle import cancellation, waiting_list
 from orders.lifecycle.cancellation import cancel_order
 from orders.lifecycle.transitions import SYSTEM, Actor, WrongState
-from orders.lifecycle.waiting_list import NotWaiting, Place, join, leave, place_of, restore_lines
+from orders.lifecycle.waiting_list import (
+    NotWaiting,
+    WaitingListPlace,
+    join,
+    leave,
+    place_of,
+    restore_lines,
+)
 from orders.models import VoucherOrder, WaitingEntry
 from orders.payments.expiry import expire_orders
 from orders.payments.refunds import refund_order
@@ -59,11 +66,13 @@ def sold_out(**terms: object) -> tuple[SeckillVoucher, int]:
     """Return a sale whose only unit is sold, and that order."""
     sale = make_sale(stock=1, **terms)  # type: ignore[arg-type]
     (token,) = reserved(sale, [make_buyer()])
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     return sale, token.order_id
 
 
-def wait_in(sale: SeckillVoucher, buyer: User, token: PurchaseToken | None = None) -> Place:
+def wait_in(
+    sale: SeckillVoucher, buyer: User, token: PurchaseToken | None = None
+) -> WaitingListPlace:
     token = token or token_for(sale, buyer)
     now_ms = time.time_ns() // 1_000_000
     return join(token_text=token.sign(), sale_id=sale.pk, user_id=buyer.pk, now_ms=now_ms)
@@ -80,14 +89,16 @@ def test_returned_unit_becomes_the_first_buyers_order() -> None:
     first, second = [wait_in(sale, buyer) for buyer in buyers]
     cancel_order(order_id=held, by=SYSTEM, now=timezone.now())
     assert snapshot(sale_id=sale.pk).remaining == 0, "it was never on sale in between"
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == [first.order_id]
     order = VoucherOrder.objects.get(pk=first.order_id)
     assert order.user_id == buyers[0].pk
     assert order.pay_by
     assert order.pay_by > timezone.now() + dt.timedelta(seconds=280)
-    assert place_of(sale_id=sale.pk, user_id=buyers[0].pk) == Place(first.order_id, None, True)
-    assert place_of(sale_id=sale.pk, user_id=buyers[1].pk) == Place(second.order_id, 1)
+    assert place_of(sale_id=sale.pk, user_id=buyers[0].pk) == WaitingListPlace(
+        first.order_id, None, True
+    )
+    assert place_of(sale_id=sale.pk, user_id=buyers[1].pk) == WaitingListPlace(second.order_id, 1)
     assert outcomes() == ["offered"]
     assert_conserved(sale)
 
@@ -96,10 +107,10 @@ def test_unpaid_offer_goes_to_the_next() -> None:
     sale, held = sold_out()
     first, second = [wait_in(sale, buyer) for buyer in make_buyers(2)]
     cancel_order(order_id=held, by=SYSTEM, now=timezone.now())
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     VoucherOrder.objects.filter(pk=first.order_id).update(pay_by=timezone.now())
     assert expire_orders(now=timezone.now()) == 1
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == [second.order_id]
     assert_conserved(sale)
 
@@ -113,7 +124,7 @@ def test_buyer_who_left_is_skipped() -> None:
     with pytest.raises(NotWaiting):
         place_of(sale_id=sale.pk, user_id=first.pk)
     cancel_order(order_id=held, by=SYSTEM, now=timezone.now())
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == [expected.order_id]
     assert outcomes() == ["left"]
 
@@ -123,8 +134,10 @@ def test_leaving_after_an_offer_returns_the_offer() -> None:
     buyer = make_buyer()
     place = wait_in(sale, buyer)
     cancel_order(order_id=held, by=SYSTEM, now=timezone.now())
-    assert leave(sale_id=sale.pk, user_id=buyer.pk) == Place(place.order_id, None, offered=True)
-    fulfill_sale(sale_id=sale.pk)
+    assert leave(sale_id=sale.pk, user_id=buyer.pk) == WaitingListPlace(
+        place.order_id, None, offered=True
+    )
+    fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == [place.order_id]
 
 
@@ -174,7 +187,7 @@ def test_line_lost_during_a_return_is_served(ledger: Redis) -> None:
     ledger.delete(LedgerKeys(sale.pk).waiting)
     cancel_order(order_id=held, by=SYSTEM, now=timezone.now())
     restore_lines(now=timezone.now())
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == [places[0].order_id]
     assert snapshot(sale_id=sale.pk).waiting == 2
     assert_conserved(sale)
@@ -193,7 +206,7 @@ def test_leaving_during_restore_stays_out(monkeypatch: pytest.MonkeyPatch, ledge
     monkeypatch.setattr(waiting_list, "join_waiting", left_meanwhile)
     restore_lines(now=timezone.now())
     cancel_order(order_id=held, by=SYSTEM, now=timezone.now())
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert not VoucherOrder.objects.filter(pk=place.order_id).exists()
     assert snapshot(sale_id=sale.pk).waiting == 0
 
@@ -206,7 +219,7 @@ def test_entry_with_closed_row_leaves_the_line(ledger: Redis) -> None:
     other = wait_in(sale, make_buyer())
     restore_lines(now=timezone.now())
     cancel_order(order_id=held, by=SYSTEM, now=timezone.now())
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == [other.order_id]
     assert not VoucherOrder.objects.filter(pk=place.order_id).exists()
 
@@ -247,7 +260,7 @@ def test_nonexistent_unit_is_not_passed_on(ledger: Redis) -> None:
     (field,) = [name for name in ledger.hkeys(keys.buyers) if name != STATE]
     ledger.hdel(keys.buyers, field)
     load_sale(sale_id=sale.pk)  # gives what seems to be free
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert list(refusals_of(sale).values()) == ["sold_out"]
     assert snapshot(sale_id=sale.pk).waiting == 2
     reconcile(sale_id=sale.pk, repair=True)
@@ -264,7 +277,7 @@ def test_rebuilt_ledger_has_its_line(ledger: Redis) -> None:
     # The promise to the first died with Redis before it was a row, and is given again.
     assert snapshot(sale_id=sale.pk).waiting == 2
     assert restore_lines(now=timezone.now()) == 0
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == [places[0].order_id]
     assert_conserved(sale)
 
@@ -281,7 +294,7 @@ def test_beat_gives_a_free_unit_to_the_line(ledger: Redis) -> None:
     empty_broker()
     restore_lines(now=timezone.now())
     assert broker_length() == 1
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == [place.order_id]
     assert_conserved(sale)
 
@@ -298,7 +311,9 @@ def test_ended_sale_closes_the_line(ledger: Redis) -> None:
     restore_lines(now=now)
     assert outcomes() == ["over", "over"]
     entry = WaitingEntry.objects.latest("pk")
-    assert place_of(sale_id=sale.pk, user_id=entry.user_id) == Place(entry.order_id, None)
+    assert place_of(sale_id=sale.pk, user_id=entry.user_id) == WaitingListPlace(
+        entry.order_id, None
+    )
 
 
 # --- The fulfil task of a unit that was given --------------------------------------------------
@@ -338,7 +353,7 @@ def test_unit_given_to_the_line_sends_one_task(end: Callable[[VoucherOrder], Non
     empty_broker()
     end(VoucherOrder.objects.get(pk=held))
     assert broker_length() == 1
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == [expected.order_id]
 
 
@@ -357,13 +372,11 @@ def test_no_task_is_sent_beside_a_queued_or_running_one(
     """A running worker looks again at its end, after it has cleared the kick."""
     sale = make_sale(stock=3)
     held = [token.order_id for token in reserved(sale, make_buyers(3))]
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     for buyer in make_buyers(3):
         wait_in(sale, buyer)
     sent: list[int] = []
-    monkeypatch.setattr(
-        cancellation, "publish_fulfillment", lambda *, sale_id: sent.append(sale_id)
-    )
+    monkeypatch.setattr(cancellation, "publish_fulfilment", lambda *, sale_id: sent.append(sale_id))
     for order_id in held[:2]:
         cancel_order(order_id=order_id, by=SYSTEM, now=timezone.now())
     assert sent == [sale.pk]
@@ -379,7 +392,7 @@ def test_task_of_a_given_unit_is_sent_after_the_commit(monkeypatch: pytest.Monke
     open_at_send: list[bool] = []
     monkeypatch.setattr(
         cancellation,
-        "publish_fulfillment",
+        "publish_fulfilment",
         lambda **_: open_at_send.append(connection.in_atomic_block),
     )
     cancel_order(order_id=held, by=SYSTEM, now=timezone.now())
@@ -395,7 +408,7 @@ def test_unit_given_without_broker_waits_for_the_sweep() -> None:
         cancel_order(order_id=held, by=SYSTEM, now=timezone.now())
     clear_kick_of(sale)
     assert sweep(now=timezone.now(), at_once=True) == [sale.pk]
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == [expected.order_id]
 
 
@@ -422,7 +435,7 @@ def test_concurrent_clicks_get_one_place() -> None:
 def test_units_returned_while_joining_are_given_once() -> None:
     sale = make_sale(stock=8)
     held = [token.order_id for token in reserved(sale, make_buyers(8))]
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     buyers = make_buyers(8)
 
     def cancel(order_id: int) -> None:
@@ -432,7 +445,7 @@ def test_units_returned_while_joining_are_given_once() -> None:
         *[lambda order_id=order_id: cancel(order_id) for order_id in held],
         *[lambda buyer=buyer: wait_in(sale, buyer) for buyer in buyers],
     )
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     found = snapshot(sale_id=sale.pk)
     assert found.waiting == 0 or found.remaining == 0, "nobody waits while a unit is free"
     assert len(buyers_of(sale)) + found.remaining == 8

@@ -43,10 +43,10 @@ def test_calls_of_providers_have_their_queue() -> None:
     for entry in settings.CELERY_BEAT_SCHEDULE.values():
         app.send_task(entry["task"], **entry["options"])
     bulk_jobs.publish_job(job_id=1)
-    tasks.fulfill_sale.delay(sale_id=1)
+    tasks.fulfil_sale.delay(sale_id=1)
     assert set(waiting("payments")) == CALLS_PROVIDERS
     assert not CALLS_PROVIDERS.intersection(waiting("celery"))
-    assert tasks.fulfill_sale.name in waiting("celery")
+    assert tasks.fulfil_sale.name in waiting("celery")
     assert tasks.expire.name in waiting("celery")
 
 
@@ -66,7 +66,7 @@ def test_slow_provider_delays_no_order() -> None:
     tokens = reserved(sale, [make_buyer()])
     for _ in range(20):
         tasks.poll_payments.delay()
-    tasks.fulfill_sale.delay(sale_id=sale.pk)
+    tasks.fulfil_sale.delay(sale_id=sale.pk)
     with worker_here(queues=["celery"]):
         wait_for(lambda: sale.orders.filter(pk=tokens[0].order_id).exists(), what="the order")
     assert len(waiting("payments")) == 20

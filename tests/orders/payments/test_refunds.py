@@ -11,7 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from orders.fulfilment.reconcile import reconcile
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.lifecycle.redemption import redeem
 from orders.lifecycle.transitions import Actor, WrongState
 from orders.models import (
@@ -292,7 +292,7 @@ def repeat(order: VoucherOrder, by: Actor, sale: SeckillVoucher) -> None:
         refund_order(order_id=order.pk, by=by, now=timezone.now())
     finish_refunds(now=timezone.now() + AN_HOUR)
     reconcile(sale_id=sale.pk, repair=True)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -343,7 +343,7 @@ def test_refund_finishes_without_redis(fake: FakeProvider, redis_gone: RedisGone
         assert finish_refunds(now=timezone.now() + AN_HOUR) == 1
     assert (status_of(order), len(buyers_of(sale))) == ("refunded", 1)
     reconcile(sale_id=sale.pk, repair=True)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert_unit_is_back(sale)
 
 

@@ -31,7 +31,7 @@ class Broker:
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
     broker = Broker()
-    monkeypatch.setattr(module, "publish_fulfillment", broker.publish)
+    monkeypatch.setattr(module, "publish_fulfilment", broker.publish)
     yield broker
     broker.free.set()
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from orders.placing.publishing import FULFILL_SALE, publish, publish_fulfillment
+from orders.placing.publishing import FULFIL_SALE, publish, publish_fulfilment
 from seckill_site.redis import breaker
 from tests.support.inspection import broker_client, broker_length, publishes
 from tests.support.patience import MOMENT_S
@@ -27,7 +27,7 @@ def silent_broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_message_names_sale_and_has_no_time() -> None:
     sent = publishes("sent")
-    assert publish(FULFILL_SALE, sale_id=7) is True
+    assert publish(FULFIL_SALE, sale_id=7) is True
     (text,) = broker_client().lrange("celery", 0, -1)
     message = json.loads(text)
     args, kwargs, _ = json.loads(base64.b64decode(message["body"]))
@@ -39,7 +39,7 @@ def test_message_names_sale_and_has_no_time() -> None:
 
 
 def test_broker_holds_only_the_message() -> None:
-    publish_fulfillment(sale_id=7)
+    publish_fulfilment(sale_id=7)
     keys = {key.decode() for key in broker_client().scan_iter()}
     assert keys <= {"celery", "_kombu.binding.celery"}
 
@@ -48,8 +48,8 @@ def test_broker_holds_only_the_message() -> None:
 def test_refusing_broker_is_counted_and_paused() -> None:
     failed, skipped = publishes("failed"), publishes("skipped")
     began = time.monotonic()
-    assert publish(FULFILL_SALE, sale_id=7) is False
-    assert [publish(FULFILL_SALE, sale_id=7) for _ in range(3)] == [False] * 3
+    assert publish(FULFIL_SALE, sale_id=7) is False
+    assert [publish(FULFIL_SALE, sale_id=7) for _ in range(3)] == [False] * 3
     assert time.monotonic() - began < MOMENT_S
     assert publishes("failed") == failed + 1
     assert publishes("skipped") == skipped + 3
@@ -59,7 +59,7 @@ def test_refusing_broker_is_counted_and_paused() -> None:
 def test_silent_broker_costs_only_the_timeout() -> None:
     failed = publishes("failed")
     began = time.monotonic()
-    assert publish(FULFILL_SALE, sale_id=7) is False
+    assert publish(FULFIL_SALE, sale_id=7) is False
     assert time.monotonic() - began < MOMENT_S
     assert publishes("failed") == failed + 1
 
@@ -67,21 +67,21 @@ def test_silent_broker_costs_only_the_timeout() -> None:
 def test_broker_is_asked_again_after_the_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setenv("CELERY_BROKER_URL", "redis://127.0.0.1:1/0")
-        assert publish(FULFILL_SALE, sale_id=7) is False
-    assert publish(FULFILL_SALE, sale_id=7) is False
+        assert publish(FULFIL_SALE, sale_id=7) is False
+    assert publish(FULFIL_SALE, sale_id=7) is False
     assert broker_length() == 0
     in_a_minute = time.monotonic() + 61
     monkeypatch.setattr(breaker, "monotonic", lambda: in_a_minute)
-    assert publish(FULFILL_SALE, sale_id=7) is True
+    assert publish(FULFIL_SALE, sale_id=7) is True
     assert broker_length() == 1
 
 
 def test_message_waits_once_and_again_after_it_was_taken() -> None:
     for _ in range(3):
-        assert publish(FULFILL_SALE, sale_id=7)
+        assert publish(FULFIL_SALE, sale_id=7)
     assert broker_length() == 1
-    assert publish(FULFILL_SALE, sale_id=8)
+    assert publish(FULFIL_SALE, sale_id=8)
     assert broker_length() == 2
     broker_client().rpop("celery")
-    assert publish(FULFILL_SALE, sale_id=7)
+    assert publish(FULFIL_SALE, sale_id=7)
     assert broker_length() == 2

@@ -13,7 +13,7 @@ from pytest_django import DjangoAssertNumQueries
 from redis import Redis
 
 from orders.fulfilment import worker
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.lifecycle import cancellation, transitions
 from orders.lifecycle.cancellation import end_orders
 from orders.lifecycle.transitions import SYSTEM, Change, change_order
@@ -83,7 +83,7 @@ def test_pending_order_is_queued_then_unpaid() -> None:
     sale, buyer = make_sale(), make_buyer()
     (token,) = reserved(sale, [buyer])
     assert receipt_for(token) == Receipt(token.order_id, sale.pk, QUEUED, place=1)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert receipt_for(token).status == "unpaid"
 
 
@@ -124,7 +124,7 @@ def test_refused_order_costs_one_statement_once(
     sale, buyer = make_sale(), make_buyer()
     (token,) = reserved(sale, [buyer])
     User.objects.filter(pk=buyer.pk).update(is_active=False)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     with django_assert_num_queries(1):
         found = proven(token)
     with django_assert_num_queries(0):
@@ -149,7 +149,7 @@ def test_change_invalidates_the_copy_at_once(
 ) -> None:
     sale = make_sale()
     (token,) = reserved(sale, make_buyers(1))
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert proven(token).status == "unpaid"
     change(token)
     assert proven(token).status == status
@@ -159,7 +159,7 @@ def test_control_change_without_invalidation_shows_late(monkeypatch: pytest.Monk
     monkeypatch.setattr(transitions, "invalidate_rows", lambda **_: None)
     sale = make_sale()
     (token,) = reserved(sale, make_buyers(1))
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     paid(token)
     assert proven(token).status == "unpaid"
 
@@ -174,7 +174,7 @@ def test_release_drops_a_copy_that_missed_the_change(
         monkeypatch.setattr(cancellation, "release", lambda **_: None)
     sale = make_sale()
     (token,) = reserved(sale, make_buyers(1))
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert proven(token).status == "unpaid"
     ended(token)
     assert proven(token).status == status
@@ -208,7 +208,7 @@ def test_payment_between_commit_and_confirm_shows(monkeypatch: pytest.MonkeyPatc
         confirm(**told)
 
     monkeypatch.setattr(worker, "confirm", late)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert proven(token).status == "paid"
 
 
@@ -217,7 +217,7 @@ def test_other_buyers_order_has_no_receipt(ledger: Redis, written: bool) -> None
     sale, (owner, other) = make_sale(), make_buyers(2)
     (token,) = reserved(sale, [owner])
     if written:
-        fulfill_sale(sale_id=sale.pk)
+        fulfil_sale(sale_id=sale.pk)
     # An id tells whole seconds only: let the ledger be older than any of this test.
     change_state(sale.pk, loaded_at_ms=snapshot(sale_id=sale.pk).loaded_at_ms - 2_000)
     with pytest.raises(NoReceipt):
@@ -282,7 +282,7 @@ def test_reservation_surviving_a_lost_key_is_queued(ledger: Redis, key: str) -> 
     (token,) = reserved(sale, [buyer])
     ledger.delete(getattr(LedgerKeys(sale.pk), key))
     assert receipt_for(token).status == QUEUED
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == [token.order_id]
 
 
@@ -293,7 +293,7 @@ def test_row_written_between_the_reads_is_found(monkeypatch: pytest.MonkeyPatch)
 
     def refused_meanwhile(**kwargs: Any) -> BuyerHoldings:
         User.objects.filter(pk=buyer.pk).update(is_active=False)
-        fulfill_sale(sale_id=sale.pk)
+        fulfil_sale(sale_id=sale.pk)
         return look(**kwargs)
 
     monkeypatch.setattr(receipts, "read_buyer_holdings", refused_meanwhile)
@@ -303,7 +303,7 @@ def test_row_written_between_the_reads_is_found(monkeypatch: pytest.MonkeyPatch)
 def test_redis_down_serves_rows_only(lose_ledger: Callable[[], None]) -> None:
     sale, (first, second) = make_sale(), make_buyers(2)
     (written,) = reserved(sale, [first])
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     (queued,) = reserved(sale, [second])
     lose_ledger()
     assert receipt_for(written).status == proven(written).status == "unpaid"

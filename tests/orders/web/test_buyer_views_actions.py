@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import Settings
 
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.models import SandboxTrade, VoucherOrder
 from seckill_site.redis.ledger_connection import ledger_connection
 from tests.support.inspection import assert_conserved, assert_refused, everything
@@ -31,7 +31,7 @@ def sale() -> SeckillVoucher:
 @pytest.fixture
 def order(sale: SeckillVoucher, buyer: User) -> VoucherOrder:
     (token,) = reserved(sale, [buyer])
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     return VoucherOrder.objects.get(pk=token.order_id)
 
 

@@ -16,7 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.models import OrderStatus, VoucherOrder
 from orders.placing.tokens import PurchaseToken
 from tests.support.inspection import (
@@ -161,7 +161,7 @@ def test_page_starts_in_the_state_of_the_held_order(
     sale = make_sale()
     (token,) = reserved(sale, [buyer])
     if status != "queued":
-        fulfill_sale(sale_id=sale.pk)
+        fulfil_sale(sale_id=sale.pk)
         VoucherOrder.objects.filter(pk=token.order_id).update(status=status)
     if loses_redis:
         lose_ledger()
@@ -178,7 +178,7 @@ def test_page_shows_deadline_or_queue_position(client: Client, buyer: User) -> N
     reserved(sale, [make_buyer(), buyer])
     client.cookies["django_language"] = "en"
     assert "number 2" in get_form(client, sale).text
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     pay_by = VoucherOrder.objects.get(user=buyer).pay_by
     assert pay_by
     page = get_form(client, sale).text
@@ -294,7 +294,7 @@ def test_my_orders_are_mine_newest_first(client: Client, buyer: User) -> None:
 def test_listed_order_equals_its_receipt(client: Client, buyer: User) -> None:
     sale = make_sale()
     (token,) = reserved(sale, [buyer])
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     (told,) = client.get("/orders/").json()["orders"]
     receipt = client.get(told["status_url"]).json()
     assert receipt.pop("server_time_ms") >= told.pop("server_time_ms")

@@ -13,7 +13,7 @@ from orders.draws.drawing import close_list, take_due_steps
 from orders.draws.entries import store_entries
 from orders.draws.record import DrawRecord, verify
 from orders.draws.rules import commitment_of
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.models import DrawEntry
 from orders.placing.tokens import PurchaseToken, read_token
 from seckill_site.clocks.ledger import ledger_now_ms
@@ -154,7 +154,7 @@ def test_receipt_follows_a_draw() -> None:
         ("queued", ""),
         ("refused", "not_drawn"),
     }
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     assert {receipt_of(it)["status"] for it in tokens} == {"unpaid", "refused"}
 
 

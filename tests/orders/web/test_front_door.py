@@ -19,7 +19,7 @@ from django.utils.module_loading import import_string
 from pytest_django import Settings
 from redis.connection import parse_url
 
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.placing import publisher as publisher_module
 from orders.placing.publisher import publisher
 from orders.placing.tokens import PurchaseToken
@@ -223,7 +223,7 @@ def one_queued() -> PurchaseToken:
 
 def one_unpaid() -> PurchaseToken:
     token = one_queued()
-    fulfill_sale(sale_id=token.sale_id)
+    fulfil_sale(sale_id=token.sale_id)
     return token
 
 
@@ -459,7 +459,7 @@ def published(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """The sales whose fulfil task the publisher has sent."""
     found: list[int] = []
     monkeypatch.setattr(
-        publisher_module, "publish_fulfillment", lambda sale_id: found.append(sale_id)
+        publisher_module, "publish_fulfilment", lambda sale_id: found.append(sale_id)
     )
     yield found
     assert publisher.drain(longest_s=GENEROUS_S)
@@ -519,7 +519,7 @@ def test_order_is_answered_while_the_broker_blocks(monkeypatch: pytest.MonkeyPat
         is_asked.set()
         is_back.wait(GENEROUS_S)
 
-    monkeypatch.setattr(publisher_module, "publish_fulfillment", block)
+    monkeypatch.setattr(publisher_module, "publish_fulfilment", block)
     open_door()
     try:
         answer = start_order(token).result(GENEROUS_S / 2)

@@ -13,7 +13,7 @@ from django.core.cache import cache
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.models import OrderStatus, VoucherOrder
 from orders.placing.tokens import read_token
 from orders.roles import Role, make_roles
@@ -152,7 +152,7 @@ def test_unpaid_order_with_a_copy_needs_no_sql(
     (token,) = reserved(sale, [buyer])
     with django_assert_num_queries(0):
         assert me(cookie, sale).json["sale"]["own_state"] == "queued"
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     with django_assert_num_queries(0):
         found = me(cookie, sale).json["sale"]
     assert (found["status"], found["order_id"]) == ("unpaid", str(token.order_id))
@@ -169,12 +169,12 @@ def _queued(sale: SeckillVoucher, buyer: User) -> None:
 
 def _unpaid(sale: SeckillVoucher, buyer: User) -> None:
     reserved(sale, [buyer])
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
 
 
 def _paid(sale: SeckillVoucher, buyer: User) -> None:
     (token,) = reserved(sale, [buyer])
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     VoucherOrder.objects.filter(pk=token.order_id).update(status=OrderStatus.PAID)
     SeckillVoucher.objects.filter(pk=sale.pk).update(rebuy=True)
     forget_copies(sale)

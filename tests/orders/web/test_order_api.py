@@ -15,7 +15,7 @@ from django.utils import timezone
 from pytest_django import Settings
 from redis import Redis
 
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.lifecycle.transitions import Actor
 from orders.models import OrderStatus, VoucherOrder
 from orders.payments.refunds import finish_refunds, refund_order
@@ -125,7 +125,7 @@ def test_once_accepted_id_is_answered_202_after_refusal(client: Client) -> None:
     token = token_for(sale, buyer)
     first = place(client, sale, token.sign())
     User.objects.filter(pk=buyer.pk).update(is_active=False)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     again = place(client, sale, token.sign())
     assert (again.status_code, again.content) == (202, first.content)
     assert client.get(receipt_url(token), headers=the_token_header(token)).json()["status"] == (
@@ -209,7 +209,7 @@ def test_second_order_leads_to_the_first(client: Client, written: bool) -> None:
     first, second = tokens_for(sale, [buyer, buyer])
     place(client, sale, first.sign())
     if written:
-        fulfill_sale(sale_id=sale.pk)
+        fulfil_sale(sale_id=sale.pk)
     response = place(client, sale, second.sign())
     assert_refused(response, 409, "already_ordered", order_id=str(first.order_id))
     page = place(client, sale, second.sign(), HTML)
@@ -359,7 +359,7 @@ def test_buyer_status_follows_an_order_to_its_end(client: Client, buyer: User) -
     }
     queued = {"status": "queued", "own_state": "queued", "place": 2, "poll_after_ms": 300}
     assert mine(client, sale) == {**held, **queued}
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     order = VoucherOrder.objects.get(pk=token.order_id)
     assert order.pay_by
     pay_by_ms = epoch_ms(order.pay_by)
@@ -460,7 +460,7 @@ def test_receipt_of_queued_unpaid_and_refused_order(client: Client, by: str) -> 
     assert body == expected
 
     User.objects.filter(pk=closed.pk).update(is_active=False)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     body = ask(client, token, by).json()
     assert abs(body.pop("accepted_at_ms") - now_ms()) < 60_000
     to_pay_ms = body.pop("pay_by_ms") - body.pop("server_time_ms")
@@ -485,7 +485,7 @@ def test_receipt_page_asks_visitor_to_sign_in(client: Client) -> None:
 def test_other_buyers_order_returns_404(client: Client, by: str) -> None:
     sale, (owner, other) = make_sale(), make_buyers(2)
     (token,) = reserved(sale, [owner])
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     # An id tells whole seconds only: let the ledger be older than any of this test.
     change_state(sale.pk, loaded_at_ms=snapshot(sale_id=sale.pk).loaded_at_ms - 2_000)
     theirs = PurchaseToken(token.order_id, other.pk, sale.pk, token.expires_at_ms)
@@ -591,7 +591,7 @@ def test_deleted_account_receipt_needs_its_own_token(client: Client) -> None:
     token, other = tokens_for(sale, [buyer, buyer])
     place(client, sale, token.sign())
     User.objects.filter(pk=buyer.pk).delete()
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
     body = client.get(receipt_url(token), headers=the_token_header(token)).json()
     assert (body["status"], body["reason"]) == ("refused", "inactive_buyer")
     response = client.get(receipt_url(token), headers=the_token_header(other))

@@ -149,7 +149,7 @@ def _over(sale: SeckillVoucher, buyer: User) -> None:
 
 
 def _closed(sale: SeckillVoucher, buyer: User) -> None:
-    change_state(sale.pk, room="")
+    change_state(sale.pk, mode_terms="")
 
 
 def _sold_out(sale: SeckillVoucher, buyer: User) -> None:
@@ -511,7 +511,7 @@ def test_new_order_without_admission_gets_429(
 ) -> None:
     sale, buyer = make_room(), make_buyer()
     if not guarded:
-        change_state(sale.pk, room="")
+        change_state(sale.pk, mode_terms="")
 
     answer = order(ask, sale, token_for(sale, buyer).sign())
 

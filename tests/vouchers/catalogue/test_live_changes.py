@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from django.db import transaction
 
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.models import VoucherOrder
 from seckill_site.clocks.machine import epoch_ms
 from tests.support.sales import (
@@ -114,7 +114,7 @@ def test_pending_entries_of_ended_sale_become_orders(committed):
 
     with committed():
         end_sale(sale_id=sale.pk, seen=sale.ends_at)
-    fulfill_sale(sale_id=sale.pk)
+    fulfil_sale(sale_id=sale.pk)
 
     order = VoucherOrder.objects.get()
     assert (order.pk, order.live) == (501, True)

@@ -6,6 +6,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -436,7 +437,12 @@ def test_widening_reaches_redis_after_commit(changes, steps, redis_gone):
 @pytest.mark.django_db(transaction=True)
 def test_mixed_edit_narrows_first():
     sale = make_loaded_sale(stock=5)
-    wider = {"ends_at": sale.ends_at + HOUR, "limit": 2, "pay_within_s": 60, "refundable": False}
+    wider: Any = {
+        "ends_at": sale.ends_at + HOUR,
+        "limit": 2,
+        "pay_within_s": 60,
+        "refundable": False,
+    }
     mixed = replace(terms_of(sale), stock=3, **wider)
 
     with suppress(Crash), transaction.atomic():

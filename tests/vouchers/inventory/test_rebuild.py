@@ -13,7 +13,7 @@ from django.db import OperationalError, connection, transaction
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
-from orders.fulfilment.worker import fulfill_sale
+from orders.fulfilment.worker import fulfil_sale
 from orders.models import OrderStatus, RefusalReason
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.installation import own_identity
@@ -714,7 +714,7 @@ def test_orders_are_fulfilled_after_concurrent_loads(row_locks: None, ledger: An
     reserve(sale_id=sale.pk, order_id=501, user_id=user.pk)
 
     for _ in range(2):  # the second is the sweep's
-        fulfill_sale(sale_id=sale.pk)
+        fulfil_sale(sale_id=sale.pk)
 
     assert all_pending(sale_id=sale.pk) == []
     assert sale.orders.get().pk == 501

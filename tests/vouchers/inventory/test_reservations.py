@@ -1075,7 +1075,9 @@ def test_new_order_without_admission_is_refused_without_writes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if not guarded:
-        without = script_without("reserve", "if room ~= '' and ARGV[6]", "if false and ARGV[6]")
+        without = script_without(
+            "reserve", "if mode_terms ~= '' and ARGV[6]", "if false and ARGV[6]"
+        )
         monkeypatch.setattr(reservations, "_RESERVE", without)
     open_room(1)
     before = dump()

@@ -177,19 +177,19 @@ def test_state_with_and_without_a_room_is_read_back(
     text = ledger.hget(keys.buyers, STATE)
     words = parse_state(text)
 
-    assert words["room"] == (room.word() if room else "")
+    assert words["mode_terms"] == (room.word() if room else "")
     assert bool(words["sold_out_at_ms"]) is sold_out
     assert len(text.split(" ")) == OLD_WORDS + bool(room)
     assert snapshot(sale_id=1).terms == terms
 
 
 def test_room_is_closed_by_writing_terms(ledger: Any) -> None:
-    keys = open_ledger(1, room=ROOM.word())
+    keys = open_ledger(1, mode_terms=ROOM.word())
 
     write_terms(sale_id=1, terms=OPEN)
 
     assert snapshot(sale_id=1).line is None
-    assert parse_state(ledger.hget(keys.buyers, STATE))["room"] == ""
+    assert parse_state(ledger.hget(keys.buyers, STATE))["mode_terms"] == ""
 
 
 # --- LedgerTerms ----------------------------------------------------------------------------------

@@ -663,7 +663,7 @@ def test_key_of_a_wrong_type_is_replaced(ledger: Any, name: str) -> None:
 
 
 def test_junk_in_the_state_answers_unavailable() -> None:
-    open_ledger(1, room="1:2:a")
+    open_ledger(1, mode_terms="1:2:a")
 
     with pytest.raises(LedgerUnavailable):
         visit(1, 7)
@@ -722,5 +722,5 @@ def test_length_counts_the_numbers_behind_the_head() -> None:
 
     assert found.line
     assert found.line.length(found.now_ms) == 2
-    change_state(1, room="")
+    change_state(1, mode_terms="")
     assert snapshot(sale_id=1).line is None

@@ -14,7 +14,7 @@
 -- @include read_entries
 
 local sale = read_sale()
-if not sale or sale.identity ~= ARGV[1] or string.sub(sale.room, -1) ~= 'd' then return 'NOT_LOADED' end
+if not sale or sale.identity ~= ARGV[1] or string.sub(sale.mode_terms, -1) ~= 'd' then return 'NOT_LOADED' end
 local _, phase = read_entries(KEYS[1], KEYS[2], sale.build, '')
 if not phase then return 'NOT_LOADED' end
 if phase ~= 'open' then return 'CLOSED' end

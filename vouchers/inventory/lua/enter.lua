@@ -31,7 +31,7 @@ local order_id, user_id = ARGV[1], ARGV[2]
 local sale = read_sale()
 if not sale or sale.plain == '0' and not others_are_whole() then return 'NOT_LOADED' end
 if ARGV[3] ~= '' and ARGV[3] ~= sale.identity then return 'OTHER_SALE' end
-if string.sub(sale.room, -1) ~= 'd' then return 'OTHER_MODE' end
+if string.sub(sale.mode_terms, -1) ~= 'd' then return 'OTHER_MODE' end
 local entry, phase = read_entries(KEYS[1], KEYS[7], sale.build, user_id)
 if not phase then return 'NOT_LOADED' end
 

@@ -64,7 +64,7 @@ write_state({
   build = ARGV[1] .. ':' .. ARGV[8], total = ARGV[2], begins_at_ms = ARGV[3],
   ends_at_ms = ARGV[4], limit = ARGV[5], paused = ARGV[6], rebuy = ARGV[7], plain = plain,
   loaded_at_ms = integer(now_ms), batch = ARGV[11], sold_out_at_ms = '',
-  room = ARGV[9], per_address = ARGV[21],
+  mode_terms = ARGV[9], per_address = ARGV[21],
 })
 restore_line(ARGV[13], ARGV[14], ARGV[15], ARGV[4])
 give_units(read_ledger(), now_ms)

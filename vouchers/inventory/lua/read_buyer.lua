@@ -50,12 +50,12 @@ for unit = 1, tonumber(sale.limit) do
     found[#found + 1] = copy
   end
 end
-if string.sub(sale.room, -1) == 'd' then
+if string.sub(sale.mode_terms, -1) == 'd' then
   local entry = redis.pcall('HMGET', KEYS[11], user_id)[1] -- an error (wrong type) has no fields
-  found[1] = found[1] .. ' ' .. sale.room .. ' ' .. (entry and string.match(entry, '^(%d+):') or '0')
-elseif sale.room ~= '' and now_ms < tonumber(sale.ends_at_ms) then
+  found[1] = found[1] .. ' ' .. sale.mode_terms .. ' ' .. (entry and string.match(entry, '^(%d+):') or '0')
+elseif sale.mode_terms ~= '' and now_ms < tonumber(sale.ends_at_ms) then
   local may_join = (#found - 1) / 4 < tonumber(sale.limit) and barred_by == '0'
-  found[1] = found[1] .. ' ' .. visit_room(sale.room, now_ms, sale.ends_at_ms, {
+  found[1] = found[1] .. ' ' .. visit_room(sale.mode_terms, now_ms, sale.ends_at_ms, {
     user_id = user_id, draw = ARGV[2], kept_ms = ARGV[3], again = ARGV[4] == '1',
     place = ARGV[5], opened = ARGV[6], tail = ARGV[7], early = ARGV[8], may_join = may_join,
   })

@@ -41,7 +41,7 @@
 -- state_words reads `found`: the sale's state, and `first`, the order id of the buyer's first unit.
 -- The state is 14 words, each a local:
 --   build identity total begins_at_ms ends_at_ms limit paused rebuy plain loaded_at_ms batch
---   sold_out_at_ms room per_address
+--   sold_out_at_ms mode_terms per_address
 -- luacheck: ignore 431 (functions included in a block have parameters with the names of variables)
 -- @include now_in_ms
 -- @include integer
@@ -101,8 +101,8 @@ if plain == '0' and redis.call('ZCARD', KEYS[6]) > 0 then
     return 'SOLD_OUT' .. ' ' .. now .. ' ' .. sale.sold_out_at_ms
   end
 end
-if room ~= '' and string.sub(room, -1) == 'd' then return 'OTHER_MODE' end
-if room ~= '' and ARGV[6] ~= '' and tonumber(ARGV[6]) >= tonumber(string.match(room, '^%d+')) then
+if mode_terms ~= '' and string.sub(mode_terms, -1) == 'd' then return 'OTHER_MODE' end
+if mode_terms ~= '' and ARGV[6] ~= '' and tonumber(ARGV[6]) >= tonumber(string.match(mode_terms, '^%d+')) then
   return 'NOT_ADMITTED'
 end
 if behind_ms > 0 and late > 0 then

@@ -20,16 +20,16 @@ if not sale then return {now_ms} end
 local oldest = redis.call('ZRANGEBYSCORE', KEYS[2], 0, '(' .. ARGV[1], 'WITHSCORES',
   'LIMIT', 0, 1)
 local line = {}
-if sale.room ~= '' and has_type(KEYS[7], 'hash') then
+if sale.mode_terms ~= '' and has_type(KEYS[7], 'hash') then
   local of_line = redis.call('HMGET', KEYS[7], 'opened', 'tail', 'early')
-  if of_line[1] == string.match(sale.room, '^%d+') then line = of_line end
+  if of_line[1] == string.match(sale.mode_terms, '^%d+') then line = of_line end
 end
 local entries = 0
-if string.sub(sale.room, -1) == 'd' and has_type(KEYS[8], 'hash') then
+if string.sub(sale.mode_terms, -1) == 'd' and has_type(KEYS[8], 'hash') then
   entries = math.max(0, redis.call('HLEN', KEYS[8]) - 3) -- build, phase and seq
 end
 return {now_ms, string.match(sale.build, '^%d+'), sale.total, sale.begins_at_ms,
   sale.ends_at_ms, sale.limit, sale.paused, sale.rebuy, sale.identity, sale.loaded_at_ms,
   redis.call('HLEN', KEYS[1]) - 1, redis.call('ZCARD', KEYS[2]), oldest[2] or '0', redis.call('ZCARD', KEYS[6]),
-  redis.call('ZCOUNT', KEYS[2], ARGV[1], '+inf'), entries, sale.room,
+  redis.call('ZCOUNT', KEYS[2], ARGV[1], '+inf'), entries, sale.mode_terms,
   digits_or_nil(line[2]) or '0', digits_or_nil(line[3]) or ''}

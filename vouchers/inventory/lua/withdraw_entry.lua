@@ -19,7 +19,7 @@
 local order_id, user_id = ARGV[1], ARGV[2]
 local sale = read_ledger()
 if not sale then return 'NOT_LOADED' end
-if string.sub(sale.room, -1) ~= 'd' then return 'UNKNOWN' end
+if string.sub(sale.mode_terms, -1) ~= 'd' then return 'UNKNOWN' end
 if redis.call('HGET', KEYS[3], order_id) == user_id .. ':withdrawn' then return 'WITHDRAWN' end
 local now_ms = now_in_ms()
 -- First, because the entries of an old draw have expired: read_entries would take that for a loss.

@@ -26,7 +26,7 @@ if ARGV[9] == '1' and tonumber(ARGV[1]) < taken then return {'BELOW_TAKEN', take
 -- The time at which the last unit went holds for one total only.
 if sale.total ~= ARGV[1] then sale.sold_out_at_ms = '' end
 sale.total, sale.begins_at_ms, sale.ends_at_ms = ARGV[1], ARGV[2], ARGV[3]
-sale.limit, sale.paused, sale.rebuy, sale.room = ARGV[4], ARGV[5], ARGV[6], ARGV[8]
+sale.limit, sale.paused, sale.rebuy, sale.mode_terms = ARGV[4], ARGV[5], ARGV[6], ARGV[8]
 sale.per_address = ARGV[10]
 write_state(sale)
 give_units(sale, now_in_ms())

@@ -8,11 +8,11 @@
 --   build           <epoch>:<identity of the sale>
 --   plain           1: nothing has been in `ended`, `barred` or `waiting` since it was built
 --   sold_out_at_ms  the time since which nothing is left, '' while units are left
---   room            the terms of the waiting room (visit_room) or of the draw (gives_until), '' without either
+--   mode_terms      the terms of the waiting room (visit_room) or of the draw (gives_until), '' without either
 --   per_address     the sale's own limit of new orders per address, '' without one (reserve.lua)
 local found = redis.pcall('HMGET', KEYS[1], 'state', user_id .. ':1')
 local build, identity, total, begins_at_ms, ends_at_ms, limit, paused, rebuy, plain, loaded_at_ms,
-  batch, sold_out_at_ms, room, per_address = string.match(found[1] or '',
+  batch, sold_out_at_ms, mode_terms, per_address = string.match(found[1] or '',
     -- [0-9] matches faster than %d, and one piece than two that are joined.
     -- luacheck: ignore 631
     '^([0-9]+:([0-9]+)) ([0-9]+) ([0-9]+) ([0-9]+) ([0-9]+) ([01]) ([01]) ([01]) ([0-9]+) ([0-9]+) ([0-9]*) ?([0-9:]*[asd]?)%+?([0-9]*)$')

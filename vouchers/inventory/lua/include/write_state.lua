@@ -5,6 +5,6 @@ local function write_state(sale)
   local text = table.concat({sale.build, sale.total, sale.begins_at_ms, sale.ends_at_ms, sale.limit,
     sale.paused, sale.rebuy, sale.plain, sale.loaded_at_ms, sale.batch, sale.sold_out_at_ms}, ' ')
   local own_limit = sale.per_address ~= '' and '+' .. sale.per_address or ''
-  if sale.room .. own_limit ~= '' then text = text .. ' ' .. sale.room .. own_limit end
+  if sale.mode_terms .. own_limit ~= '' then text = text .. ' ' .. sale.mode_terms .. own_limit end
   redis.call('HSET', KEYS[1], 'state', text)
 end
