@@ -875,7 +875,7 @@ def test_actions_without_redis_are_a_message(boss: Client, lose_ledger: Callable
     before = rows()
     lose_ledger()
     for response in (reconcile(boss, sale), try_again(boss, refused), end(boss, unpaid, "cancel")):
-        assert said(response) == [f"error: {NO_ANSWER}"]
+        assert said(response)[-1] == f"error: {NO_ANSWER}"
     assert rows() == before
 
 
