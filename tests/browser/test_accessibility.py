@@ -21,7 +21,7 @@ from tests.support.orders import make_buyers, token_for
 from tests.support.stack import Web
 from vouchers.catalogue.sales import SaleTerms, create_sale
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
 PHONE, DESK = ViewportSize(width=390, height=844), ViewportSize(width=1280, height=900)
 NARROW, ZOOMED = ViewportSize(width=360, height=740), ViewportSize(width=640, height=450)
@@ -268,7 +268,6 @@ ONE_OF_EACH_KIND = {
 """The pages of the default tier; the slow tier checks every page."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", in_tiers(PAGES, default=ONE_OF_EACH_KIND))
 def test_page_is_accessible(name: str, window: Window, visit: Visit) -> None:
     who, where = PAGES[name]
@@ -286,7 +285,6 @@ def test_played_race_is_accessible(visit: Visit) -> None:
     check(play)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", in_tiers(["soon", "paused", "ended", "yours", "forged"], default={"soon"})
 )
@@ -312,7 +310,6 @@ SEND_WITHOUT_SCRIPT = """([action, token]) => {
 }"""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("state", in_tiers(["sending", "busy"], default={"busy"}))
 def test_purchase_page_is_accessible_while_ordering(
     state: str, window: Window, visit: Visit
@@ -339,7 +336,6 @@ def refuse_for_now(route: Route) -> None:
     route.fulfill(status=503, headers=headers, json={"code": "unavailable", "message": ""})
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "state", in_tiers(["waiting", "plain", "expired", "visitor"], default={"waiting", "plain"})
 )
@@ -433,7 +429,6 @@ def test_keyboard_alone_skips_to_content_and_buys(window: Window, visit: Visit) 
     expect(page.locator("#receipt")).to_have_attribute("data-status", "queued")
 
 
-@pytest.mark.slow
 def test_focus_stays_on_the_button(window: Window, visit: Visit) -> None:
     page = visit("ben", put_on_sale(window, begins_in_s=6), size=PHONE)
     page.route("**/orders/", refuse_for_now)
@@ -475,7 +470,6 @@ SPOIL = """() => {
 }"""
 
 
-@pytest.mark.slow
 def test_checks_find_faults_of_a_page(tabs: Callable[..., Page], web: Web) -> None:
     page, faults, foreign = tabs("", "en"), Faults(web.url), Faults("http://elsewhere")
     for watcher in (faults, foreign):

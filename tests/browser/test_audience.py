@@ -15,14 +15,17 @@ from tests.orders.audience.rules import give_code
 from tests.support.patience import GENEROUS_S
 from tests.support.stack import Web
 
-pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("row_locks", "workers")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.browser,
+    pytest.mark.usefixtures("row_locks", "workers"),
+]
 
 PATIENT_MS = GENEROUS_S * 1000
 
 Person = Callable[..., Page]
 
 
-@pytest.mark.slow
 def test_buyer_enters_a_code_and_buys(person: Person, web: Web) -> None:
     sale = put_on_sale(needs_code=True)
     give_code(sale, None)
@@ -61,7 +64,6 @@ def test_buyer_without_javascript_enters_a_code_and_buys(person: Person, web: We
     page.wait_for_url("**/orders/*/")
 
 
-@pytest.mark.slow
 def test_rule_is_read_before_the_start_and_checked_by_a_press(person: Person, web: Web) -> None:
     members = Group.objects.create(name="members")
     sale = put_on_sale(begins_in_s=3600, group_id=members.pk)
@@ -86,7 +88,6 @@ def press(page: Page) -> Any:
     return button
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("with_script", [True, False])
 def test_buyer_without_a_contact_is_led_to_confirm_one(
     person: Person, web: Web, with_script: bool

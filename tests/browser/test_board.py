@@ -14,7 +14,11 @@ from tests.support.stack import Web
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SaleState, SeckillVoucher
 
-pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("row_locks", "workers")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.browser,
+    pytest.mark.usefixtures("row_locks", "workers"),
+]
 
 Person = Callable[..., Page]
 
@@ -46,7 +50,6 @@ def expect_figure(page: Page, name: str, text: str) -> None:
     expect(page.locator(f'[data-text="{name}"]')).to_have_text(text)
 
 
-@pytest.mark.slow
 def test_figures_follow_orders(operator: Person, web: Web, violations: list[str]) -> None:
     sale = make_sale(stock=300)
     page = operator()
@@ -101,7 +104,6 @@ def turn(page: Page, *, hidden: bool) -> None:
     )
 
 
-@pytest.mark.slow
 def test_figures_are_marked_stale_until_the_server_answers(operator: Person, web: Web) -> None:
     sale = make_sale(stock=50)
     page = operator()
@@ -118,7 +120,6 @@ def test_figures_are_marked_stale_until_the_server_answers(operator: Person, web
     expect(page.locator("[data-says]")).to_have_text("The figures are live again.")
 
 
-@pytest.mark.slow
 def test_board_says_that_user_was_signed_out(operator: Person) -> None:
     page = operator()
     page.goto(board_of(make_sale(stock=5)))
@@ -126,7 +127,6 @@ def test_board_says_that_user_was_signed_out(operator: Person) -> None:
     expect(page.locator("[data-stale]")).to_contain_text("you are signed out")
 
 
-@pytest.mark.slow
 def test_pause_reaches_buyers_page_and_colleagues_board(operator: Person, people: Person) -> None:
     sale = make_sale(stock=5)
     buyer, colleague, page = people(make_person("ann")), operator(), operator()
@@ -150,7 +150,6 @@ def test_pause_reaches_buyers_page_and_colleagues_board(operator: Person, people
     expect(buyer.locator("#buy-label")).to_have_text("Sale paused")
 
 
-@pytest.mark.slow
 def test_staff_runs_a_sale_without_javascript(operator: Person) -> None:
     sale = make_sale(stock=5)
     page = operator(java_script_enabled=False)
@@ -170,7 +169,6 @@ def test_staff_runs_a_sale_without_javascript(operator: Person) -> None:
     assert snapshot(sale_id=sale.pk).state is SaleState.ENDED
 
 
-@pytest.mark.slow
 def test_board_fits_a_phone_and_charts_follow_colour_scheme(operator: Person) -> None:
     page = operator(viewport={"width": 390, "height": 844}, color_scheme="light", locale="zh-CN")
     page.goto(board_of(make_sale(stock=1_000_000)))

@@ -28,7 +28,7 @@ from tests.support.stack import Web
 from vouchers.inventory.reservations import confirm
 from vouchers.models import SeckillVoucher
 
-pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("row_locks")]
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.usefixtures("row_locks")]
 
 ORDERS = "**/orders/"
 ROUNDING_MS = 2
@@ -96,7 +96,6 @@ def only_order(sale: SeckillVoucher) -> VoucherOrder:
 # --- Before the win ------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_button_opens_by_the_servers_clock_never_early(opened: Callable[..., Page]) -> None:
     sale = make_sale(stock=5, begins_in_s=300)
     visitor = opened(sale)
@@ -123,7 +122,6 @@ def test_button_opens_by_the_servers_clock_never_early(opened: Callable[..., Pag
     expect(pages[0].locator("#pay-left")).to_have_text(re.compile(FIFTEEN_MINUTES))
 
 
-@pytest.mark.slow
 def test_button_follows_pause_resume_and_end(opened: Callable[..., Page]) -> None:
     sale = make_sale(stock=5)
     page = opened(sale, make_buyer(), script=IN_A_HURRY)
@@ -139,7 +137,6 @@ def test_button_follows_pause_resume_and_end(opened: Callable[..., Page]) -> Non
     page.wait_for_url("**/")
 
 
-@pytest.mark.slow
 def test_late_buyer_learns_by_how_much_and_may_wait(opened: Callable[..., Page]) -> None:
     sale = make_sale(stock=1)
     page = opened(sale, make_buyer(), **PHONE)
@@ -201,7 +198,6 @@ def test_page_finds_its_order_after_a_lost_answer(opened: Callable[..., Page]) -
     assert len(pending_ids(sale)) == 1
 
 
-@pytest.mark.slow
 def test_request_is_repeated_until_it_arrives(opened: Callable[..., Page]) -> None:
     """Many more times than the quick ones, with one token and one press."""
     sale = make_sale(stock=5)
@@ -229,7 +225,6 @@ def test_request_is_repeated_until_it_arrives(opened: Callable[..., Page]) -> No
 # --- The buyer's own orders ----------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_second_tab_follows_the_order_of_the_first(opened: Callable[..., Page]) -> None:
     sale = make_sale(stock=9)
     reserved(sale, make_buyers(5))
@@ -276,7 +271,6 @@ def test_tab_without_broadcast_channel_learns_of_order_from_server(
     assert len(pending_ids(sale)) == 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("back", ["by the history", "to a page that was kept"])
 def test_going_back_from_the_receipt_shows_the_order(
     opened: Callable[..., Page], back: str
@@ -299,7 +293,6 @@ def test_going_back_from_the_receipt_shows_the_order(
     expect_receipt(page, "unpaid")
 
 
-@pytest.mark.slow
 def test_ended_order_stays_linked_and_buyer_may_buy_again(opened: Callable[..., Page]) -> None:
     sale, buyer = make_sale(stock=5), make_buyer()
     reserved(sale, [buyer])
@@ -316,7 +309,6 @@ def test_ended_order_stays_linked_and_buyer_may_buy_again(opened: Callable[..., 
     expect_receipt(page)
 
 
-@pytest.mark.slow
 def test_page_says_that_time_to_pay_has_run_out(opened: Callable[..., Page]) -> None:
     sale, buyer = make_sale(stock=5), make_buyer()
     SeckillVoucher.objects.filter(pk=sale.pk).update(pay_within_s=5)
@@ -330,7 +322,6 @@ def test_page_says_that_time_to_pay_has_run_out(opened: Callable[..., Page]) -> 
     expect_state(page, "yours", "See your order")
 
 
-@pytest.mark.slow
 def test_buyer_below_the_limit_buys_again_with_a_new_token(opened: Callable[..., Page]) -> None:
     sale = make_sale(stock=5, limit=2)
     page = opened(sale, make_buyer())
@@ -350,7 +341,6 @@ def test_buyer_below_the_limit_buys_again_with_a_new_token(opened: Callable[...,
     assert VoucherOrder.objects.filter(seckill_voucher=sale, live=True).count() == 2
 
 
-@pytest.mark.slow
 def test_page_notices_sign_out_and_another_user(opened: Callable[..., Page], web: Web) -> None:
     sale, (ann, ben) = make_sale(stock=5), make_buyers(2)
     page = opened(sale, ann)
@@ -370,7 +360,6 @@ def test_page_notices_sign_out_and_another_user(opened: Callable[..., Page], web
     assert only_order(sale).user == ben
 
 
-@pytest.mark.slow
 def test_queue_order_and_refusal_work_without_javascript(people: Callable[..., Page]) -> None:
     sale = make_sale(stock=2)
     reserved(sale, [make_buyer()])
@@ -489,7 +478,6 @@ def test_pages_of_a_crowd_take_turns_before_the_start(
     assert delays == [0, latest_ms / 2, latest_ms]
 
 
-@pytest.mark.slow
 def test_page_asks_who_is_there_at_the_pace_of_the_server(people: Callable[..., Page]) -> None:
     sale, page = make_sale(stock=1, begins_in_s=120), people(make_buyer())
     page.add_init_script("Math.random = () => 0.5;")

@@ -19,7 +19,7 @@ from tests.support.orders import make_order, make_sale
 from tests.support.patience import GENEROUS_S
 from tests.support.stack import Web
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
 PAGE = "/staff/redeem/"
 PATIENT_MS = GENEROUS_S * 1000
@@ -135,7 +135,6 @@ def press_scan(page: Page) -> None:
 # --- The camera ----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 def test_camera_reads_a_voucher_and_stops(
     counter: Callable[..., Page], voucher: VoucherOrder, web: Web, size: str
@@ -152,7 +151,6 @@ def test_camera_reads_a_voucher_and_stops(
     expect(page.locator("#code")).to_have_value("")
 
 
-@pytest.mark.slow
 def test_camera_shows_its_picture_until_it_is_stopped(counter: Callable[..., Page]) -> None:
     page = counter("https://elsewhere.example/menu", script=TRACKED)
     assert "jsQR" not in str(
@@ -172,7 +170,6 @@ def test_camera_shows_its_picture_until_it_is_stopped(counter: Callable[..., Pag
     assert page.evaluate("tracks.map((it) => it.readyState)") == ["ended", "ended"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seen", "allow", "script", "note", "words"),
     [
@@ -211,7 +208,6 @@ def scan_by_hand(page: Page, text: str) -> None:
     page.keyboard.press("Enter")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("write", [str.upper, "{}".format], ids=["capitals", "as_written"])
 def test_scanner_types_an_address_or_a_code_into_the_page(
     counter: Callable[..., Page], voucher: VoucherOrder, web: Web, write: Callable[[str], str]
@@ -226,7 +222,6 @@ def test_scanner_types_an_address_or_a_code_into_the_page(
     expect(page.locator("[data-verdict=used_before]")).to_be_visible()
 
 
-@pytest.mark.slow
 def test_next_scan_replaces_an_open_or_a_wrong_code(
     counter: Callable[..., Page], voucher: VoucherOrder
 ) -> None:

@@ -22,7 +22,7 @@ from vouchers.inventory.sold_out_cache import SOLD_OUT_TTL_S
 from vouchers.models import SaleStage, SeckillVoucher
 from vouchers.templatetags.seckill import stock_words
 
-pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("row_locks")]
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.usefixtures("row_locks")]
 
 ORDERS, LIVE = "**/orders/", "**/live/"
 PATIENT_MS = GENEROUS_S * 1000
@@ -61,7 +61,6 @@ def animation_of(page: Page, selector: str) -> str:
 ANIMATIONS = {"no-preference": "beat", "reduce": "none"}
 
 
-@pytest.mark.slow
 def test_last_ten_seconds_look_different(opened: Callable[..., Page]) -> None:
     sale, buyer = make_sale(stock=5, begins_in_s=300), make_buyer()
     pages = {it: opened(sale, buyer, reduced_motion=it) for it in ANIMATIONS}
@@ -80,7 +79,6 @@ def test_last_ten_seconds_look_different(opened: Callable[..., Page]) -> None:
         expect(page.locator("#status")).to_have_text("It's live! Tap once.")
 
 
-@pytest.mark.slow
 def test_card_in_its_last_ten_seconds_looks_different(people: Callable[..., Page]) -> None:
     SeckillVoucher.objects.update(stage=SaleStage.DRAFT)
     sale, page = make_sale(stock=5, begins_in_s=300), people()
@@ -95,7 +93,6 @@ def test_card_in_its_last_ten_seconds_looks_different(people: Callable[..., Page
     expect(card).to_have_attribute("data-final", "")
 
 
-@pytest.mark.slow
 def test_bar_is_empty_until_something_is_gone(opened: Callable[..., Page]) -> None:
     sale = make_sale(stock=4)
     page = opened(sale, make_buyer())
@@ -140,7 +137,6 @@ def test_order_is_sent_once_the_device_is_online_again(opened: Callable[..., Pag
     expect_receipt(page)
 
 
-@pytest.mark.slow
 def test_order_is_sent_once_the_page_is_seen_again(opened: Callable[..., Page]) -> None:
     page = opened(make_sale(stock=5), make_buyer(), script=FROZEN_PAUSES)
     page.route(ORDERS, cut)
@@ -153,7 +149,6 @@ def test_order_is_sent_once_the_page_is_seen_again(opened: Callable[..., Page]) 
     expect_receipt(page)
 
 
-@pytest.mark.slow
 def test_order_is_sent_once_polling_recovers(opened: Callable[..., Page]) -> None:
     page = opened(make_sale(stock=5), make_buyer(), script=FROZEN_PAUSES)
     failed: list[Route] = []
@@ -172,7 +167,6 @@ def test_order_is_sent_once_polling_recovers(opened: Callable[..., Page]) -> Non
     expect_receipt(page)
 
 
-@pytest.mark.slow
 def test_order_survives_a_stopped_server(opened: Callable[..., Page], module_stack: Stack) -> None:
     sale, buyer = make_sale(stock=5), make_buyer()
     first = module_stack.web(workers=1, threads=4)
@@ -201,7 +195,6 @@ def test_busy_shop_is_told_apart(opened: Callable[..., Page]) -> None:
     expect_receipt(page)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "locale", "offline", "unreachable"),
     [
@@ -229,7 +222,6 @@ def test_stale_page_says_so_until_the_shop_answers(
     expect(told).to_be_hidden(timeout=PATIENT_MS)
 
 
-@pytest.mark.slow
 def test_list_from_the_history_is_refreshed(people: Callable[..., Page]) -> None:
     SeckillVoucher.objects.update(stage=SaleStage.DRAFT)
     sale = make_sale(stock=2)
@@ -275,7 +267,6 @@ def test_paused_sale_with_stock_offers_no_waiting_list(opened: Callable[..., Pag
 # --- A refusal -----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_reason_of_a_refusal_survives_reload_and_return(
     opened: Callable[..., Page], web: Web
 ) -> None:
@@ -352,7 +343,6 @@ PLAIN = {
 """What a buyer without an order reads."""
 
 
-@pytest.mark.slow
 def test_page_without_javascript_does_not_contradict_itself(people: Callable[..., Page]) -> None:
     page = people(make_buyer(), java_script_enabled=False)
     for name, sale in sales_by_state().items():

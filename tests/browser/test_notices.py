@@ -22,6 +22,7 @@ from tests.support.payments import make_unpaid_order
 from tests.support.stack import Stack, Web
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.browser,
     pytest.mark.usefixtures("row_locks", "workers"),
 ]
@@ -36,7 +37,6 @@ def make_reader(name: str) -> User:
     return user
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options", "words"),
     [
@@ -89,7 +89,6 @@ def test_visitor_signs_in_first_and_confirms_an_address(people: Callable[..., Pa
     page.wait_for_url("**/accounts/email/")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scripts", [True, False])
 def test_free_unit_is_told_by_mail_with_a_stop_link(
     people: Callable[..., Page], module_stack: Stack, scripts: bool

@@ -32,6 +32,7 @@ from vouchers.inventory.keys import LedgerKeys
 from vouchers.models import RoomKind, SeckillVoucher
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.browser,
     pytest.mark.usefixtures("row_locks", "workers"),
 ]
@@ -100,7 +101,6 @@ def ask_now(page: Page) -> None:
 # --- The way through ------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @on_both_ways
 def test_buyer_waits_in_line_and_then_buys(person: Person) -> None:
     sale = put_in_a_room()
@@ -119,7 +119,6 @@ def test_buyer_waits_in_line_and_then_buys(person: Person) -> None:
     expect_to_buy(page, sale)
 
 
-@pytest.mark.slow
 def test_buyer_without_javascript_waits_in_line_and_then_buys(person: Person) -> None:
     sale = put_in_a_room()
     fill(sale, people=12)
@@ -146,7 +145,6 @@ def test_room_leads_browser_without_javascript_to_its_form(person: Person) -> No
     assert number_on(page) > 40
 
 
-@pytest.mark.slow
 def test_visitor_is_told_to_sign_in_first(person: Person) -> None:
     make_person("ann in line", password=PASSWORD)
     sale = put_in_a_room()
@@ -168,7 +166,6 @@ def test_visitor_is_told_to_sign_in_first(person: Person) -> None:
 # --- Before the start -----------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_early_visitors_are_let_in_by_arrival(person: Person) -> None:
     sale = put_in_a_room(room=RoomKind.START, begins_in_s=300)
     ann, ben = make_buyers(2)
@@ -189,7 +186,6 @@ def test_early_visitors_are_let_in_by_arrival(person: Person) -> None:
     expect_to_buy(last, sale)
 
 
-@pytest.mark.slow
 def test_early_visitors_are_drawn_at_the_start(person: Person) -> None:
     sale = put_in_a_room(room=RoomKind.START, begins_in_s=300, room_shuffled=True)
     join_line(sale, *make_buyers(5))
@@ -211,7 +207,6 @@ def test_early_visitors_are_drawn_at_the_start(person: Person) -> None:
 # --- A place belongs to its account ---------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_place_is_kept_for_the_account_and_nobody_else(person: Person, web: Web) -> None:
     sale = put_in_a_room()
     fill(sale, people=120)
@@ -242,7 +237,6 @@ def test_place_is_kept_for_the_account_and_nobody_else(person: Person, web: Web)
     assert number_on(thief) > number
 
 
-@pytest.mark.slow
 def test_expired_place_can_join_the_line_again(person: Person) -> None:
     sale, late = put_in_a_room(), make_buyers(2)
     fill(sale, people=12)
@@ -269,7 +263,6 @@ def test_expired_place_can_join_the_line_again(person: Person) -> None:
 # --- Staff ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_staff_changes_the_rate_and_lets_everybody_in(person: Person) -> None:
     sale = put_in_a_room()
     fill(sale, people=180)
@@ -297,7 +290,6 @@ def test_staff_changes_the_rate_and_lets_everybody_in(person: Person) -> None:
     expect_to_buy(buyer, sale)  # by itself
 
 
-@pytest.mark.slow
 def test_room_opened_by_staff_leaves_open_pages_alone(person: Person) -> None:
     sale = put_in_a_room(room=RoomKind.OFF)
     page, staff = person(make_buyer()), person(make_person("boss", admin=True))
@@ -325,7 +317,6 @@ def test_room_opened_by_staff_leaves_open_pages_alone(person: Person) -> None:
 # --- What else may happen while waiting -----------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_line_says_that_the_sale_is_sold_out_or_paused(person: Person) -> None:
     sale = put_in_a_room(stock=1)
     fill(sale, people=60)
@@ -349,7 +340,6 @@ def test_line_says_that_the_sale_is_sold_out_or_paused(person: Person) -> None:
     expect(page.locator("#wait")).to_be_hidden()
 
 
-@pytest.mark.slow
 def test_page_keeps_asking_while_redis_is_away(people: Person, module_stack: Stack) -> None:
     sale = put_in_a_room()
     fill(sale, people=200)

@@ -12,7 +12,7 @@ from playwright.sync_api import Locator, Page, expect
 from tests.browser.conftest import make_person
 from tests.support.sales import HOUR, make_loaded_sale
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
 SALES = "/admin/vouchers/seckillvoucher/"
 
@@ -33,7 +33,6 @@ def type_moment(page: Page, field: str, moment: dt.datetime) -> None:
     page.fill(f"#id_{field}_1", f"{local:%H:%M:%S}")
 
 
-@pytest.mark.slow
 def test_hints_appear_beside_entries_and_are_announced(desk: Page) -> None:
     desk.goto(f"{SALES}add/")
 
@@ -46,7 +45,6 @@ def test_hints_appear_beside_entries_and_are_announced(desk: Page) -> None:
     assert "hints-stock" in (desk.get_attribute("#id_stock", "aria-describedby") or "")
 
 
-@pytest.mark.slow
 def test_errors_appear_only_after_leaving_a_field(desk: Page) -> None:
     desk.goto(f"{SALES}add/")
 

@@ -16,7 +16,11 @@ from tests.support.patience import GENEROUS_S
 from tests.support.stack import Web
 from vouchers.models import SeckillVoucher, Work
 
-pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("row_locks", "workers")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.browser,
+    pytest.mark.usefixtures("row_locks", "workers"),
+]
 
 PATIENT_MS = GENEROUS_S * 1000
 
@@ -33,7 +37,6 @@ def read(text: str, sale: SeckillVoucher) -> PurchaseToken:
     return read_token(text, sale_id=sale.pk, now_ms=0)
 
 
-@pytest.mark.slow
 def test_browser_does_the_work_and_buys(person: Person, web: Web) -> None:
     sale = put_on_sale(work=Work.USUAL)
     page = person(make_person("ann"), locale="en")
@@ -86,7 +89,6 @@ def test_nonce_fits_whatever_the_length_of_a_token(person: Person, web: Web) -> 
         check_work(PurchaseToken(1, 1, 1, 1, work=9), worked)
 
 
-@pytest.mark.slow
 def test_buyer_without_javascript_answers_a_picture(person: Person, web: Web) -> None:
     sale = put_on_sale(work=Work.USUAL)
     page = person(make_person("cat"), locale="en", java_script_enabled=False)

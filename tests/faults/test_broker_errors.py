@@ -21,7 +21,7 @@ from tests.faults.history import History, Report
 from tests.support.patience import wait_for
 from tests.support.stack import Process, Web
 
-pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
+pytestmark = [pytest.mark.slow, pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 
 BUYERS = 20
 FAULT_S = 1.5
@@ -181,7 +181,6 @@ def errors() -> list[object]:
     ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("side", ["publish", "consume"])
 @pytest.mark.parametrize("error", errors())
 def test_k8_refusal_of_the_broker_ends_no_process(

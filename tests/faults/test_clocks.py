@@ -27,7 +27,7 @@ from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
 
-pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
+pytestmark = [pytest.mark.slow, pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 
 BUYERS = 60
 HOUR_S = 3_600.0
@@ -54,7 +54,6 @@ CASES = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("part", "shift_s"), CASES)
 def test_wrong_clock_of_one_machine_stops_and_ends_nothing(
     stack: Stack, report: Report, part: str, shift_s: float
@@ -103,7 +102,6 @@ def assert_by_right_clock(sale: SeckillVoucher) -> None:
         assert order.pay_by == order.created_at + dt.timedelta(seconds=sale.pay_within_s)
 
 
-@pytest.mark.slow
 def test_control_worker_that_trusts_its_slow_clock_writes_expired_orders(
     stack: Stack, inside: Path
 ) -> None:
@@ -161,7 +159,6 @@ def test_kick_from_before_the_jump_holds_nothing_up(
     assert sweep(now=timezone.now()) == ([sale.pk] if guarded else [])
 
 
-@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("jump_s", [-60, 60])
 def test_lock_of_the_dead_ends_in_time_although_the_clock_jumped(

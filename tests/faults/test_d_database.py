@@ -33,7 +33,7 @@ from tests.support.proxy import FaultProxy
 from tests.support.stack import Stack
 from vouchers.models import SeckillVoucher
 
-pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
+pytestmark = [pytest.mark.slow, pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 
 COMMIT = b"\x07\x00\x00\x00\x03COMMIT"
 """What a client of MariaDB sends to commit: length, number, query. SET AUTOCOMMIT is another."""
@@ -91,7 +91,6 @@ def finish(history: History, sale: SeckillVoucher, *, ordered: int, report: Repo
 # --- Connections, locks ---------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @on_both_ways
 def test_d1_connection_killed_at_commit_is_reopened(
     stack: Stack, server: str, report: Report
@@ -135,7 +134,6 @@ def test_d1_lock_wait_timeout_is_retried(stack: Stack, report: Report) -> None:
     finish(history, sale, ordered=5, report=report)
 
 
-@pytest.mark.slow
 def test_d1_deadlock_victim_retries_its_batch(stack: Stack, report: Report) -> None:
     """Error 1213: the other holds a buyer and wants the sale, the worker the other way round."""
     history = History("D1", "1213: deadlock")
@@ -152,7 +150,6 @@ def test_d1_deadlock_victim_retries_its_batch(stack: Stack, report: Report) -> N
     finish(history, sale, ordered=5, report=report)
 
 
-@pytest.mark.slow
 def test_d1_commit_with_lost_reply_is_found_done(stack: Stack, report: Report) -> None:
     history = History("D1", "reply of COMMIT dropped")
     web = stack.web()
@@ -330,7 +327,6 @@ CONNECT_S = 1.0
 """The longest that a web process waits for a connection."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", ["refuses", "swallows"])
 def test_d1_pages_are_refused_quickly_without_database(stack: Stack, how: str) -> None:
     """The first request may wait for a timeout, later ones do not; a stored page is still shown."""

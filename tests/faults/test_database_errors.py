@@ -22,7 +22,7 @@ from tests.support.patience import wait_for
 from tests.support.stack import Stack, Web
 from vouchers.inventory.sale_state import snapshot
 
-pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
+pytestmark = [pytest.mark.slow, pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 
 CLASSES = {"full": 1114, "killed": 1317, "account": 1045, "cluster": 1047, "columns": 1364}
 BUYERS = 3
@@ -66,7 +66,6 @@ def endure(
     )
 
 
-@pytest.mark.slow
 def test_d2_errors_of_three_seconds_refuse_nobody(web: Web, inside: Path, report: Report) -> None:
     """A sample: each statement, with five numbers."""
     faults = list(zip([1114, 1317, 1045, 1047, 1364], STATEMENTS, strict=True))
@@ -75,7 +74,6 @@ def test_d2_errors_of_three_seconds_refuse_nobody(web: Web, inside: Path, report
     report(outcome)
 
 
-@pytest.mark.slow
 def test_d2_without_control_write_errors_set_everybody_aside(stack: Stack, inside: Path) -> None:
     """The control: here every failure counts against the entries, of which none can be written."""
     (inside / "blind").touch()

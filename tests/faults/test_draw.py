@@ -34,7 +34,7 @@ from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.reservations import SaleEnded
 from vouchers.models import Draw, SeckillVoucher
 
-pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
+pytestmark = [pytest.mark.slow, pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 
 OFTEN = beat_every(advance_draws=0.3)
 ENTRIES, UNITS = 60, 20
@@ -93,7 +93,6 @@ def draw_shop(transactional_db: None, stack: Stack, settings_of_workers: dict[st
     return Shop(stack, web, worker)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_dr_child_killed_at_any_point_loses_no_entry(
     draw_shop: Shop, inside: Path, report: Report, subtests: pytest.Subtests
@@ -147,7 +146,6 @@ def own_shop(transactional_db: None, stack: Stack, own_ledger: OwnRedis) -> Shop
         return Shop(stack, stack.web(**where), stack.worker(**where))
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_dr_ledger_killed_while_entries_are_taken(
     own_shop: Shop, own_ledger: OwnRedis, report: Report
@@ -167,7 +165,6 @@ def test_dr_ledger_killed_while_entries_are_taken(
     assert len(listed(sale)) == ENTRIES
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_dr_emptied_ledger_keeps_what_has_rows(
     own_shop: Shop, own_ledger: OwnRedis, report: Report
@@ -261,7 +258,6 @@ def test_dr_four_workers_draw_at_once_without_their_lock() -> None:
     assert_drawn(sale, set(ids(tokens)))
 
 
-@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_dr_entry_that_races_the_close_is_listed_or_refused() -> None:
     buyers, accepted, refused = make_buyers(3_000), set[int](), list[int]()

@@ -41,7 +41,7 @@ from tests.support.stack import Process, Stack, Web
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
 
-pytestmark = pytest.mark.concurrency
+pytestmark = [pytest.mark.slow, pytest.mark.concurrency]
 
 BUYERS = 30
 BATCH = 10
@@ -150,7 +150,6 @@ def finish(
 # --- K1: a worker's child dies --------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_k1_child_killed_at_any_point_loses_no_order(
     back: Back, stack: Stack, inside: Path, report: Report, subtests: pytest.Subtests
 ) -> None:
@@ -205,7 +204,6 @@ def test_k2_repeatedly_killed_worker_loses_no_order(
     assert finish(history, sale, report, backlog=orders).orders == orders
 
 
-@pytest.mark.slow
 def test_k2_killed_shop_writes_all_orders_after_its_restart(
     transactional_db: None, row_locks: None, stack: Stack, report: Report
 ) -> None:
@@ -366,7 +364,6 @@ def test_k5_order_killing_its_process_is_set_aside(
     worker.wait_until(lambda: deaths_of(worker) == 4, what="fourth death")
 
 
-@pytest.mark.slow
 def test_k5_order_refused_by_database_is_set_aside_within_five_seconds_by_default(
     back: Back, stack: Stack, report: Report
 ) -> None:
@@ -438,7 +435,6 @@ def poisoned_table(*, user_id: int) -> Iterator[None]:
 # --- K6: the broker -------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @on_both_ways
 def test_k6_broker_restarted_empty_loses_no_order(back: Back, stack: Stack, report: Report) -> None:
     history = History("K6", "broker restarted empty")
@@ -557,7 +553,6 @@ def test_k6_unknown_tasks_do_not_stop_a_worker(back: Back, stack: Stack, report:
     assert worker.popen.poll() is None
 
 
-@pytest.mark.slow
 def test_k6_flood_of_junk_holds_no_order_up(back: Back, stack: Stack, report: Report) -> None:
     history = History("K6", "500 junk messages in the queue")
     sale = make_sale(stock=BUYERS)

@@ -56,7 +56,11 @@ from vouchers.inventory.sale_state import Snapshot, snapshot
 from vouchers.inventory.waiting_room import Visitor
 from vouchers.models import Draw, SeckillVoucher
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("row_locks")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("row_locks"),
+]
 
 T = TypeVar("T")
 
@@ -513,7 +517,6 @@ def fail_once(build: Callable[..., Shop], error: str) -> Outcome:
     return outcome
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_r6_lost_answer_of_each_script_loses_nothing(
     build: Callable[..., Shop], report: Report
@@ -521,7 +524,6 @@ def test_r6_lost_answer_of_each_script_loses_nothing(
     report(fail_once(build, SAMPLE))
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("failing", [True, False], ids=["error", "no error"])
 def test_r6_without_repeats_an_error_leaves_orders_pending(

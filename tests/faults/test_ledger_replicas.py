@@ -25,7 +25,7 @@ from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
 
-pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
+pytestmark = [pytest.mark.slow, pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 
 BUYERS = 150
 
@@ -44,7 +44,6 @@ def order(sale: SeckillVoucher, token: str) -> Any:
     return Client().post(f"/vouchers/{sale.pk}/orders/", {"token": token})
 
 
-@pytest.mark.slow
 def test_lost_answer_is_repeated_only_once_replicated(
     pair: Pair, one_replica: None, use_ledger: Callable[[str], None]
 ) -> None:

@@ -21,7 +21,7 @@ from vouchers.inventory.rebuild import current_run_id
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
 
-pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
+pytestmark = [pytest.mark.slow, pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 
 BUYERS = 120
 RECOVERY_SECONDS = 15.0
@@ -36,7 +36,6 @@ def in_thread(work: Callable[[], object]) -> threading.Thread:
 # --- The connections of one process ---------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_refused_write_leads_all_threads_to_the_new_primary(switch: Switch) -> None:
     client, switched, done = ledger_connection(), threading.Event(), list[object]()
 
@@ -77,7 +76,6 @@ def answers() -> bool:
         return False
 
 
-@pytest.mark.slow
 def test_run_id_is_not_taken_from_a_replica(switch: Switch) -> None:
     before = [current_run_id() for _ in range(2)]  # the second on the thread's own connection
     switch.swap_roles()
@@ -133,7 +131,6 @@ def buy_through_switchover(
             switch.move_address()
 
 
-@pytest.mark.slow
 def test_r1_switchover_with_open_connections_stops_nobody(
     switch: Switch, stack: Stack, report: Report
 ) -> None:

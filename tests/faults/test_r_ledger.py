@@ -41,7 +41,7 @@ from vouchers.inventory.reservations import Release, SoldOut, pending_entries, r
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
 
-pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
+pytestmark = [pytest.mark.slow, pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 
 LOSSES = ("sale", "buyers", "pending", "ended")
 
@@ -80,7 +80,6 @@ def is_built_anew(sale: SeckillVoucher, *, since: int) -> bool:
         return False
 
 
-@pytest.mark.slow
 @on_both_ways
 def test_r1_ledger_emptied_under_load_oversells_nothing(
     own_shop: Shop, own_ledger: OwnRedis, report: Report
@@ -135,7 +134,6 @@ def test_r1_order_lost_with_redis_is_refused_and_repeatable(
     assert history.check(sale, may_refuse=True).orders == 3
 
 
-@pytest.mark.slow
 def test_r1_sale_returns_503_while_ledger_is_rebuilt(stack: Stack, own_ledger: OwnRedis) -> None:
     where: dict[str, Any] = {"REDIS_URL": own_ledger.url()}
     with stack.together():
@@ -461,7 +459,6 @@ EDIT = (
 )
 
 
-@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_r3_killed_load_leaves_sale_closed_or_whole() -> None:
     points = ("load.closed", "load.epoch_raised", "load.prepared", "load.installed")

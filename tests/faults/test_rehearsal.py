@@ -21,7 +21,7 @@ from tests.support.rehearsals import everything_there
 from tests.support.stack import ROOT, Stack
 from vouchers.models import SeckillVoucher
 
-pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
+pytestmark = [pytest.mark.slow, pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 
 BUYERS, STOCK = 120, 20
 SECONDS = 100
@@ -90,7 +90,6 @@ def shop(stack: Stack, inside: Path) -> Stack:
     return stack
 
 
-@pytest.mark.slow
 def test_rehearsal_survives_worker_killed_during_crowd(shop: Stack, inside: Path) -> None:
     die_at("rehearse.fired", shop, inside)
 

@@ -35,7 +35,7 @@ from vouchers.inventory.rebuild import current_run_id
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
 
-pytestmark = pytest.mark.concurrency
+pytestmark = [pytest.mark.slow, pytest.mark.concurrency]
 
 THREADS = 4
 BUYERS = 20
@@ -142,7 +142,6 @@ def until_told(history: History, sale: SeckillVoucher, *, url: str) -> None:
 # --- W1: the web process exits --------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("point", ["place.read", "place.reserved:5", "place.published"])
 def test_w1_retry_at_other_process_gets_the_same_order(
     front: Front, stack: Stack, report: Report, point: str
@@ -238,7 +237,6 @@ def test_w3_refusing_redis_returns_quick_503_and_recovers(
     assert finish(history, sale, report).orders == THREADS + 5 * BUYERS
 
 
-@pytest.mark.slow
 def test_w3_silent_redis_costs_its_timeout_only(front: Front, report: Report) -> None:
     history = History("W3", "Redis unreachable without a reset")
     sale = a_warm_sale(front, history)
@@ -257,7 +255,6 @@ def test_w3_silent_redis_costs_its_timeout_only(front: Front, report: Report) ->
     assert finish(history, sale, report).orders == THREADS + 3 * THREADS
 
 
-@pytest.mark.slow
 def test_w3_silent_redis_keeps_no_crowd_waiting(front: Front, report: Report) -> None:
     """After one timeout the others are told at once, whatever they ask; nobody is left out."""
     history = History("W3", "Redis silent, a crowd of 422")
@@ -320,7 +317,6 @@ def test_w3_redis_out_of_memory_accepts_nothing_partially(front: Front, report: 
     assert finish(history, sale, report).orders == THREADS + BUYERS
 
 
-@pytest.mark.slow
 def test_w3_redis_restarted_under_load_forgets_nobody(front: Front, report: Report) -> None:
     history = History("W3", "Redis killed and restarted under load")
     sale = a_warm_sale(front, history)
@@ -337,7 +333,6 @@ def test_w3_redis_restarted_under_load_forgets_nobody(front: Front, report: Repo
     assert finish(history, sale, report).orders == THREADS + 150
 
 
-@pytest.mark.slow
 def test_w3_flushed_scripts_are_sent_again_under_load(front: Front, report: Report) -> None:
     history = History("W3", "SCRIPT FLUSH under load")
     sale = a_warm_sale(front, history)
@@ -358,7 +353,6 @@ def test_w3_flushed_scripts_are_sent_again_under_load(front: Front, report: Repo
 # --- W4: the broker -------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", ["refused", "stalled"])
 def test_w4_missing_broker_delays_buyer_under_a_second(
     front: Front, report: Report, how: str
