@@ -155,7 +155,7 @@ def test_waiters_poll_while_the_subscription_is_gone(
     redis_client.client_kill_filter(_type="pubsub")
     assert eventually(lambda: not subscriptions(redis_client))
     assert_wakes(held.release, waiter)
-    assert "no messages of released locks" in caplog.text
+    assert eventually(lambda: "no messages of released locks" in caplog.text)
     assert eventually(lambda: not listeners())
 
 
