@@ -135,7 +135,7 @@ class Flights(ProcessMemory, Generic[K, V]):
         return self._running.get(key)
 
     def join(self, key: K, start: Callable[[], Coroutine[Any, Any, V]]) -> asyncio.Task[V]:
-        """Return the task that runs for a key; start it if there is none. Shield it to wait."""
+        """Return the task of a key, started if none runs yet. Callers shield it while they wait."""
         task = self._running.get(key)
         if task is None:
             task = self._running[key] = asyncio.ensure_future(start())

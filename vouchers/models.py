@@ -76,7 +76,7 @@ class SaleState(models.TextChoices):
 
 
 class SaleStage(models.TextChoices):
-    """Who sees a sale."""
+    """Visibility of a sale."""
 
     DRAFT = "draft", _("draft")
     PUBLIC = "public", _("public")

@@ -174,7 +174,7 @@ def test_one_process_is_struck(tmp_path: Path) -> None:
     ],
 )
 def test_finding_names_its_line(step: str, finding: str, code: str) -> None:
-    """Those of the races are in ``test_listing.py``."""
+    """The listings of the races are tested in ``test_listing.py``."""
     found = culprit_of(STEPS[step], finding)
     assert found
     assert code in found.code

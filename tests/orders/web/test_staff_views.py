@@ -116,7 +116,7 @@ def test_code_in_an_address_is_not_read(clerk: Client, voucher: VoucherOrder) ->
 
 @pytest.mark.parametrize("method", ["get", "post"])
 def test_redeeming_is_for_staff_alone(voucher: VoucherOrder, method: str) -> None:
-    """Who of the staff may do it is in ``tests/orders/test_roles.py``."""
+    """Permissions of staff are tested in ``tests/orders/test_roles.py``."""
     client = at_counter(member("other", is_staff=False))
     before = rows()
     response = getattr(client, method)(PAGE, {"code": code_of(voucher)})
