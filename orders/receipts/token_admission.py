@@ -1,4 +1,4 @@
-"""Whether a buyer gets a purchase token now: ``BuyerInSale.may_have_token``, for ``me/`` and ``token/``.
+"""Whether a buyer gets a token now, for ``me/`` and ``token/``: ``BuyerInSale.may_have_token``.
 
 One script on the ledger finds the buyer. SQL is needed where the ledger cannot know:
 
