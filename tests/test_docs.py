@@ -104,6 +104,23 @@ def test_named_modules_exist(document: str) -> None:
     assert not [name for name in named if not any(fnmatch(module, name) for module in modules)]
 
 
+@cache
+def tests() -> frozenset[str]:
+    texts = (text_of(name) for name in files() if name.endswith(".py"))
+    return frozenset(
+        it for text in texts for it in re.findall(r"^ *(?:async )?def (test_\w+)", text, re.M)
+    )
+
+
+def test_named_tests_exist() -> None:
+    named = {
+        it for name in documents() for it in re.findall(r"`(test_\w+[a-z0-9])`", text_of(name))
+    }
+    modules = {PurePosixPath(name).stem for name in files()}
+
+    assert named - tests() - modules == set()
+
+
 def is_code(path: str) -> bool:
     return bool(re.search(rf"\.(?:{CODE})$", path))
 
