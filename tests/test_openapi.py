@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 from PIL import Image
 
@@ -24,6 +23,7 @@ from orders.lifecycle.redemption import GUESSES, written_code
 from orders.models import InvitationCode, VoucherOrder
 from tests.support import asgi, openapi, wsgi
 from tests.support.api import make_token
+from tests.support.browsers import session_cookie
 from tests.support.draws import end, entered, make_draw
 from tests.support.notices import make_reader
 from tests.support.orders import make_buyer, make_sale, reserved, token_for
@@ -98,9 +98,7 @@ class Ask:
         """Send it to the front door or to Django."""
         headers, cookies = dict(self.headers), []
         if self.by:
-            client = Client()
-            client.force_login(self.by, backend="django.contrib.auth.backends.ModelBackend")
-            cookies.append(f"sessionid={client.cookies['sessionid'].value}")
+            cookies.append(session_cookie(self.by))
         if self.csrf:
             headers["HTTP_X_CSRFTOKEN"] = "c" * 32
             cookies.append(f"csrftoken={'c' * 32}")
@@ -412,9 +410,9 @@ def operations() -> dict[str, tuple[str, set[str]]]:
     """Return the method and the statuses of each operation."""
     methods = {"get", "post"}
     return {
-        found["operationId"]: (method.upper(), set(found["responses"]) - {"default"})
+        it["operationId"]: (method.upper(), set(it["responses"]) - {"default"})
         for path in openapi.spec()["paths"].values()
-        for method, found in path.items()
+        for method, it in path.items()
         if method in methods
     }
 

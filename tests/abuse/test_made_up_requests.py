@@ -9,14 +9,13 @@ from typing import NamedTuple
 
 import pytest
 import schemathesis
-from django.conf import settings
-from django.test import Client
 from hypothesis import HealthCheck
 from hypothesis import settings as effort
 from schemathesis import Case
 
 from tests.support import openapi
 from tests.support.api import make_token
+from tests.support.browsers import session_cookie
 from tests.support.orders import make_buyer, make_sale, reserved
 from tests.support.stack import Stack
 
@@ -43,14 +42,12 @@ def target(module_stack: Stack) -> Target:
     web, buyer = module_stack.web(), make_buyer()
     reserved(make_sale(), [buyer])
     _, token = make_token()
-    client = Client()
-    client.force_login(buyer, backend="django.contrib.auth.backends.ModelBackend")
-    session, csrf = client.cookies[settings.SESSION_COOKIE_NAME].value, "c" * 32
+    csrf = "c" * 32
     return Target(
         web.url,
         {
             "Authorization": f"Bearer {token}",
-            "Cookie": f"{settings.SESSION_COOKIE_NAME}={session}; csrftoken={csrf}",
+            "Cookie": f"{session_cookie(buyer)}; csrftoken={csrf}",
             "X-CSRFToken": csrf,
             "Accept": "application/json",
         },

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from captcha.models import CaptchaStore
 from django.contrib.auth.models import User
-from django.test import Client
 from pytest_django import Settings
 
 from orders.fulfilment.worker import fulfil_sale
@@ -19,6 +18,7 @@ from orders.placing.tokens import PurchaseToken
 from orders.receipts import service as receipts
 from tests.abuse import guard_and_control
 from tests.support import asgi, wsgi
+from tests.support.browsers import browser_of, session_cookie
 from tests.support.orders import (
     id_minted,
     make_buyer,
@@ -51,12 +51,6 @@ def ask(request: pytest.FixtureRequest) -> Any:
 
 def order(ask: Any, sale: SeckillVoucher, text: str, **headers: str) -> Any:
     return ask("POST", f"/vouchers/{sale.pk}/orders/", {"token": text}, **headers)
-
-
-def browser_of(user: User) -> Client:
-    client = Client(headers={"Accept": "application/json"})
-    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
-    return client
 
 
 def order_as_all(ask: Any, sale: SeckillVoucher, buyers: list[User], **headers: str) -> list[int]:
@@ -108,7 +102,7 @@ def test_account_orders_and_cancels_few_times(
     settings.SECKILL_ORDERS_PER_ACCOUNT = orders
     settings.SECKILL_CANCELLATIONS_PER_HOUR = cancellations
     sale, buyer = make_sale(stock=1), make_buyer()
-    browser = browser_of(buyer)
+    browser = browser_of(buyer, headers={"Accept": "application/json"})
 
     statuses = []
     for token in tokens_for(sale, [buyer] * 15):
@@ -129,11 +123,9 @@ def test_shared_token_buys_for_its_account_alone(ask: Any) -> None:
     """Whoever sends a token, and however often, it is one order of the account that got it."""
     sale, owner = make_sale(stock=10), make_buyer()
     text = token_for(sale, owner).sign()
-    clients = [browser_of(it) for it in make_buyers(3)]
 
     answers = [
-        order(ask, sale, text, HTTP_COOKIE=f"sessionid={client.cookies['sessionid'].value}")
-        for client in clients
+        order(ask, sale, text, HTTP_COOKIE=session_cookie(buyer)) for buyer in make_buyers(3)
     ]
     fulfil_sale(sale_id=sale.pk)
 

@@ -16,6 +16,7 @@ from accounts.contacts import confirmed_contact
 from accounts.models import Invitation
 from tests.accounts.test_addresses import Refusing
 from tests.support.accounts import PASSWORD
+from tests.support.browsers import browser_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("cheap_passwords"), pytest.mark.quick]
 
@@ -26,24 +27,20 @@ ADD = "/admin/accounts/invitation/add/"
 @pytest.fixture
 def owner() -> Client:
     Group.objects.get_or_create(name="Operator")
-    client = Client()
-    client.force_login(User.objects.create_superuser("owner"))
-    return client
+    return browser_of(User.objects.create_superuser("owner"))
 
 
 def invite(owner: Client) -> str:
     """Send an invitation and return the path in its mail."""
     with TestCase.captureOnCommitCallbacks(execute=True):
         assert owner.post(ADD, {"email": EMAIL, "role": "Operator"}).status_code == 302
-    found = re.search(r"http://\S+", str(mail.outbox[-1].body))
-    assert found
-    return urlsplit(found[0]).path
+    link = re.search(r"http://\S+", str(mail.outbox[-1].body))
+    assert link
+    return urlsplit(link[0]).path
 
 
 def buyer(name: str) -> Client:
-    client = Client()
-    client.force_login(User.objects.create_user(name))
-    return client
+    return browser_of(User.objects.create_user(name))
 
 
 def test_newcomer_signs_up_and_accepts(owner: Client) -> None:

@@ -28,11 +28,6 @@ SIGN_IN = {"username": "ada", "password": PASSWORD}
 
 
 @pytest.fixture
-def ada() -> User:
-    return User.objects.create_user("ada", password=PASSWORD)
-
-
-@pytest.fixture
 def staff(ada: User) -> User:
     ada.is_staff = ada.is_superuser = True
     ada.save()

@@ -166,11 +166,6 @@ def log_in(client, name="ada", password=PASSWORD, **extra):
     return client.post("/accounts/login/", {"username": name, "password": password}, **extra)
 
 
-@pytest.fixture
-def ada():
-    return User.objects.create_user("ada", password=PASSWORD)
-
-
 def fail(client, times, **extra):
     return [log_in(client, password="wrong", **extra).status_code for _ in range(times)]
 

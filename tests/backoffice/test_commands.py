@@ -162,8 +162,7 @@ def reconcile_json(*arguments: str, status: int = 0) -> list[dict[str, Any]]:
     except SystemExit as error:
         left = int(error.code or 0)
     assert left == status
-    found: list[dict[str, Any]] = json.loads(out.getvalue())
-    return found
+    return list(json.loads(out.getvalue()))
 
 
 def test_reconcile_json_has_one_object_per_sale() -> None:

@@ -13,6 +13,7 @@ from django.urls import reverse
 from backoffice.navigation import ENTRIES, desk_of, entry_of_model
 from orders.roles import Role, make_roles
 from seckill_site.sessions import DESK
+from tests.support.browsers import HTML, browser_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.quick]
 
@@ -38,9 +39,7 @@ def user_of(role: Role | None, **fields: bool) -> User:
 
 
 def client_of(user: User, language: str = "en") -> Client:
-    client = Client(headers={"Accept": "text/html", "Accept-Language": language})
-    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
-    return client
+    return browser_of(user, headers={**HTML, "Accept-Language": language})
 
 
 def shown(page: str) -> list[str]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import pytest
 from django.contrib.auth.models import User
 from django.core.cache import cache
-from django.test import Client
 from pytest_django import DjangoAssertNumQueries, Settings
 
 from orders.fulfilment.worker import fulfil_sale
@@ -19,9 +18,10 @@ from orders.placing.tokens import PurchaseToken, read_token
 from seckill_site.clocks.machine import now_ms
 from seckill_site.front_door import shells
 from tests.support.asgi import ask
+from tests.support.browsers import browser_of
 from tests.support.draws import entered, make_draw
 from tests.support.inspection import broker_length, empty_broker, redis_commands
-from tests.support.orders import make_buyer, make_sale, reserved, token_for
+from tests.support.orders import make_buyer, make_sale, receipt_path, reserved, token_for
 from tests.support.wsgi import Answer
 from vouchers.catalogue import public_sales
 from vouchers.inventory import sold_out_cache
@@ -50,8 +50,7 @@ def order(token: PurchaseToken, **fields: int) -> Request:
 
 
 def receipt(token: PurchaseToken) -> Request:
-    path = f"/vouchers/{token.sale_id}/orders/{token.order_id}/"
-    return lambda: ask("GET", path, HTTP_PURCHASE_TOKEN=token.sign())
+    return lambda: ask("GET", receipt_path(token), HTTP_PURCHASE_TOKEN=token.sign())
 
 
 def live(sale: SeckillVoucher) -> Request:
@@ -69,9 +68,7 @@ def me(sale: SeckillVoucher, cookie: str) -> Request:
 
 def login(buyer: User) -> str:
     """Return the buyer's cookie."""
-    client = Client()
-    client.force_login(buyer)
-    return client.cookies.output(attrs=[], header="").strip()
+    return browser_of(buyer).cookies.output(attrs=[], header="").strip()
 
 
 def begun(stock: int = 10) -> SeckillVoucher:

@@ -29,6 +29,7 @@ from seckill_site.redis.cached_facts import (
     stored_key,
 )
 from seckill_site.sessions import Buyer, SessionStore, find_buyer, session_call
+from tests.support.browsers import browser_of
 from tests.support.inspection import redis_commands
 from tests.support.orders import make_buyer
 from tests.support.patience import GENEROUS_S
@@ -38,9 +39,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def client(buyer: User) -> Client:
-    client = Client()
-    client.force_login(buyer)
-    return client
+    return browser_of(buyer)
 
 
 def key_of(client: Client) -> str:
@@ -86,6 +85,14 @@ def delete(client: Client, buyer: User) -> None:
     buyer.delete()
 
 
+def assert_ended(key: str) -> None:
+    """Assert that nothing knows the session, and that no refill brings it back."""
+    assert cached(key) is None
+    assert find_buyer(session_key=key) is None
+    assert cached(key) is None
+    assert not StaleFact.objects.exists()
+
+
 Change = Callable[[Client, User], None]
 each_change = pytest.mark.parametrize("change", [sign_out, change_password, deactivate, delete])
 
@@ -100,10 +107,7 @@ def test_session_ends_with_the_commit(
 ) -> None:
     with django_capture_on_commit_callbacks(execute=True):
         change(client, buyer)
-    assert cached(key) is None
-    assert find_buyer(session_key=key) is None
-    assert cached(key) is None
-    assert not StaleFact.objects.exists()
+    assert_ended(key)
 
 
 @pytest.mark.slow
@@ -123,9 +127,7 @@ def test_session_ends_once_a_lost_cache_responds(
         assert drop_stale_facts() == 0
     assert cached(key) is not None  # the control: nothing but the repetition ends it
     assert drop_stale_facts() == 1
-    assert cached(key) is None
-    assert find_buyer(session_key=key) is None
-    assert not StaleFact.objects.exists()
+    assert_ended(key)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -140,9 +142,7 @@ def test_fact_is_dropped_after_a_save_without_transaction(
     cache.clear()
     monkeypatch.setattr(sessions, "record_stale_fact", record_and_refill)
     deactivate(client, buyer)
-    assert cached(key) is None
-    assert find_buyer(session_key=key) is None
-    assert not StaleFact.objects.exists()
+    assert_ended(key)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -61,6 +61,10 @@ def token_for(sale: SeckillVoucher, buyer: User) -> PurchaseToken:
     return tokens_for(sale, [buyer])[0]
 
 
+def receipt_path(token: PurchaseToken) -> str:
+    return f"/vouchers/{token.sale_id}/orders/{token.order_id}/"
+
+
 def reserved(sale: SeckillVoucher, buyers: Sequence[User]) -> list[PurchaseToken]:
     """Reserve a unit for each buyer; they are pending now."""
     tokens = tokens_for(sale, buyers)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.support.orders import make_sale
 from tests.support.sales import change_state, open_ledger, redis_now_ms
 from vouchers.inventory.holdings import known_buyer_call
 from vouchers.inventory.keys import LedgerKeys, send
 from vouchers.inventory.waiting_room import Place, RoomTerms, SignedPlace, Visitor
+from vouchers.models import RoomKind, SeckillVoucher
 
 OPENED_MS = 1_000
 HALF = 2**31
@@ -30,6 +32,14 @@ def change_room(sale_id: int, **terms: Any) -> None:
     change_state(sale_id, mode_terms=terms_from(**terms).word())
 
 
+def make_room(*, terms: dict[str, Any] | None = None, **fields: Any) -> SeckillVoucher:
+    """Return a sale with a waiting room; by default nobody is let in yet."""
+    line = {"room": RoomKind.BUSY, "room_opened_ms": OPENED_MS, "room_since_ms": 1}
+    sale = make_sale(**{**line, **fields})
+    change_room(sale.pk, **(terms or {}))
+    return sale
+
+
 def visit(
     sale_id: int,
     user_id: int,
@@ -40,9 +50,9 @@ def visit(
 ) -> Place | None:
     """Ask the ledger for a buyer, as ``me/`` and ``room/`` do; return their place."""
     visitor = Visitor(draw, signed, again)
-    found = send(known_buyer_call(sale_id=sale_id, user_id=user_id, visitor=visitor))
-    assert found is not None, "the sale is not loaded"
-    return found.place
+    buyer = send(known_buyer_call(sale_id=sale_id, user_id=user_id, visitor=visitor))
+    assert buyer is not None, "the sale is not loaded"
+    return buyer.place
 
 
 def place_at(sale_id: int, user_id: int, **visitor: Any) -> Place:

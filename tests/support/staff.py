@@ -10,6 +10,8 @@ from django.contrib.auth.models import Permission, User
 from django.contrib.messages import get_messages
 from django.test import Client
 
+from tests.support.browsers import HTML, browser_of
+
 
 def staff_with(
     *codenames: str, name: str = "clerk", language: str = "en", is_owner: bool = False
@@ -17,9 +19,7 @@ def staff_with(
     """Return the browser of a member of staff with exactly these permissions."""
     user = User.objects.create(username=name, password="!", is_staff=True, is_superuser=is_owner)
     user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
-    client = Client(headers={"Accept": "text/html", "Accept-Language": language})
-    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
-    return client
+    return browser_of(user, headers={**HTML, "Accept-Language": language})
 
 
 def said(response: Any) -> list[str]:

@@ -14,6 +14,7 @@ from django.utils import timezone
 from api.models import ApiToken
 from api.tokens import BadToken, find_token
 from tests.support.api import make_member, make_token
+from tests.support.browsers import HTML, browser_of
 
 pytestmark = pytest.mark.django_db
 
@@ -70,8 +71,7 @@ def test_member_with_the_permission_makes_tokens_of_their_own() -> None:
     member, other = make_member(), make_member()
     codenames = ["add_apitoken", "view_apitoken"]
     member.user_permissions.add(*Permission.objects.filter(codename__in=codenames))
-    client = Client(headers={"Accept": "text/html", "Accept-Language": "en"})
-    client.force_login(member, backend="django.contrib.auth.backends.ModelBackend")
+    client = browser_of(member, headers=HTML)
     theirs, _ = make_token(owner=other)
 
     assert not TOKEN.search(add(client, other).text)

@@ -46,16 +46,6 @@ SALES = "/admin/vouchers/seckillvoucher/"
 ACTIONS = ("pause", "resume", "extend", "stock", "end")
 
 
-@pytest.fixture
-def operator() -> Client:
-    return staff_with("view_seckillvoucher", "run_seckillvoucher")
-
-
-@pytest.fixture
-def looker() -> Client:
-    return staff_with("view_seckillvoucher", name="looker")
-
-
 pytestmark = pytest.mark.django_db
 commits = pytest.mark.django_db(transaction=True)
 """Marks tests of actions that widen a sale: Redis follows when they are committed."""
@@ -68,23 +58,21 @@ def board_of(sale: SeckillVoucher, what: str = "") -> str:
 def data_of(client: Client, sale: SeckillVoucher) -> dict[str, Any]:
     response = client.get(board_of(sale, "data/"), headers={"Accept": "application/json"})
     assert response.status_code == 200
-    found: dict[str, Any] = response.json()
-    return found
+    return dict(response.json())
 
 
 def will(client: Client, sale: SeckillVoucher, name: str) -> list[str]:
     """Return the sentences of a confirmation page."""
     response = client.get(board_of(sale, f"{name}/"))
     assert response.status_code == 200
-    found: list[str] = response.context["will"]
-    return found
+    return list(response.context["will"])
 
 
 def seen_by(client: Client, sale: SeckillVoucher, name: str) -> dict[str, Any]:
     """Return the initial values of the form on a confirmation page."""
     page = client.get(board_of(sale, f"{name}/")).text
-    found = re.search(r'name="seen" value="([^"]*)"', page)
-    return {"seen": unescape(found[1])} if found else {}
+    seen = re.search(r'name="seen" value="([^"]*)"', page)
+    return {"seen": unescape(seen[1])} if seen else {}
 
 
 def act(client: Client, sale: SeckillVoucher, name: str, **fields: Any) -> Any:

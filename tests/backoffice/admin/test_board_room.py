@@ -20,8 +20,8 @@ from tests.backoffice.admin.test_board import (
 )
 from tests.support.inspection import ledger_contents
 from tests.support.orders import make_buyer, make_buyers, make_sale
-from tests.support.rooms import OPENED_MS, change_room, place_at
-from tests.support.staff import said, staff_with
+from tests.support.rooms import change_room, make_room, place_at
+from tests.support.staff import said
 from vouchers.catalogue.history import history_text
 from vouchers.inventory.sale_state import snapshot
 from vouchers.inventory.waiting_room import RoomTerms
@@ -36,21 +36,9 @@ CHANGED = (
 )
 
 
-@pytest.fixture
-def operator() -> Client:
-    return staff_with("view_seckillvoucher", "run_seckillvoucher")
-
-
-@pytest.fixture
-def looker() -> Client:
-    return staff_with("view_seckillvoucher", name="looker")
-
-
-def make_room(*, visitors: int = 0, base: int = 0, **fields: Any) -> SeckillVoucher:
+def make_line(*, visitors: int = 0, base: int = 0, **fields: Any) -> SeckillVoucher:
     """Return a sale with visitors in line, of whom the first ``base`` have had their turn."""
-    line = {"room": RoomKind.BUSY, "room_opened_ms": OPENED_MS, "room_since_ms": 1}
-    sale = make_sale(**{**line, **fields})
-    change_room(sale.pk)
+    sale = make_room(**fields)
     for buyer in make_buyers(visitors) if visitors else []:
         place_at(sale.pk, buyer.pk)
     change_room(sale.pk, base=base, rate=fields.get("room_rate", 0), since_ms=20_000)
@@ -58,7 +46,7 @@ def make_room(*, visitors: int = 0, base: int = 0, **fields: Any) -> SeckillVouc
 
 
 def sale_of_action(name: str) -> SeckillVoucher:
-    return make_sale() if name == "open-room" else make_room(visitors=1)
+    return make_sale() if name == "open-room" else make_line(visitors=1)
 
 
 def room_text(client: Client, sale: SeckillVoucher) -> str:
@@ -73,7 +61,7 @@ def room_in_redis(sale: SeckillVoucher) -> RoomTerms | None:
 
 
 def test_board_shows_length_rate_and_wait(looker: Client) -> None:
-    sale = make_room(visitors=3, base=1, room_rate=100)
+    sale = make_line(visitors=3, base=1, room_rate=100)
 
     text = room_text(looker, sale)
 
@@ -82,7 +70,7 @@ def test_board_shows_length_rate_and_wait(looker: Client) -> None:
 
 
 def test_board_of_a_paused_room_names_no_wait(looker: Client) -> None:
-    assert room_text(looker, make_room(visitors=3)).endswith("about – to wait")
+    assert room_text(looker, make_line(visitors=3)).endswith("about – to wait")
 
 
 def test_board_without_a_room_says_closed(looker: Client) -> None:
@@ -90,7 +78,7 @@ def test_board_without_a_room_says_closed(looker: Client) -> None:
 
 
 def test_board_without_redis_knows_nothing_of_the_room(looker: Client, redis_gone: Any) -> None:
-    sale = make_room(visitors=3)
+    sale = make_line(visitors=3)
 
     with redis_gone():
         assert room_text(looker, sale) == "–"
@@ -113,7 +101,7 @@ def test_room_is_opened_with_a_rate(operator: Client) -> None:
 
 @commits
 def test_rate_is_changed_and_places_stay(operator: Client) -> None:
-    sale = make_room(visitors=2, room_rate=20, begins_in_s=600, room=RoomKind.START)
+    sale = make_line(visitors=2, room_rate=20, begins_in_s=600, room=RoomKind.START)
     buyer = make_buyer()
     before = place_at(sale.pk, buyer.pk)
 
@@ -128,7 +116,7 @@ def test_rate_is_changed_and_places_stay(operator: Client) -> None:
 
 @commits
 def test_everybody_is_let_in(operator: Client) -> None:
-    sale = make_room(visitors=2)
+    sale = make_line(visitors=2)
 
     act(operator, sale, "close-room")
 
@@ -142,7 +130,7 @@ def history() -> list[str]:
 
 
 def test_confirmations_say_what_will_happen(operator: Client) -> None:
-    sale = make_room(visitors=3, base=1, room_rate=100)
+    sale = make_line(visitors=3, base=1, room_rate=100)
 
     assert will(operator, make_sale(), "open-room") == [
         "Once more people come than it lets in, they wait in line before they can buy.",
@@ -175,7 +163,7 @@ def test_rate_out_of_range_is_refused(operator: Client, name: str, rate: str) ->
 
 
 def test_same_rate_is_refused(operator: Client) -> None:
-    sale = make_room(room_rate=20)
+    sale = make_line(room_rate=20)
 
     response = act(operator, sale, "room-rate", rate="20")
 
@@ -185,7 +173,7 @@ def test_same_rate_is_refused(operator: Client) -> None:
 @pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "control"])
 def test_stale_form_does_not_change_the_rate(operator: Client, guarded: bool) -> None:
     """The rate that the page showed: without it the last form wins unseen."""
-    sale = make_room(room_rate=20)
+    sale = make_line(room_rate=20)
     SeckillVoucher.objects.filter(pk=sale.pk).update(room_rate=50)
     fields = {"seen": "20" if guarded else "50"}
 
@@ -201,7 +189,7 @@ def test_stale_form_does_not_change_the_rate(operator: Client, guarded: bool) ->
 def test_form_of_a_room_that_was_opened_or_closed_is_refused(
     operator: Client, name: str, is_open: bool
 ) -> None:
-    sale = make_room() if is_open else make_sale()
+    sale = make_line() if is_open else make_sale()
     before = everything(sale)
 
     response = operator.post(board_of(sale, f"{name}/"), {"rate": "9", "seen": "200", "reason": ""})

@@ -13,6 +13,8 @@ from django.urls import reverse
 
 from accounts.models import Invitation
 from orders.roles import Role, make_roles
+from tests.support.browsers import HTML, browser_of
+from tests.support.staff import staff_with
 
 pytestmark = [pytest.mark.django_db, pytest.mark.quick]
 
@@ -27,9 +29,7 @@ def roles() -> None:
 
 @pytest.fixture
 def owner() -> Client:
-    client = Client(headers={"Accept": "text/html", "Accept-Language": "en"})
-    client.force_login(User.objects.create_superuser("owner"))
-    return client
+    return staff_with(name="owner", is_owner=True)
 
 
 @pytest.fixture
@@ -120,8 +120,8 @@ def test_without_a_role_nobody_is_staff(owner: Client, clerk: User) -> None:
 
 
 def test_buyer_who_gets_a_role_signs_in_again(owner: Client) -> None:
-    ben, client = User.objects.create(username="ben"), Client()
-    client.force_login(ben)
+    ben = User.objects.create(username="ben")
+    client = browser_of(ben)
 
     owner.post(form_url(ben), sent(ben, role=Group.objects.get(name=Role.CASHIER).pk))
 
@@ -164,11 +164,10 @@ def test_invited_name_becomes_the_accounts(owner: Client) -> None:
 
     assert response.redirect_chain == [(STAFF, 302)]
     assert "The invitation was sent to ada@example.com." in response.text
-    found = re.search(r"http://\S+", str(mail.outbox[0].body))
-    assert found
-    client = Client(headers={"Accept": "text/html"})
-    client.force_login(User.objects.create(username="ada"))
-    client.post(urlsplit(found[0]).path)
+    link = re.search(r"http://\S+", str(mail.outbox[0].body))
+    assert link
+    client = browser_of(User.objects.create(username="ada"), headers=HTML)
+    client.post(urlsplit(link[0]).path)
     ada = User.objects.get(username="ada")
     assert (ada.first_name, ada.is_staff) == ("Ada", True)
     assert client.get("/admin/")["Location"] == "/staff/redeem/"
@@ -183,9 +182,7 @@ def manager(clerk: User) -> Client:
     clerk.user_permissions.add(
         *Permission.objects.filter(codename__in=["change_user", "view_user"])
     )
-    client = Client(headers={"Accept": "text/html", "Accept-Language": "en"})
-    client.force_login(clerk)
-    return client
+    return browser_of(clerk, headers=HTML)
 
 
 def test_manager_changes_a_name_and_no_role(manager: Client, clerk: User) -> None:

@@ -13,6 +13,7 @@ from redis import Redis
 
 from orders.models import OrderStatus
 from orders.roles import Role, make_roles
+from tests.support.browsers import HTML, browser_of
 from tests.support.orders import make_buyer, make_order, make_sale
 from tests.support.payments import make_unpaid_order, pay
 from vouchers.inventory.keys import LedgerKeys
@@ -30,9 +31,7 @@ def staff(role: Role | None = None, *permissions: str) -> Client:
         make_roles()
         user.groups.add(Group.objects.get(name=role))
     user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
-    client = Client(headers={"Accept": "text/html", "Accept-Language": "en"})
-    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
-    return client
+    return browser_of(user, headers=HTML)
 
 
 # --- Figures --------------------------------------------------------------------------------------

@@ -11,12 +11,13 @@ import polib
 import pytest
 from django.conf import settings
 from django.contrib import admin
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import Group
 from django.core.handlers.wsgi import WSGIRequest
 from django.test import Client
 from django.utils.translation import gettext, override
 
 from tests.support.orders import make_sale
+from tests.support.staff import staff_with
 
 pytestmark = [pytest.mark.django_db, pytest.mark.quick]
 
@@ -26,9 +27,7 @@ TEXTS = Path(settings.BASE_DIR) / "backoffice/admin/django_texts.toml"
 
 @pytest.fixture
 def owner() -> Client:
-    client = Client(headers={"Accept": "text/html", "Accept-Language": "zh-hans"})
-    client.force_login(User.objects.create_superuser("owner"))
-    return client
+    return staff_with(name="owner", language="zh-hans", is_owner=True)
 
 
 def test_overridden_sentences_are_djangos() -> None:

@@ -51,8 +51,7 @@ def shown(sale: SeckillVoucher, now: dt.datetime | None = None) -> dict[str, Any
 
 
 def texts(sale: SeckillVoucher) -> dict[str, str]:
-    found: dict[str, str] = shown(sale)["texts"]
-    return found
+    return dict(shown(sale)["texts"])
 
 
 def tallied(ledger: Redis, sale: SeckillVoucher, *counts: tuple[int, str, int]) -> None:

@@ -6,9 +6,7 @@ import datetime as dt
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.core.cache import cache
-from django.test import Client
 from django.utils import timezone
 
 from api.models import WebhookDelivery
@@ -19,6 +17,7 @@ from orders.payments.service import poll_payments
 from tests.support.api import make_delivery, make_endpoint
 from tests.support.orders import make_sale
 from tests.support.payments import make_payment, make_unpaid_order, pay, use_fake
+from tests.support.staff import staff_with
 
 pytestmark = pytest.mark.django_db
 
@@ -103,8 +102,7 @@ def test_backlog_that_is_being_sent_is_not_late() -> None:
 
 
 def test_today_system_and_checks_tell_of_a_late_queue() -> None:
-    owner = Client(headers={"Accept": "text/html", "Accept-Language": "en"})
-    owner.force_login(User.objects.create_superuser("owner"))
+    owner = staff_with(name="owner", is_owner=True)
     sentence = "Is a worker running for the queue “payments”?"
     for page in ("/admin/", "/admin/system/"):
         assert sentence not in owner.get(page).text

@@ -7,7 +7,6 @@ import datetime as dt
 import pytest
 from django.contrib.auth.models import User
 from django.db import DatabaseError
-from django.test import Client
 from django.utils import timezone
 from pytest_django import Settings
 
@@ -16,6 +15,7 @@ from orders.audience.verdicts import NotEligible
 from orders.lifecycle.cancellation import cancel_order
 from orders.lifecycle.transitions import SYSTEM, Actor
 from orders.models import OrderEvent, OrderStatus, VoucherOrder
+from tests.support.browsers import browser_of
 from tests.support.orders import make_order, make_sale
 from tests.support.payments import make_unpaid_order
 
@@ -84,8 +84,7 @@ def test_without_a_cap_a_buyer_cancels_at_will(
 
 def test_refusal_over_http_names_the_rule(buyer: User, order: VoucherOrder) -> None:
     cancelled(buyer, 10, ago=HOUR / 2)
-    client = Client(headers={"Accept-Language": "en"})
-    client.force_login(buyer)
+    client = browser_of(buyer, headers={"Accept-Language": "en"})
     path = f"/vouchers/{order.seckill_voucher_id}/orders/{order.pk}/"
     answer = client.post(f"{path}cancel/")
     assert (answer.status_code, answer.json()) == (

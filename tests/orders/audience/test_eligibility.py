@@ -26,6 +26,7 @@ from seckill_site.clocks.database import database_now
 from seckill_site.process_memory import forget_everything
 from tests.orders.audience.rules import give_code, make_member, make_old
 from tests.support import asgi, wsgi
+from tests.support.browsers import browser_of
 from tests.support.orders import make_buyer, make_order, make_sale, reserved, token_for
 from tests.support.patience import wait_for
 from tests.support.payments import pay
@@ -44,8 +45,7 @@ class Shopper:
 
     def __init__(self, buyer: User, door: str) -> None:
         self.buyer = buyer
-        self.client = Client(headers={"Accept-Language": "en"})
-        self.client.force_login(buyer)
+        self.client = browser_of(buyer, headers={"Accept-Language": "en"})
         self._ask = asgi.ask if door == "front door" else None
 
     def get(self, path: str, language: str = "en") -> Answer:
@@ -56,8 +56,7 @@ class Shopper:
         return Answer(found.status_code, dict(found.items()), found.content)
 
     def me(self, sale: SeckillVoucher) -> dict[str, Any]:
-        content: dict[str, Any] = self.get(f"/me/?sale={sale.pk}").json["sale"]
-        return content
+        return dict(self.get(f"/me/?sale={sale.pk}").json["sale"])
 
     def token(self, sale: SeckillVoucher, language: str = "en") -> Answer:
         return self.get(f"/vouchers/{sale.pk}/token/", language)

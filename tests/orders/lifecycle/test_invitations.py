@@ -25,6 +25,7 @@ from orders.lifecycle.invitations import (
 )
 from orders.models import InvitationCode
 from tests.orders.audience.rules import give_code
+from tests.support.browsers import browser_of
 from tests.support.orders import at_once, make_buyer, make_sale, race
 from vouchers.models import SeckillVoucher
 
@@ -140,9 +141,7 @@ def post(client: Client, sale: SeckillVoucher, **fields: Any) -> Any:
 
 @pytest.fixture
 def shopper(buyer: User) -> Client:
-    client = Client(headers={"Accept-Language": "en"})
-    client.force_login(buyer)
-    return client
+    return browser_of(buyer, headers={"Accept-Language": "en"})
 
 
 @pytest.mark.parametrize(("back", "page"), [("form", "form/"), ("", ""), ("//evil", "")])

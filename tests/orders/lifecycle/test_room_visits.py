@@ -18,23 +18,13 @@ from seckill_site.clocks.machine import from_epoch_ms
 from seckill_site.failpoints import FailpointReached, armed
 from tests.fixtures.site import RedisGone
 from tests.support.orders import make_buyer, make_buyers, make_sale
-from tests.support.rooms import change_room, place_at
+from tests.support.rooms import OPENED_MS, change_room, make_room, place_at
 from vouchers.catalogue.live_changes import close_room
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.room_visits import Visit
-from vouchers.models import RoomKind, SeckillVoucher
+from vouchers.models import SeckillVoucher
 
 pytestmark = pytest.mark.django_db
-
-OPENED_MS = 1_000
-
-
-def make_room(**fields: Any) -> SeckillVoucher:
-    """Return a sale whose room lets nobody in yet."""
-    line = {"room": RoomKind.BUSY, "room_opened_ms": OPENED_MS, "room_since_ms": 1}
-    sale = make_sale(**{**line, **fields})
-    change_room(sale.pk)
-    return sale
 
 
 def store() -> None:

@@ -6,7 +6,6 @@ import time
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import Settings
 from redis import Redis
@@ -50,14 +49,6 @@ def post(client: Client, token: PurchaseToken, accept: str = "application/json")
         content_type="application/json",
         headers={"Accept": accept},
     )
-
-
-@pytest.fixture
-def buyer(client: Client) -> User:
-    """A buyer who is signed in: the cookie is sent, the session lies in cache and database."""
-    buyer = make_buyer()
-    client.force_login(buyer)
-    return buyer
 
 
 @pytest.fixture

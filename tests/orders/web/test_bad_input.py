@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -260,7 +261,7 @@ bodies = st.one_of(
     st.binary(max_size=400),
     values.map(json.dumps).map(str.encode),
     fields.map(json.dumps).map(str.encode),
-    fields.map(lambda found: "&".join(f"{k}={v!r}" for k, v in found.items())).map(
+    fields.map(lambda form: "&".join(f"{k}={v!r}" for k, v in form.items())).map(
         lambda text: text.encode("utf-8", "surrogatepass")
     ),
     st.binary(max_size=200).map(lambda value: part("token", value) + END),
@@ -277,14 +278,17 @@ odd_ids = st.one_of(words, st.integers().map(str), st.sampled_from(ODD_IDS))
 ids = st.integers(1, 8).flatmap(lambda n: odd_ids if n == 8 else st.none())
 
 
-@pytest.mark.slow
-@examples(
+thorough = partial(
+    examples,
     derandomize=True,
     database=None,
     deadline=None,
-    max_examples=300,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
+
+
+@pytest.mark.slow
+@thorough(max_examples=300)
 @given(
     method=methods,
     odd_id=ids,
@@ -313,13 +317,7 @@ def test_fuzzed_request_is_refused_and_changes_nothing(
 
 
 @pytest.mark.slow
-@examples(
-    derandomize=True,
-    database=None,
-    deadline=None,
-    max_examples=150,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@thorough(max_examples=150)
 @given(text=st.text(st.characters(max_codepoint=255, exclude_characters="\r\n"), max_size=250))
 def test_fuzzed_receipt_token_is_refused(shop: Shop, text: str) -> None:
     before = everything()

@@ -35,12 +35,6 @@ def order(sale: SeckillVoucher, buyer: User) -> VoucherOrder:
     return VoucherOrder.objects.get(pk=token.order_id)
 
 
-@pytest.fixture
-def mine(client: Client, buyer: User) -> Client:
-    client.force_login(buyer)
-    return client
-
-
 def url(order: VoucherOrder, action: str) -> str:
     return f"/vouchers/{order.seckill_voucher_id}/orders/{order.pk}/{action}/"
 
@@ -52,23 +46,25 @@ def waiting_url(sale: SeckillVoucher) -> str:
 # --- The owner's order ----------------------------------------------------------------------------
 
 
-def test_pay_redirects_to_the_provider(mine: Client, order: VoucherOrder) -> None:
-    answer = mine.post(url(order, "pay"))
+def test_pay_redirects_to_the_provider(shopper: Client, order: VoucherOrder) -> None:
+    answer = shopper.post(url(order, "pay"))
     assert answer.status_code == 200
     assert answer.json()["order_id"] == str(order.pk)
     assert answer.json()["status"] == "unpaid"
     assert answer.json()["pay_url"].startswith("http://testserver/sandbox/")
-    page = mine.post(url(order, "pay"), headers=HTML)
+    page = shopper.post(url(order, "pay"), headers=HTML)
     assert (page.status_code, page["Location"]) == (303, answer.json()["pay_url"])
 
 
-def test_return_leads_to_a_receipt_that_may_be_reloaded(mine: Client, order: VoucherOrder) -> None:
-    mine.post(url(order, "pay"))
+def test_return_leads_to_a_receipt_that_may_be_reloaded(
+    shopper: Client, order: VoucherOrder
+) -> None:
+    shopper.post(url(order, "pay"))
     receipt = url(order, "pay")[: -len("pay/")]
     assert SandboxTrade.objects.get().return_url == f"http://testserver{receipt}return/"
-    answer = mine.get(f"{receipt}return/", headers=HTML)
+    answer = shopper.get(f"{receipt}return/", headers=HTML)
     assert (answer.status_code, answer["Location"]) == (303, receipt)
-    known = mine.get(receipt).json()
+    known = shopper.get(receipt).json()
     assert (known["status"], known["payment"]) == ("unpaid", "confirming")
     assert known["poll_after_ms"] == 500
 
@@ -82,44 +78,44 @@ def test_return_of_another_buyer_changes_nothing(client: Client, order: VoucherO
 
 @pytest.mark.parametrize("host", ["localhost:25", "127.0.0.1"])
 def test_addresses_of_a_payment_are_the_sites_own(
-    mine: Client, order: VoucherOrder, settings: Settings, host: str
+    shopper: Client, order: VoucherOrder, settings: Settings, host: str
 ) -> None:
     """Else a Host with another port would have the worker POST there."""
     settings.SECKILL_SITE_URL = "https://shop.example"
-    answer = mine.post(url(order, "pay"), headers={"Host": host})
+    answer = shopper.post(url(order, "pay"), headers={"Host": host})
     trade = SandboxTrade.objects.get()
     for address in (answer.json()["pay_url"], trade.notify_url, trade.return_url):
         assert address.startswith("https://shop.example/")
 
 
 def test_without_a_provider_paying_is_unavailable(
-    mine: Client, order: VoucherOrder, settings: Settings
+    shopper: Client, order: VoucherOrder, settings: Settings
 ) -> None:
     settings.SECKILL_PAYMENT_PROVIDERS = []
-    assert_refused(mine.post(url(order, "pay")), 503, "unavailable")
+    assert_refused(shopper.post(url(order, "pay")), 503, "unavailable")
 
 
-def test_cancel_returns_the_receipt(mine: Client, order: VoucherOrder) -> None:
-    answer = mine.post(url(order, "cancel"))
+def test_cancel_returns_the_receipt(shopper: Client, order: VoucherOrder) -> None:
+    answer = shopper.post(url(order, "cancel"))
     assert (answer.status_code, answer.json()["status"]) == (200, "cancelled")
     assert_conserved(order.seckill_voucher)
 
 
-def test_non_refundable_sale_refuses_refund(mine: Client, order: VoucherOrder) -> None:
+def test_non_refundable_sale_refuses_refund(shopper: Client, order: VoucherOrder) -> None:
     VoucherOrder.objects.filter(pk=order.pk).update(status="paid")
     SeckillVoucher.objects.filter(pk=order.seckill_voucher_id).update(refundable=False)
-    assert_refused(mine.post(url(order, "refund")), 409, "not_refundable")
+    assert_refused(shopper.post(url(order, "refund")), 409, "not_refundable")
 
 
 @pytest.mark.parametrize(
     ("action", "status"), [("pay", "paid"), ("cancel", "paid"), ("refund", "unpaid")]
 )
 def test_wrong_state_is_refused_and_changes_nothing(
-    mine: Client, order: VoucherOrder, action: str, status: str
+    shopper: Client, order: VoucherOrder, action: str, status: str
 ) -> None:
     VoucherOrder.objects.filter(pk=order.pk).update(status=status)
     before = everything()
-    assert_refused(mine.post(url(order, action)), 409, "wrong_state")
+    assert_refused(shopper.post(url(order, action)), 409, "wrong_state")
     assert everything() == before
 
 
@@ -145,27 +141,27 @@ def test_page_without_session_redirects_to_login(
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_only_post_changes_an_order(mine: Client, order: VoucherOrder, action: str) -> None:
-    answer = mine.get(url(order, action))
+def test_only_post_changes_an_order(shopper: Client, order: VoucherOrder, action: str) -> None:
+    answer = shopper.get(url(order, action))
     assert_refused(answer, 405, "invalid")
     assert answer["Allow"] == "POST"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("action", ["pay", "cancel"])
-def test_locked_order_returns_503(mine: Client, order: VoucherOrder, action: str) -> None:
+def test_locked_order_returns_503(shopper: Client, order: VoucherOrder, action: str) -> None:
     key = LedgerKeys(order.seckill_voucher_id).user_lock(order.user_id or 0)
     ledger_connection().set(key, "a worker", px=60_000)
-    answer = mine.post(url(order, action))
+    answer = shopper.post(url(order, action))
     assert_refused(answer, 503, "unavailable")
     assert answer["Retry-After"]
 
 
 def test_redis_down_returns_503(
-    mine: Client, order: VoucherOrder, lose_ledger: Callable[[], None]
+    shopper: Client, order: VoucherOrder, lose_ledger: Callable[[], None]
 ) -> None:
     lose_ledger()
-    assert_refused(mine.post(url(order, "cancel")), 503, "unavailable")
+    assert_refused(shopper.post(url(order, "cancel")), 503, "unavailable")
     assert VoucherOrder.objects.get(pk=order.pk).status == "unpaid"
 
 

@@ -14,6 +14,7 @@ from django.test import Client
 from orders.placing.tokens import PurchaseToken, read_token
 from orders.web import challenge
 from tests.support import asgi, wsgi
+from tests.support.browsers import browser_of
 from tests.support.orders import make_sale, token_for
 from tests.support.sales import redis_now_ms
 from tests.support.work import do_work
@@ -41,9 +42,7 @@ def sale() -> SeckillVoucher:
 @pytest.fixture
 def shopper(buyer: User) -> Client:
     """The buyer's browser, without JavaScript."""
-    client = Client(headers={"Accept": HTML, "Accept-Language": "en"})
-    client.force_login(buyer)
-    return client
+    return browser_of(buyer, headers={"Accept": HTML, "Accept-Language": "en"})
 
 
 def cookies(client: Client) -> dict[str, str]:

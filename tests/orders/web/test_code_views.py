@@ -20,12 +20,6 @@ HTML = {"Accept": "text/html", "Accept-Language": "en"}
 PATHS = ["code/", "code.png"]
 
 
-@pytest.fixture
-def mine(client: Client, buyer: User) -> Client:
-    client.force_login(buyer)
-    return client
-
-
 def an_order(buyer: User, status: str = "paid") -> VoucherOrder:
     order = make_order(make_sale(), buyer, status=OrderStatus(status))
     VoucherOrder.objects.filter(pk=order.pk).update(code=CODE)
@@ -36,17 +30,17 @@ def ask(client: Client, order: VoucherOrder, path: str) -> Any:
     return client.get(f"{receipt_url(order)}{path}", headers=HTML)
 
 
-def test_page_shows_code_and_qr_picture(mine: Client, buyer: User) -> None:
-    page = ask(mine, an_order(buyer), "code/")
+def test_page_shows_code_and_qr_picture(shopper: Client, buyer: User) -> None:
+    page = ask(shopper, an_order(buyer), "code/")
     assert page.status_code == 200
     assert "ABCD-1234-EFGH-5678" in page.text
     assert qr("http://testserver/staff/redeem/#code=ABCD-1234-EFGH-5678") in page.text
     assert page["Cache-Control"] == "private, no-store"
 
 
-def test_picture_is_a_private_download(mine: Client, buyer: User) -> None:
+def test_picture_is_a_private_download(shopper: Client, buyer: User) -> None:
     order = an_order(buyer)
-    picture = ask(mine, order, "code.png")
+    picture = ask(shopper, order, "code.png")
     assert picture["Content-Type"] == "image/png"
     assert picture["Content-Disposition"] == f'attachment; filename="voucher-{order.pk}.png"'
     assert picture["Cache-Control"] == "private, no-store"
@@ -56,10 +50,10 @@ def test_picture_is_a_private_download(mine: Client, buyer: User) -> None:
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("status", ["unpaid", "used", "refunding", "refunded", "cancelled"])
 def test_code_that_cannot_be_used_leads_to_receipt(
-    mine: Client, buyer: User, status: str, path: str
+    shopper: Client, buyer: User, status: str, path: str
 ) -> None:
     order = an_order(buyer, status)
-    answer = ask(mine, order, path)
+    answer = ask(shopper, order, path)
     assert (answer.status_code, answer["Location"]) == (303, receipt_url(order))
 
 

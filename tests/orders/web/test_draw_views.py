@@ -21,7 +21,7 @@ from seckill_site.redis.ledger_connection import ledger_connection
 from tests.support.asgi import ask
 from tests.support.draws import draw_to_the_end, end, entered, in_redis, listed, make_draw
 from tests.support.inspection import assert_refused, live_ids
-from tests.support.orders import make_buyer, make_buyers, make_sale, token_for
+from tests.support.orders import make_buyer, make_buyers, make_sale, receipt_path, token_for
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import Draw, SaleStage, SeckillVoucher
@@ -29,18 +29,6 @@ from vouchers.models import Draw, SaleStage, SeckillVoucher
 pytestmark = pytest.mark.django_db
 
 HTML = {"Accept": "text/html"}
-
-
-@pytest.fixture
-def buyer(client: Client) -> User:
-    """A buyer who is signed in."""
-    buyer = make_buyer()
-    client.force_login(buyer)
-    return buyer
-
-
-def receipt_path(token: PurchaseToken) -> str:
-    return f"/vouchers/{token.sale_id}/orders/{token.order_id}/"
 
 
 def receipt_of(token: PurchaseToken) -> Any:
@@ -62,9 +50,9 @@ def place(token: PurchaseToken) -> Any:
 # --- Entering -------------------------------------------------------------------------------------
 
 
-def test_entry_is_answered_like_an_order(client: Client, buyer: User) -> None:
+def test_entry_is_answered_like_an_order(shopper: Client, buyer: User) -> None:
     sale, other = make_draw(), make_sale()
-    mine = client.get(f"/me/?sale={sale.pk}").json()["sale"]
+    mine = shopper.get(f"/me/?sale={sale.pk}").json()["sale"]
     token = read_token(mine["token"], sale_id=sale.pk, now_ms=ledger_now_ms())
     answer = place(token)
     assert answer.status_code == 202
@@ -96,10 +84,10 @@ def test_token_of_another_mode_is_refused(buyer: User) -> None:
     )
 
 
-def test_me_shows_the_entry(client: Client, buyer: User) -> None:
+def test_me_shows_the_entry(shopper: Client, buyer: User) -> None:
     sale = make_draw()
     [token] = entered(sale, [buyer])
-    mine = client.get(f"/me/?sale={sale.pk}").json()["sale"]
+    mine = shopper.get(f"/me/?sale={sale.pk}").json()["sale"]
     assert (mine["own_state"], mine["may_buy"]) == ("entered", False)
     assert (mine["order_id"], mine["status_url"]) == (str(token.order_id), receipt_path(token))
 
@@ -124,15 +112,15 @@ def test_live_says_that_it_is_a_draw(client: Client) -> None:
     assert "mode" not in client.get(f"/vouchers/{make_sale().pk}/live/").json()
 
 
-def test_form_page_enters_without_a_script(client: Client, buyer: User) -> None:
+def test_form_page_enters_without_a_script(shopper: Client) -> None:
     sale = make_draw()
-    page = client.get(f"/vouchers/{sale.pk}/form/", headers={**HTML, "Accept-Language": "zh-hans"})
+    page = shopper.get(f"/vouchers/{sale.pk}/form/", headers={**HTML, "Accept-Language": "zh-hans"})
     assert "参加抽签" in page.text
     assert commitment_of(Draw.of(sale).seed) in page.text
     token = page.text.split('name="token" value="')[1].split('"')[0]
-    answer = client.post(f"/vouchers/{sale.pk}/orders/", {"token": token}, headers=HTML)
+    answer = shopper.post(f"/vouchers/{sale.pk}/orders/", {"token": token}, headers=HTML)
     assert answer.status_code == 303
-    page = client.get(answer["Location"], headers={**HTML, "Accept-Language": "zh-hans"})
+    page = shopper.get(answer["Location"], headers={**HTML, "Accept-Language": "zh-hans"})
     assert "已参加抽签" in page.text
     assert "撤回报名" in page.text
 
@@ -187,20 +175,20 @@ def test_entry_lost_with_redis_is_told_so() -> None:
     assert receipt_of(token)["status"] == "entered"
 
 
-def test_receipt_is_for_its_owner_only(client: Client, buyer: User) -> None:
+def test_receipt_is_for_its_owner_only(shopper: Client) -> None:
     sale = make_draw()
     [token] = entered(sale, [make_buyer()])
     store_entries(sale_id=sale.pk)
-    assert_refused(client.get(receipt_path(token)), status=404, code="not_found")
+    assert_refused(shopper.get(receipt_path(token)), status=404, code="not_found")
 
 
 # --- Withdrawing ----------------------------------------------------------------------------------
 
 
-def test_buyer_withdraws_and_enters_again(client: Client, buyer: User) -> None:
+def test_buyer_withdraws_and_enters_again(shopper: Client, buyer: User) -> None:
     sale = make_draw()
     [token] = entered(sale, [buyer])
-    answer = client.post(receipt_path(token) + "withdraw/")
+    answer = shopper.post(receipt_path(token) + "withdraw/")
     assert (answer.json()["status"], answer.json()["reason"]) == ("refused", "withdrawn")
     assert receipt_of(token)["reason"] == "withdrawn"
     assert place(token).status_code == 202  # any id ever accepted
@@ -209,36 +197,36 @@ def test_buyer_withdraws_and_enters_again(client: Client, buyer: User) -> None:
     assert in_redis(sale) == [again.order_id]
 
 
-def test_withdrawing_needs_owner_and_open_entries(client: Client, buyer: User) -> None:
+def test_withdrawing_needs_owner_and_open_entries(shopper: Client, buyer: User) -> None:
     sale = make_draw()
     [mine, other] = entered(sale, [buyer, make_buyer()])
     path = receipt_path(mine) + "withdraw/"
     assert_refused(Client().post(path), status=401, code="login_required")
     other_path = receipt_path(other) + "withdraw/"
-    assert_refused(client.post(other_path), status=404, code="not_found")
+    assert_refused(shopper.post(other_path), status=404, code="not_found")
     end(sale)
-    assert_refused(client.post(path), status=409, code="ended")
-    assert_refused(client.get(path), status=405, code="invalid")
+    assert_refused(shopper.post(path), status=409, code="ended")
+    assert_refused(shopper.get(path), status=405, code="invalid")
 
 
-def test_withdrawing_in_an_ordinary_sale_finds_nothing(client: Client, buyer: User) -> None:
+def test_withdrawing_in_an_ordinary_sale_finds_nothing(shopper: Client) -> None:
     sale = make_sale()
     path = f"/vouchers/{sale.pk}/orders/77/withdraw/"
-    assert_refused(client.post(path), status=404, code="not_found")
+    assert_refused(shopper.post(path), status=404, code="not_found")
     assert snapshot(sale_id=sale.pk).epoch == 1  # its ledger is still the same
-    assert_refused(client.post("/vouchers/999/orders/77/withdraw/"), status=404, code="not_found")
+    assert_refused(shopper.post("/vouchers/999/orders/77/withdraw/"), status=404, code="not_found")
 
 
-def test_my_orders_lists_entries(client: Client, buyer: User) -> None:
+def test_my_orders_lists_entries(shopper: Client, buyer: User) -> None:
     sale = make_draw()
     [token] = entered(sale, [buyer])
     store_entries(sale_id=sale.pk)
-    found = client.get("/orders/").json()["entries"]
+    found = shopper.get("/orders/").json()["entries"]
     assert [(it["order_id"], it["status"]) for it in found] == [(str(token.order_id), "entered")]
-    assert receipt_path(token) in client.get("/orders/", headers=HTML).text
+    assert receipt_path(token) in shopper.get("/orders/", headers=HTML).text
     end(sale)
     draw_to_the_end(sale)
-    content = client.get("/orders/").json()
+    content = shopper.get("/orders/").json()
     assert (content["entries"], len(content["orders"])) == ([], 1)
 
 
@@ -292,13 +280,13 @@ def test_record_can_be_verified_and_has_no_names(client: Client) -> None:
     assert not any(buyer.username in answer.text for buyer in buyers)
 
 
-def test_draw_page_is_the_same_for_everybody(client: Client, buyer: User) -> None:
+def test_draw_page_is_the_same_for_everybody(shopper: Client, buyer: User) -> None:
     sale = make_draw()
     entered(sale, [buyer])
     end(sale)
     draw_to_the_end(sale)
     path = f"/vouchers/{sale.pk}/draw/"
-    page = client.get(path, headers=HTML)
+    page = shopper.get(path, headers=HTML)
     assert page.status_code == 200
     assert page.content == Client().get(path, headers=HTML).content
     assert buyer.username not in page.text

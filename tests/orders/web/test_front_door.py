@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from django.conf import settings
-from django.test import Client
 from django.utils.module_loading import import_string
 from pytest_django import Settings
 from redis.connection import parse_url
@@ -32,6 +31,7 @@ from seckill_site.redis.ledger_connection import ledger_connection
 from seckill_site.wsgi import django
 from tests.support import wsgi
 from tests.support.asgi import ask, loop, open_door
+from tests.support.browsers import session_cookie
 from tests.support.inspection import redis_commands
 from tests.support.orders import make_buyer, make_buyers, make_sale, reserved, token_for, tokens_for
 from tests.support.patience import GENEROUS_S, wait_for
@@ -340,10 +340,7 @@ def test_redis_down_returns_503_on_both_paths(lose_ledger: Callable[[], None]) -
 
 def as_buyer() -> dict[str, Any]:
     """Return the cookie of a buyer who has signed in."""
-    client = Client()
-    client.force_login(make_buyer())
-    name = settings.SESSION_COOKIE_NAME
-    return {"HTTP_COOKIE": f"{name}={client.cookies[name].value}"}
+    return {"HTTP_COOKIE": session_cookie(make_buyer())}
 
 
 FAST: dict[str, Callable[[], Asked]] = {

@@ -7,10 +7,8 @@ from typing import Any
 from unittest.mock import ANY
 
 import pytest
-from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.core.cache import cache
-from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
 from orders.fulfilment.worker import fulfil_sale
@@ -25,6 +23,7 @@ from seckill_site.front_door.buyers import buyer_of
 from seckill_site.redis.ledger_connection import ledger_connection
 from tests.support import wsgi
 from tests.support.asgi import ask, loop
+from tests.support.browsers import session_cookie
 from tests.support.inspection import redis_commands
 from tests.support.orders import make_buyer, make_buyers, make_order, make_sale, reserved
 from tests.support.patience import wait_for
@@ -43,12 +42,6 @@ def long_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what a process learns be good for the test."""
     monkeypatch.setattr(public_sales._known, "for_s", 600.0)
     monkeypatch.setattr(sessions._unknown, "for_s", 600.0)
-
-
-def cookie_of(user: User) -> str:
-    client = Client()
-    client.force_login(user)
-    return f"{settings.SESSION_COOKIE_NAME}={client.cookies[settings.SESSION_COOKIE_NAME].value}"
 
 
 def me(cookie: str = "", sale: SeckillVoucher | None = None, **headers: Any) -> Answer:
@@ -87,7 +80,7 @@ def test_staff_is_told_where_they_work_without_sql(
         make_roles()
         User.objects.filter(pk=user.pk).update(is_staff=True)
         user.groups.add(Group.objects.get(name=role))
-    cookie = cookie_of(User.objects.get(pk=user.pk))
+    cookie = session_cookie(User.objects.get(pk=user.pk))
     me(cookie)  # the cache knows the session from now on
 
     with django_assert_num_queries(0):
@@ -101,7 +94,7 @@ def test_token_costs_one_command_to_each_redis_and_no_sql(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
     sale, buyer = make_sale(), make_buyer()
-    cookie, path = cookie_of(buyer), f"/vouchers/{sale.pk}/token/"
+    cookie, path = session_cookie(buyer), f"/vouchers/{sale.pk}/token/"
     first = ask("GET", path, HTTP_COOKIE=cookie).json
     with redis_commands() as commands, django_assert_num_queries(0):
         second = ask("GET", path, HTTP_COOKIE=cookie).json
@@ -116,7 +109,7 @@ def test_ids_are_minted_for_many_tokens_and_none_is_used_twice(
 ) -> None:
     now = [0.0]
     monkeypatch.setattr(me_front_door, "monotonic", lambda: now[0])
-    sale, cookie = make_sale(), cookie_of(make_buyer())
+    sale, cookie = make_sale(), session_cookie(make_buyer())
     path = f"/vouchers/{sale.pk}/token/"
 
     def tokens(count: int) -> tuple[set[int], int]:
@@ -147,7 +140,7 @@ def test_unpaid_order_with_a_copy_needs_no_sql(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
     sale, buyer = make_sale(), make_buyer()
-    cookie = cookie_of(buyer)
+    cookie = session_cookie(buyer)
     me(cookie, sale)
     (token,) = reserved(sale, [buyer])
     with django_assert_num_queries(0):
@@ -210,7 +203,7 @@ def forget_copies(sale: SeckillVoucher) -> None:
 def test_front_door_answers_as_django_does(prepare: Any, language: str) -> None:
     sale, buyer = make_sale(stock=2, rebuy=False), make_buyer()
     prepare(sale, buyer)
-    sent = {"HTTP_COOKIE": cookie_of(buyer), "HTTP_ACCEPT_LANGUAGE": language}
+    sent = {"HTTP_COOKIE": session_cookie(buyer), "HTTP_ACCEPT_LANGUAGE": language}
     assert_same(f"/me/?sale={sale.pk}", sent)
     assert_same("/me/", sent)
     assert_same(f"/vouchers/{sale.pk}/token/", sent)
@@ -221,7 +214,9 @@ def test_front_door_answers_as_django_does(prepare: Any, language: str) -> None:
 def test_queries_are_answered_as_django_does(cookie: str, query: str) -> None:
     sent = {"HTTP_ACCEPT_LANGUAGE": "zh-hans"}
     if cookie:
-        sent["HTTP_COOKIE"] = cookie_of(make_buyer()) if cookie == "user" else f"sessionid={cookie}"
+        sent["HTTP_COOKIE"] = (
+            session_cookie(make_buyer()) if cookie == "user" else f"sessionid={cookie}"
+        )
     assert_same(f"/me/{query}", sent)
     assert_same("/vouchers/999/token/", sent)
 
@@ -250,7 +245,7 @@ def same_body(answer: Answer) -> dict[str, Any]:
 
 
 def test_draft_sale_is_unknown_even_while_loaded() -> None:
-    sale, cookie = make_sale(), cookie_of(make_buyer())
+    sale, cookie = make_sale(), session_cookie(make_buyer())
     SeckillVoucher.objects.filter(pk=sale.pk).update(stage=SaleStage.DRAFT)
     answer = me(cookie, sale)
     assert (answer.status, answer.json["code"]) == (404, "not_found")
@@ -258,13 +253,13 @@ def test_draft_sale_is_unknown_even_while_loaded() -> None:
 
 def test_sale_that_is_over_has_no_token() -> None:
     sale = make_sale(begins_in_s=-60, ends_in_s=-1)
-    found = me(cookie_of(make_buyer()), sale).json["sale"]
+    found = me(session_cookie(make_buyer()), sale).json["sale"]
     assert (found["token"], found["expires_at_ms"]) == ("", None)
 
 
 @pytest.mark.parametrize("at_the_door", [False, True], ids=["django", "front door"])
 def test_lost_ledger_is_unavailable(lose_ledger: Any, at_the_door: bool) -> None:
-    sale, cookie = make_sale(), cookie_of(make_buyer())
+    sale, cookie = make_sale(), session_cookie(make_buyer())
     lose_ledger()
     path = f"/me/?sale={sale.pk}"
     answer = me(cookie, sale) if at_the_door else wsgi_ask(path, HTTP_COOKIE=cookie)
@@ -296,7 +291,7 @@ def test_no_mix_of_facts_shows_another_person(
         monkeypatch.setattr(sessions, "_buyer", believe)
     shown: set[bool] = set()
     sale, buyers = make_sale(), make_buyers(3)
-    cookies = {buyer.username: cookie_of(buyer) for buyer in buyers}
+    cookies = {buyer.username: session_cookie(buyer) for buyer in buyers}
     for cookie in cookies.values():
         me(cookie, sale)
     names = [f"seckill.user{buyer.pk}" for buyer in buyers]
@@ -318,7 +313,7 @@ def test_no_mix_of_facts_shows_another_person(
 
 def test_answers_of_many_at_once_go_to_their_owners() -> None:
     sale, buyers = make_sale(), make_buyers(5)
-    cookies = {buyer: cookie_of(buyer) for buyer in buyers}
+    cookies = {buyer: session_cookie(buyer) for buyer in buyers}
     for cookie in cookies.values():
         me(cookie, sale)
 

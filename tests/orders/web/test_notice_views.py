@@ -11,6 +11,7 @@ from django.test import Client
 
 from orders.lifecycle.notices import stop_link
 from orders.models import Notice
+from tests.support.browsers import HTML, browser_of
 from tests.support.inspection import assert_refused
 from tests.support.notices import make_notice, make_reader
 from tests.support.orders import make_buyer, make_sale, reserved
@@ -18,7 +19,6 @@ from vouchers.models import SeckillVoucher
 
 pytestmark = pytest.mark.django_db
 
-HTML = {"Accept": "text/html", "Accept-Language": "en"}
 CHINESE = {"Accept": "text/html", "Accept-Language": "zh-hans"}
 
 
@@ -30,12 +30,6 @@ def sale() -> SeckillVoucher:
 @pytest.fixture
 def reader() -> User:
     return make_reader()
-
-
-def browser_of(user: User, **options: Any) -> Client:
-    client = Client(**options)
-    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
-    return client
 
 
 def url_of(sale: SeckillVoucher, what: str = "") -> str:

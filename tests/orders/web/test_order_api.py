@@ -35,6 +35,7 @@ from tests.support.orders import (
     make_order,
     make_sale,
     pending,
+    receipt_path,
     reserved,
     token_for,
     tokens_for,
@@ -65,10 +66,6 @@ def token_url(sale: SeckillVoucher) -> str:
     return f"/vouchers/{sale.pk}/token/"
 
 
-def receipt_url(token: PurchaseToken) -> str:
-    return f"/vouchers/{token.sale_id}/orders/{token.order_id}/"
-
-
 def place(client: Client, sale: SeckillVoucher, token: object, accept: str = JSON) -> Any:
     """Send a token as a program does, or as a form does."""
     return client.post(
@@ -95,7 +92,7 @@ def test_accepted_program_gets_202_with_order_id(client: Client) -> None:
     assert response.json() == {
         "order_id": str(token.order_id),
         "status": "queued",
-        "status_url": receipt_url(token),
+        "status_url": receipt_path(token),
         "poll_after_ms": 300,
     }
     assert pending_ids(sale) == [token.order_id]
@@ -111,7 +108,7 @@ def test_accepted_form_redirects_to_receipt(client: Client) -> None:
         content_type="application/x-www-form-urlencoded",
         headers={"Accept": HTML},
     )
-    assert (response.status_code, response["Location"]) == (303, receipt_url(token))
+    assert (response.status_code, response["Location"]) == (303, receipt_path(token))
 
 
 def test_order_needs_no_session_and_no_csrf_token() -> None:
@@ -128,7 +125,7 @@ def test_once_accepted_id_is_answered_202_after_refusal(client: Client) -> None:
     fulfil_sale(sale_id=sale.pk)
     again = place(client, sale, token.sign())
     assert (again.status_code, again.content) == (202, first.content)
-    assert client.get(receipt_url(token), headers=the_token_header(token)).json()["status"] == (
+    assert client.get(receipt_path(token), headers=the_token_header(token)).json()["status"] == (
         "refused"
     )
 
@@ -213,7 +210,7 @@ def test_second_order_leads_to_the_first(client: Client, written: bool) -> None:
     response = place(client, sale, second.sign())
     assert_refused(response, 409, "already_ordered", order_id=str(first.order_id))
     page = place(client, sale, second.sign(), HTML)
-    assert (page.status_code, page["Location"]) == (303, receipt_url(first))
+    assert (page.status_code, page["Location"]) == (303, receipt_path(first))
 
 
 def test_redis_down_returns_503_and_a_page_can_resend_the_token(
@@ -332,47 +329,39 @@ NOTHING = {
 }
 
 
-@pytest.fixture
-def buyer(client: Client) -> User:
-    """A buyer who is signed in."""
-    buyer = make_buyer()
-    client.force_login(buyer)
-    return buyer
-
-
-def test_buyer_without_orders_may_buy(client: Client, buyer: User) -> None:
+def test_buyer_without_orders_may_buy(shopper: Client, buyer: User) -> None:
     sale = make_sale()
     reserved(sale, [make_buyer()])
-    assert mine(client, sale) == NOTHING
-    assert client.get(me_url(sale)).json()["sale"]["buyer_id"] == str(buyer.pk)
+    assert mine(shopper, sale) == NOTHING
+    assert shopper.get(me_url(sale)).json()["sale"]["buyer_id"] == str(buyer.pk)
 
 
-def test_buyer_status_follows_an_order_to_its_end(client: Client, buyer: User) -> None:
+def test_buyer_status_follows_an_order_to_its_end(shopper: Client, buyer: User) -> None:
     sale = make_sale()
     _, token = reserved(sale, [make_buyer(), buyer])
     held = {
         **NOTHING,
         "order_id": str(token.order_id),
-        "status_url": receipt_url(token),
+        "status_url": receipt_path(token),
         "holds": 1,
         "may_buy": False,
     }
     queued = {"status": "queued", "own_state": "queued", "place": 2, "poll_after_ms": 300}
-    assert mine(client, sale) == {**held, **queued}
+    assert mine(shopper, sale) == {**held, **queued}
     fulfil_sale(sale_id=sale.pk)
     order = VoucherOrder.objects.get(pk=token.order_id)
     assert order.pay_by
     pay_by_ms = epoch_ms(order.pay_by)
     unpaid = {"status": "unpaid", "own_state": "yours", "pay_by_ms": pay_by_ms}
-    assert mine(client, sale) == {**held, **unpaid}
+    assert mine(shopper, sale) == {**held, **unpaid}
     pay(order)
-    assert mine(client, sale) == {**held, "status": "paid", "own_state": "already_ordered"}
+    assert mine(shopper, sale) == {**held, "status": "paid", "own_state": "already_ordered"}
     refund_order(order_id=order.pk, by=Actor.buyer(buyer.pk), now=timezone.now())
     finish_refunds(now=timezone.now())
-    assert mine(client, sale) == NOTHING
+    assert mine(shopper, sale) == NOTHING
 
 
-def test_order_to_pay_soonest_is_shown_first(client: Client, buyer: User) -> None:
+def test_order_to_pay_soonest_is_shown_first(shopper: Client, buyer: User) -> None:
     sale = make_sale(limit=4, loaded=False)
     orders = [make_order(sale, buyer, order_id=n, unit=n) for n in (1, 2, 3)]
     for order, minutes in zip(orders, (None, 9, 5), strict=True):
@@ -381,39 +370,39 @@ def test_order_to_pay_soonest_is_shown_first(client: Client, buyer: User) -> Non
         else:
             order.pay_by = timezone.now() + dt.timedelta(minutes=minutes)
         order.save()
-    found = mine(client, sale)
+    found = mine(shopper, sale)
     assert (found["order_id"], found["status"]) == ("3", "unpaid")
     assert (found["holds"], found["limit"], found["may_buy"]) == (3, 4, True)
     make_order(sale, buyer, order_id=4, unit=4)
-    assert mine(client, sale)["own_state"] == "yours"
+    assert mine(shopper, sale)["own_state"] == "yours"
 
 
-def test_queued_order_is_shown_before_a_paid_one(client: Client, buyer: User) -> None:
+def test_queued_order_is_shown_before_a_paid_one(shopper: Client, buyer: User) -> None:
     sale = make_sale(limit=3, loaded=False)
     make_order(sale, buyer, order_id=1, unit=2, status=OrderStatus.PAID)
     make_order(sale, buyer, order_id=2, unit=3, status=OrderStatus.USED)
-    assert mine(client, sale)["order_id"] == "2"
+    assert mine(shopper, sale)["order_id"] == "2"
     load_sale(sale_id=sale.pk)
     (token,) = reserved(sale, [buyer])
-    assert mine(client, sale)["order_id"] == str(token.order_id)
+    assert mine(shopper, sale)["order_id"] == str(token.order_id)
 
 
 @pytest.mark.parametrize("status", ["cancelled", "expired", "refunded"])
-def test_ended_order_is_shown_if_it_bars_another(client: Client, buyer: User, status: str) -> None:
+def test_ended_order_is_shown_if_it_bars_another(shopper: Client, buyer: User, status: str) -> None:
     order = make_order(make_sale(rebuy=False, loaded=False), buyer, status=OrderStatus(status))
-    found = mine(client, order.seckill_voucher)
+    found = mine(shopper, order.seckill_voucher)
     assert (found["order_id"], found["status"]) == (str(order.pk), status)
     assert (found["holds"], found["may_buy"], found["own_state"]) == (0, False, "barred")
 
 
-def test_buyer_status_shows_own_orders_only(client: Client, buyer: User) -> None:
+def test_buyer_status_shows_own_orders_only(shopper: Client, buyer: User) -> None:
     sale, other = make_sale(loaded=False), make_buyer()
     make_order(make_sale(), buyer)
     make_order(sale, other)
     make_waiting(sale, other, order_id=9)
-    assert mine(client, sale) == NOTHING
+    assert mine(shopper, sale) == NOTHING
     make_waiting(sale, buyer, order_id=10)
-    assert mine(client, sale) == {**NOTHING, "waits": True}
+    assert mine(shopper, sale) == {**NOTHING, "waits": True}
 
 
 # --- GET orders/<order_id>/ ----------------------------------------------------------------------
@@ -426,7 +415,7 @@ def ask(client: Client, token: PurchaseToken, by: str, accept: str = JSON) -> An
         client.force_login(User.objects.get(pk=token.user_id))
     else:
         headers |= the_token_header(token)
-    return client.get(receipt_url(token), headers=headers)
+    return client.get(receipt_path(token), headers=headers)
 
 
 by_either = pytest.mark.parametrize("by", ["session", "token"])
@@ -448,7 +437,7 @@ def test_receipt_of_queued_unpaid_and_refused_order(client: Client, by: str) -> 
         "refundable": False,
         "payment": "",
         "late_payment": "",
-        "status_url": receipt_url(token),
+        "status_url": receipt_path(token),
         "place": 1,
         "poll_after_ms": 300,
     }
@@ -475,10 +464,10 @@ def test_receipt_of_queued_unpaid_and_refused_order(client: Client, by: str) -> 
 
 def test_receipt_page_asks_visitor_to_sign_in(client: Client) -> None:
     (token,) = reserved(make_sale(), [make_buyer()])
-    assert_refused(client.get(receipt_url(token)), 401, "login_required")
-    page = client.get(receipt_url(token), headers={"Accept": HTML})
+    assert_refused(client.get(receipt_path(token)), 401, "login_required")
+    page = client.get(receipt_path(token), headers={"Accept": HTML})
     assert page.status_code == 302
-    assert page["Location"] == f"/accounts/login/?next={receipt_url(token)}"
+    assert page["Location"] == f"/accounts/login/?next={receipt_path(token)}"
 
 
 @by_either
@@ -540,10 +529,10 @@ def test_forms_token_is_kept_for_its_receipt_alone(client: Client, ledger: Redis
     assert place(client, sale, old.sign(), HTML).status_code == 303
     cookie = client.cookies["purchase-token"]
     assert (cookie["path"], cookie["httponly"], cookie["samesite"]) == (
-        receipt_url(old), True, "Lax",
+        receipt_path(old), True, "Lax",
     )  # fmt: skip
     ledger.flushdb()
-    page = client.get(receipt_url(old), headers={"Accept": HTML})
+    page = client.get(receipt_path(old), headers={"Accept": HTML})
     assert (page.status_code, page.context["receipt"]["reason"]) == (200, "lost")
 
 
@@ -574,7 +563,7 @@ def test_bad_token_opens_no_receipt(client: Client) -> None:
         (expired.sign(), 403, "bad_token"),
         (others.sign(), 403, "bad_token"),
     ):
-        response = client.get(receipt_url(token), headers={"Purchase-Token": text})
+        response = client.get(receipt_path(token), headers={"Purchase-Token": text})
         assert_refused(response, status, code)
 
 
@@ -582,7 +571,7 @@ def test_token_outranks_the_session(client: Client) -> None:
     sale, (owner, other) = make_sale(), make_buyers(2)
     (token,) = reserved(sale, [owner])
     client.force_login(other)
-    response = client.get(receipt_url(token), headers=the_token_header(token))
+    response = client.get(receipt_path(token), headers=the_token_header(token))
     assert response.json()["status"] == "queued"
 
 
@@ -592,9 +581,9 @@ def test_deleted_account_receipt_needs_its_own_token(client: Client) -> None:
     place(client, sale, token.sign())
     User.objects.filter(pk=buyer.pk).delete()
     fulfil_sale(sale_id=sale.pk)
-    body = client.get(receipt_url(token), headers=the_token_header(token)).json()
+    body = client.get(receipt_path(token), headers=the_token_header(token)).json()
     assert (body["status"], body["reason"]) == ("refused", "inactive_buyer")
-    response = client.get(receipt_url(token), headers=the_token_header(other))
+    response = client.get(receipt_path(token), headers=the_token_header(other))
     assert_refused(response, 404, "not_found")
 
 
@@ -603,10 +592,10 @@ def test_receipt_answers_get_only(client: Client) -> None:
     (token,) = reserved(sale, [buyer])
     client.force_login(buyer)
     for method in ("POST", "PUT", "PATCH", "DELETE"):
-        response = client.generic(method, receipt_url(token))
+        response = client.generic(method, receipt_path(token))
         assert response["Allow"] == "GET, HEAD"
         assert_refused(response, 405, "invalid")
-    assert client.head(receipt_url(token)).status_code == 200
+    assert client.head(receipt_path(token)).status_code == 200
 
 
 # --- Without the database ------------------------------------------------------------------------
@@ -633,7 +622,9 @@ def test_database_down_returns_503(lose_database: Callable[[], None], what: str)
     response = {
         "place": lambda: place(client, sale, token.sign()),
         "token": lambda: client.get(token_url(sale)),
-        "receipt": lambda: client.get(receipt_url(token)),
-        "receipt by token": lambda: client.get(receipt_url(token), headers=the_token_header(token)),
+        "receipt": lambda: client.get(receipt_path(token)),
+        "receipt by token": lambda: client.get(
+            receipt_path(token), headers=the_token_header(token)
+        ),
     }[what]()
     assert_refused(response, 503, "unavailable")

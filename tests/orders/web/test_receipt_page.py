@@ -16,6 +16,7 @@ from orders.lifecycle.cancellation import cancel_order
 from orders.lifecycle.redemption import written_code
 from orders.lifecycle.transitions import SYSTEM
 from orders.models import OrderStatus, Payment, PaymentStatus, RefusalReason, VoucherOrder
+from tests.support.browsers import browser_of
 from tests.support.html_forms import fields_of, get_page, send
 from tests.support.orders import make_buyers, make_order, make_sale, pending, reserved
 from tests.support.payments import make_payment, make_unpaid_order, pay, receipt_url, status_of
@@ -31,9 +32,7 @@ CODE = "ABCD1234EFGH5678"
 @pytest.fixture
 def client(buyer: User) -> Client:
     """A browser in which the buyer is signed in, and that is asked for the forms' secret."""
-    client = Client(enforce_csrf_checks=True, headers={"Accept-Language": "en"})
-    client.force_login(buyer)
-    return client
+    return browser_of(buyer, enforce_csrf_checks=True, headers={"Accept-Language": "en"})
 
 
 def an_order(buyer: User, status: OrderStatus, *, reason: str = "", **changes: Any) -> VoucherOrder:

@@ -10,10 +10,8 @@ from typing import Any
 from unittest.mock import ANY
 
 import pytest
-from django.conf import settings
 from django.contrib.auth.models import User
 from django.contrib.staticfiles import finders
-from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
 from orders.placing import places
@@ -24,16 +22,17 @@ from seckill_site import sessions
 from seckill_site.clocks.machine import now_ms
 from seckill_site.process_memory import forget_everything
 from tests.support import asgi, wsgi
+from tests.support.browsers import session_cookie
 from tests.support.inspection import redis_commands
-from tests.support.orders import make_buyer, make_buyers, make_sale, reserved, token_for
-from tests.support.rooms import OPENED_MS, change_room
+from tests.support.orders import make_buyer, make_buyers, reserved, token_for
+from tests.support.rooms import OPENED_MS, change_room, make_room
 from tests.support.sales import change_state, redis_now_ms
 from tests.support.wsgi import Answer
 from vouchers.catalogue import public_sales
 from vouchers.catalogue.sales import delete_sale
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.waiting_room import PLACE_KEPT_MS, SignedPlace, Visitor
-from vouchers.models import RoomKind, SaleStage, SeckillVoucher
+from vouchers.models import SaleStage, SeckillVoucher
 from vouchers.web import front_door as door
 
 pytestmark = pytest.mark.django_db
@@ -73,11 +72,9 @@ class Browser:
     """A signed-in browser: it keeps the cookies that it is given."""
 
     def __init__(self, user: User, ask: Ask = from_door) -> None:
-        client = Client()
-        client.force_login(user)
         self.ask_server = ask
-        name = settings.SESSION_COOKIE_NAME
-        self.cookies = {name: client.cookies[name].value}
+        name, _, key = session_cookie(user).partition("=")
+        self.cookies = {name: key}
 
     def get(self, path: str, **sent: Any) -> Answer:
         answer = self.ask_server("GET", path, HTTP_COOKIE=self.header, **sent)
@@ -101,14 +98,6 @@ class Browser:
 
 def room_path(sale: SeckillVoucher) -> str:
     return f"/vouchers/{sale.pk}/room/"
-
-
-def make_room(*, terms: dict[str, Any] | None = None, **fields: Any) -> SeckillVoucher:
-    """Return a sale with a waiting room; by default nobody is let in yet."""
-    line = {"room": RoomKind.BUSY, "room_opened_ms": OPENED_MS, "room_since_ms": 1}
-    sale = make_sale(**{**line, **fields})
-    change_room(sale.pk, **(terms or {}))
-    return sale
 
 
 def order(ask: Ask, sale: SeckillVoucher, token: str, **sent: Any) -> Answer:

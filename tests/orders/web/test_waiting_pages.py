@@ -19,6 +19,7 @@ from orders.lifecycle.transitions import SYSTEM
 from orders.lifecycle.waiting_list import join, restore_lines
 from orders.models import VoucherOrder, WaitingEntry
 from seckill_site.redis.ledger_connection import ledger_connection
+from tests.support.browsers import browser_of
 from tests.support.html_forms import fields_of, get_page, send
 from tests.support.orders import make_buyer, make_sale, token_for
 from tests.support.payments import make_unpaid_order
@@ -33,9 +34,7 @@ JSON = {"Accept": "application/json"}
 
 @pytest.fixture
 def client(buyer: User) -> Client:
-    client = Client(enforce_csrf_checks=True, headers={"Accept-Language": "en"})
-    client.force_login(buyer)
-    return client
+    return browser_of(buyer, enforce_csrf_checks=True, headers={"Accept-Language": "en"})
 
 
 def sold_out(**terms: Any) -> tuple[SeckillVoucher, VoucherOrder]:

@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from django.conf import settings
-from django.test import Client
 
 from seckill_site.asgi import application
 from seckill_site.front_door.application import FrontDoor
@@ -20,6 +18,7 @@ from seckill_site.front_door.threads import Busy
 from seckill_site.web.responses import Answer
 from seckill_site.wsgi import django
 from tests.support.asgi import answer_to, ask
+from tests.support.browsers import session_cookie
 from tests.support.orders import make_buyer, make_buyers, make_sale, token_for, tokens_for
 from tests.support.wsgi import Answer as Got
 
@@ -37,7 +36,7 @@ UPLOAD_PART_BYTES = 64 * 1024
 @contextmanager
 def steps() -> Iterator[list[float]]:
     """Collect how long each step of an event loop took."""
-    found: list[float] = []
+    taken_s: list[float] = []
     run = Handle._run
 
     def timed(handle: Handle) -> Any:
@@ -45,11 +44,11 @@ def steps() -> Iterator[list[float]]:
         try:
             return run(handle)
         finally:
-            found.append(time.perf_counter() - begun)
+            taken_s.append(time.perf_counter() - begun)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Handle, "_run", timed)
-        yield found
+        yield taken_s
 
 
 def longest_hold_s(request: Callable[[], object]) -> float:
@@ -57,9 +56,9 @@ def longest_hold_s(request: Callable[[], object]) -> float:
     request()  # imports and caches
     longest = []
     for _ in range(REPEATS):
-        with steps() as found:
+        with steps() as taken_s:
             request()
-        longest.append(max(found))
+        longest.append(max(taken_s))
     return min(longest)
 
 
@@ -83,9 +82,7 @@ def live_figures() -> Callable[[], object]:
 
 def signed_in() -> dict[str, Any]:
     """Return the cookie of a buyer who has signed in."""
-    client, name = Client(), settings.SESSION_COOKIE_NAME
-    client.force_login(make_buyer())
-    return {"HTTP_COOKIE": f"{name}={client.cookies[name].value}"}
+    return {"HTTP_COOKIE": session_cookie(make_buyer())}
 
 
 def me() -> Callable[[], object]:

@@ -12,10 +12,8 @@ from contextlib import ExitStack, contextmanager
 from itertools import count
 
 import pytest
-from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import connection
-from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
@@ -24,6 +22,7 @@ from orders.models import OrderStatus, VoucherOrder
 from tests.concurrency.sales import crowd_of, make_sale, order_requests
 from tests.faults.history import ACCEPTED, History
 from tests.fixtures.processes import add_logs
+from tests.support.browsers import session_cookie
 from tests.support.crowd import NO_ANSWER, fire, post
 from tests.support.orders import PRICE_CENTS, id_minted
 from tests.support.patience import GENEROUS_S, wait_for
@@ -201,11 +200,8 @@ def large_export_request() -> bytes:
         batch_size=5_000,
     )
     owner = User.objects.create(username="shop", is_staff=True, is_superuser=True)
-    client = Client()
-    client.force_login(owner)
-    cookie = f"{settings.SESSION_COOKIE_NAME}={client.cookies[settings.SESSION_COOKIE_NAME].value}"
-    path = reverse("admin:orders_voucherorder_export")
-    return Address.of("http://localhost").request("GET", path, headers={"Cookie": cookie})
+    path, headers = reverse("admin:orders_voucherorder_export"), {"Cookie": session_cookie(owner)}
+    return Address.of("http://localhost").request("GET", path, headers=headers)
 
 
 @contextmanager

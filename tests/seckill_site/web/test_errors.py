@@ -14,6 +14,7 @@ from django.contrib.auth.models import Permission
 from django.test import Client
 
 from seckill_site.static_storage import StaticStorage
+from tests.support.browsers import browser_of
 from tests.support.sales import make_sale, make_user
 
 HTML = {"Accept": "text/html"}
@@ -225,9 +226,7 @@ def clerk(db):
     """A client of staff that may look at sales and at nothing else."""
     user = make_user("clerk", is_staff=True)
     user.user_permissions.add(Permission.objects.get(codename="view_seckillvoucher"))
-    client = Client(headers=ENGLISH, raise_request_exception=False)
-    client.force_login(user, backend=PASSWORDS)
-    return client
+    return browser_of(user, headers=ENGLISH, raise_request_exception=False)
 
 
 def test_admin_errors_lead_back_into_the_admin(clerk):

@@ -21,6 +21,7 @@ from seckill_site.web.request_rates import (
     limited_now,
 )
 from tests.support import asgi, wsgi
+from tests.support.browsers import session_cookie
 from tests.support.orders import make_buyer, make_buyers, make_sale, tokens_for
 
 pytestmark = pytest.mark.django_db
@@ -110,9 +111,7 @@ def test_addresses_of_one_ipv6_network_are_one(client: Client) -> None:
 @DOORS
 def test_account_is_limited_over_all_addresses(ask: Any, settings: Settings) -> None:
     settings.SECKILL_REQUESTS_PER_ADDRESS, settings.SECKILL_REQUESTS_PER_ACCOUNT = 0, 2
-    client = Client()
-    client.force_login(make_buyer(), backend="django.contrib.auth.backends.ModelBackend")
-    cookie = f"sessionid={client.cookies['sessionid'].value}"
+    cookie = session_cookie(make_buyer())
 
     assert statuses(ask, 3, HTTP_COOKIE=cookie) == [200, 200, 429]
     assert statuses(ask, 3) == [200, 200, 200]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth.models import User
-from django.test import Client
 from django.urls import reverse
 
+from tests.support.browsers import HTML, browser_of
 from tests.support.orders import make_sale
 from vouchers.catalogue.history import entry, field_change
 
@@ -23,10 +23,8 @@ def test_history_page_is_in_the_readers_language(language: str, text: str) -> No
         LogEntry.objects.log_actions(
             boss.pk, [sale], CHANGE, change_message=message, single_object=True
         )
-    client = Client(headers={"Accept": "text/html", "Accept-Language": language})
-    client.force_login(boss, backend="django.contrib.auth.backends.ModelBackend")
-    url = reverse("admin:vouchers_seckillvoucher_history", args=[sale.pk])
-    page = client.get(url).content.decode()
+    browser = browser_of(boss, headers={**HTML, "Accept-Language": language})
+    page = browser.get(reverse("admin:vouchers_seckillvoucher_history", args=[sale.pk])).text
     assert text in page
     assert "Old words: 1 → 2" in page
     assert "changes&quot;" not in page

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from django.conf import settings as settings_of_site
-from django.contrib.auth.models import Permission, User
 from django.contrib.messages import get_messages
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import OperationalError
@@ -15,6 +14,7 @@ from django.test import Client
 
 from tests.support.sales import make_voucher
 from tests.support.spreadsheets import CHINESE, ENGLISH, HOTPOT, NOODLES, as_csv, as_xlsx
+from tests.support.staff import staff_with
 from vouchers.admin import voucher
 from vouchers.imports.spreadsheet import MOST_BYTES
 from vouchers.models import SeckillVoucher, Voucher
@@ -32,21 +32,13 @@ def upload(client: Client, content: bytes, name: str = "spring.csv") -> Any:
 
 
 def key_in(response: Any) -> str:
-    found = re.search(r'name="key" value="([^"]+)"', response.text)
-    assert found, "the preview cannot be confirmed"
-    return found[1]
+    key = re.search(r'name="key" value="([^"]+)"', response.text)
+    assert key, "the preview cannot be confirmed"
+    return key[1]
 
 
 def said(response: Any) -> list[str]:
     return [str(message) for message in get_messages(response.wsgi_request)]
-
-
-def staff(*permissions: str) -> Client:
-    user = User.objects.create_user("clerk", is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
-    client = Client(headers={"Accept": "text/html", "Accept-Language": "en"})
-    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
-    return client
 
 
 def test_file_is_uploaded_previewed_and_imported(shop: Client) -> None:
@@ -152,7 +144,7 @@ def test_database_error_leaves_outcome_open(shop: Client, monkeypatch: pytest.Mo
     "permissions", [["view_voucher"], ["view_voucher", "add_voucher"], ["change_voucher"]]
 )
 def test_import_needs_both_voucher_permissions(permissions: list[str]) -> None:
-    client = staff(*permissions)
+    client = staff_with(*permissions)
     assert f'href="{IMPORT}"' not in client.get(LIST).text
     assert client.get(IMPORT).status_code == 403
     assert upload(client, as_csv(ENGLISH, NOODLES)).status_code == 403
@@ -162,7 +154,7 @@ def test_import_needs_both_voucher_permissions(permissions: list[str]) -> None:
 
 
 def test_preview_names_missing_sale_permission() -> None:
-    client = staff("add_voucher", "change_voucher")
+    client = staff_with("add_voucher", "change_voucher")
     assert (
         "You do not have permission to create sales."
         in upload(client, as_csv(ENGLISH, HOTPOT)).text

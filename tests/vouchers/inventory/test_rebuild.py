@@ -305,10 +305,7 @@ def test_rebuilt_sale_bars(ledger: Any) -> None:
 
 def read_waiting(ledger: Any, sale: SeckillVoucher) -> list[tuple[str, float]]:
     """Return ``<order id>:<user>`` of all waiting buyers in their order, with their times."""
-    found: list[tuple[str, float]] = ledger.zrange(
-        LedgerKeys(sale.pk).waiting, 0, -1, withscores=True
-    )
-    return found
+    return list(ledger.zrange(LedgerKeys(sale.pk).waiting, 0, -1, withscores=True))
 
 
 @pytest.mark.django_db

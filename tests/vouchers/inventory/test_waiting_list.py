@@ -78,8 +78,7 @@ def join(order_id: int, user_id: int, *, at_ms: int | None = None) -> int:
 
 def read_waiting(ledger: Any) -> list[str]:
     """Return ``<order id>:<user>`` of all waiting buyers in their order."""
-    members: list[str] = ledger.zrange(LedgerKeys(1).waiting, 0, -1)
-    return members
+    return list(ledger.zrange(LedgerKeys(1).waiting, 0, -1))
 
 
 def give_back(*entries: Holding, **fields: Any) -> None:

@@ -9,8 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from django.conf import settings
-from django.test import Client
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
@@ -19,6 +17,7 @@ from seckill_site import asgi, process_memory
 from seckill_site.front_door import shells
 from tests.support import wsgi
 from tests.support.asgi import ask, loop, open_door
+from tests.support.browsers import session_cookie
 from tests.support.inspection import redis_commands
 from tests.support.orders import make_buyer, reserved
 from tests.support.sales import HOUR, make_loaded_sale, make_sale, redis_now_ms
@@ -207,11 +206,10 @@ def test_page_is_djangos_and_costs_nothing_twice(
 
 
 @pytest.mark.parametrize("buyer_first", [True, False])
-def test_page_shows_nobody_whoever_asks_first(client: Client, buyer_first: bool) -> None:
+def test_page_shows_nobody_whoever_asks_first(buyer_first: bool) -> None:
     buyer, sale = make_buyer(), make_loaded_sale()
-    client.force_login(buyer)
     reserved(sale, [buyer])
-    cookie = f"{settings.SESSION_COOKIE_NAME}={client.cookies[settings.SESSION_COOKIE_NAME].value}"
+    cookie = session_cookie(buyer)
     for path in ("/", f"/vouchers/{sale.pk}/"):
         with_cookie: dict[str, str] = {"HTTP_COOKIE": f"theme=dark; {cookie}"}
         asked = (with_cookie, {}) if buyer_first else ({}, with_cookie)
@@ -233,7 +231,7 @@ def test_refusal_of_a_foreign_host_teaches_no_headers(language: str) -> None:
 
 @pytest.mark.parametrize("guarded", [True, False], ids=["guard", "control"])
 def test_even_a_personal_page_would_be_kept_without_its_owner(
-    guarded: bool, client: Client, monkeypatch: pytest.MonkeyPatch
+    guarded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The page with a buyer's state is not stored; if it were, it would be asked for as nobody."""
     door: Any = asgi.application
@@ -254,9 +252,8 @@ def test_even_a_personal_page_would_be_kept_without_its_owner(
 
         monkeypatch.setattr(shells, "visit", visit)
     buyer, sale = make_buyer(), make_loaded_sale()
-    client.force_login(buyer)
     reserved(sale, [buyer])
-    cookie = f"{settings.SESSION_COOKIE_NAME}={client.cookies[settings.SESSION_COOKIE_NAME].value}"
+    cookie = session_cookie(buyer)
     path = f"/vouchers/{sale.pk}/form/"
     page(path, HTTP_COOKIE=cookie)
 
