@@ -42,6 +42,12 @@ def crowd_of(sale: SeckillVoucher, *, count: int) -> list[str]:
     return [token.sign() for chunk in chunks for token in chunk]
 
 
+def sale_and_crowd(*, stock: int, count: int) -> tuple[SeckillVoucher, list[str]]:
+    """Create a sale, and return it with a purchase token of each of its buyers."""
+    sale = make_sale(stock=stock)
+    return sale, crowd_of(sale, count=count)
+
+
 def more_tokens(sale: SeckillVoucher, *, user_id: int, count: int) -> list[str]:
     """Return several tokens of one buyer, as several tabs would have."""
     return [token.sign() for token in issue_tokens(sale=sale, user_ids=[user_id] * count)]

@@ -20,6 +20,7 @@ from tests.concurrency.sales import (
     make_sale,
     more_tokens,
     order_requests,
+    sale_and_crowd,
     wait_until_quiet,
 )
 from tests.fixtures.processes import on_both_ways
@@ -58,8 +59,7 @@ def user_of(token: str) -> int:
 
 
 def test_repeated_clicks_on_one_page_make_one_order(shared_shop: Shop) -> None:
-    sale = make_sale(stock=10)
-    (token,) = crowd_of(sale, count=1)
+    sale, (token,) = sale_and_crowd(stock=10, count=1)
 
     answers = fire(order_requests(sale, [token] * CLICKS), url=shared_shop.url, connections=CLICKS)
 
@@ -72,8 +72,7 @@ def test_repeated_clicks_on_one_page_make_one_order(shared_shop: Shop) -> None:
 
 @on_both_ways
 def test_many_tabs_of_one_buyer_get_one_unit(shared_shop: Shop) -> None:
-    sale = make_sale(stock=10)
-    (token,) = crowd_of(sale, count=1)
+    sale, (token,) = sale_and_crowd(stock=10, count=1)
     tabs = more_tokens(sale, user_id=user_of(token), count=CLICKS)
 
     answers = fire(order_requests(sale, tabs), url=shared_shop.url, connections=CLICKS)

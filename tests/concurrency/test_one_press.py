@@ -18,7 +18,7 @@ from redis import Redis
 
 from locks.lua_script import LuaScript
 from orders.placing.tokens import read_token
-from tests.concurrency.sales import crowd_of, make_sale, order_requests
+from tests.concurrency.sales import order_requests, sale_and_crowd
 from tests.fixtures.processes import on_both_ways
 from tests.support.crowd import fire
 from tests.support.patience import wait_for
@@ -131,8 +131,7 @@ def test_one_press_is_seen_as_documented(
         worker.wait_until(lambda: len(tasks.findall(worker.text())) == orders, what="order")
         wait_for(lambda: not broker.hlen("unacked"), what="acknowledged message")
 
-    sale = make_sale(stock=10)
-    texts = crowd_of(sale, count=2)
+    sale, texts = sale_and_crowd(stock=10, count=2)
     first, press = order_requests(sale, texts)
     fire([first], url=web.url)  # the scripts are loaded, and the connections are open
     wait_until_written(1)

@@ -15,7 +15,7 @@ import pytest
 from kombu import Connection
 from redis.exceptions import ResponseError
 
-from tests.concurrency.sales import crowd_of, make_sale
+from tests.concurrency.sales import sale_and_crowd
 from tests.faults.conftest import OwnRedis, standing_stack
 from tests.faults.history import History, Report
 from tests.support.patience import wait_for
@@ -187,8 +187,7 @@ def test_k8_refusal_of_the_broker_ends_no_process(
     standing: Standing, report: Report, error: str, side: str
 ) -> None:
     history = History("K8", f"broker answers {error} at {side}")
-    sale = make_sale(stock=BUYERS)
-    tokens = crowd_of(sale, count=BUYERS)
+    sale, tokens = sale_and_crowd(stock=BUYERS, count=BUYERS)
     if side == "consume":
         standing.worker.pause()
         history.fire(sale, tokens, url=standing.web.url)

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.conf import settings
 from django.contrib.auth.models import User
-from django.test import Client
 
 from tests.concurrency.sales import make_sale
 from tests.faults.conftest import OwnRedis
 from tests.faults.history import Outcome, Report
+from tests.support.browsers import session_cookie
 from tests.support.crowd import Answer, fire, post
 from tests.support.orders import make_buyers
 from tests.support.patience import MOMENT_S, wait_for
@@ -45,14 +44,7 @@ def shop(stack: Stack, own_cache: OwnRedis) -> Shop:
 @pytest.fixture
 def cookies() -> dict[User, str]:
     """The session cookie of each of ten buyers."""
-
-    def sign_in(buyer: User) -> str:
-        client = Client()
-        client.force_login(buyer)
-        key = client.cookies[settings.SESSION_COOKIE_NAME].value
-        return f"{settings.SESSION_COOKIE_NAME}={key}"
-
-    return {buyer: sign_in(buyer) for buyer in make_buyers(10)}
+    return {buyer: session_cookie(buyer) for buyer in make_buyers(10)}
 
 
 def get_me(cookies: dict[User, str], sale_id: int, *, url: str) -> dict[User, Answer]:

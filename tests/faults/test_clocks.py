@@ -17,7 +17,7 @@ from redis import Redis
 from orders.fulfilment.sweep import sweep
 from orders.fulfilment.worker import fulfil_sale
 from orders.models import OrderStatus, VoucherOrder
-from tests.concurrency.sales import crowd_of, make_sale
+from tests.concurrency.sales import crowd_of, make_sale, sale_and_crowd
 from tests.faults.conftest import ClockedRedis, with_clock, with_inside
 from tests.faults.history import History, Report
 from tests.support.orders import make_buyers, reserved
@@ -61,8 +61,7 @@ def test_wrong_clock_of_one_machine_stops_and_ends_nothing(
     """The sale ends in ten minutes: a token that is judged by a fast clock would be expired."""
     history = History("CL", f"clock of {part} {shift_s:+g} s")
     web, _, _ = started(stack, **{part: with_clock(shift_s)})
-    sale = make_sale(stock=BUYERS)
-    tokens = crowd_of(sale, count=BUYERS)
+    sale, tokens = sale_and_crowd(stock=BUYERS, count=BUYERS)
     with history.fault():
         history.fire(sale, tokens, url=web.url)
     history.settle(sale, seconds=FEW_SECONDS)
@@ -125,8 +124,7 @@ def test_clock_of_redis_jumps_while_a_task_is_lost(
     history = History("CL", f"clock of Redis {jump_s:+g} s, task lost")
     there: dict[str, Any] = {"REDIS_URL": clocked_ledger.url()}
     web, worker, beat = started(stack, web=there, worker=there, beat=there)
-    sale = make_sale(stock=BUYERS)
-    tokens = crowd_of(sale, count=BUYERS)
+    sale, tokens = sale_and_crowd(stock=BUYERS, count=BUYERS)
     worker.pause()
     beat.pause()
     with history.fault():

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.concurrency.sales import crowd_of, live_orders, make_sale
+from tests.concurrency.sales import live_orders, sale_and_crowd
 from tests.faults.history import History, Report
 from tests.faults.test_d_database import database_proxy
 from tests.support.patience import wait_for
@@ -32,8 +32,7 @@ def test_d3_other_worker_writes_all_orders(
     cut_off: Callable[[FaultProxy], None],
     request: pytest.FixtureRequest,
 ) -> None:
-    sale = make_sale(stock=BUYERS)
-    tokens = crowd_of(sale, count=BUYERS)
+    sale, tokens = sale_and_crowd(stock=BUYERS, count=BUYERS)
     how = request.node.callspec.id
     history = History("D3", f"database {how} to one of two workers")
     with database_proxy() as (proxy, url):
@@ -57,8 +56,7 @@ def test_d3_other_worker_writes_all_orders(
 
 def test_d3_with_both_workers_cut_off_orders_wait(stack: Stack) -> None:
     """The control: the fault is one, because without the other worker nothing is written."""
-    sale = make_sale(stock=5)
-    tokens = crowd_of(sale, count=5)
+    sale, tokens = sale_and_crowd(stock=5, count=5)
     history = History("D3", "both workers")
     with database_proxy() as (proxy, url):
         with stack.together():

@@ -13,19 +13,18 @@ from urllib.parse import quote
 
 import MySQLdb
 import pytest
-from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import OperationalError, connection
-from django.test import Client
 from django.urls import reverse
 
 from backoffice.rehearsal.http_client import Address
 from orders.models import VoucherOrder
 from orders.placing.tokens import read_token
-from tests.concurrency.sales import crowd_of, make_sale
+from tests.concurrency.sales import crowd_of, make_sale, sale_and_crowd
 from tests.faults.history import History, Report, get_receipt
 from tests.faults.private import OwnMariaDB, database_at, make_tables
 from tests.fixtures.processes import on_both_ways
+from tests.support.browsers import session_cookie
 from tests.support.crowd import fire
 from tests.support.orders import another_session, hold_row
 from tests.support.patience import wait_for
@@ -112,8 +111,7 @@ def test_d1_connection_killed_at_commit_is_reopened(
 def test_d1_connection_killed_during_insert_is_reopened(stack: Stack, report: Report) -> None:
     history = History("D1", "connection killed during INSERT")
     web, _ = stack.web(), stack.worker(concurrency=1)
-    sale = make_sale(stock=10)
-    tokens = crowd_of(sale, count=5)
+    sale, tokens = sale_and_crowd(stock=10, count=5)
     with held_buyers(tokens[-1:], sale):
         history.fire(sale, tokens, url=web.url)
         with history.fault():
@@ -126,8 +124,7 @@ def test_d1_lock_wait_timeout_is_retried(stack: Stack, report: Report) -> None:
     """Error 1205, after 3 s: the statement is over, and the transaction begins anew."""
     history = History("D1", "1205: row held for too long")
     web, _ = stack.web(), stack.worker(concurrency=1)
-    sale = make_sale(stock=10)
-    tokens = crowd_of(sale, count=5)
+    sale, tokens = sale_and_crowd(stock=10, count=5)
     with held_buyers(tokens[-1:], sale), history.fault():
         history.fire(sale, tokens, url=web.url)
         inserting(besides=inserting())
@@ -155,8 +152,7 @@ def test_d1_commit_with_lost_reply_is_found_done(stack: Stack, report: Report) -
     web = stack.web()
     with database_proxy() as (proxy, url):
         stack.worker(concurrency=1, DATABASE_URL=url)
-        sale = make_sale(stock=10)
-        tokens = crowd_of(sale, count=5)
+        sale, tokens = sale_and_crowd(stock=10, count=5)
         proxy.drop_replies(matching=COMMIT)
         history.fire(sale, tokens, url=web.url)
         proxy.wait_for_fault(20)
@@ -209,8 +205,7 @@ def test_d1_orders_wait_while_database_is_read_only(
     history = History("D1", "read-only")
     with own_stack.together():
         web, worker = own_stack.web(), own_stack.worker("--beat", concurrency=1)
-    sale = make_sale(stock=10)
-    tokens = crowd_of(sale, count=5)
+    sale, tokens = sale_and_crowd(stock=10, count=5)
     with mariadb.with_global("read_only", 1):
         history.fire(sale, tokens, url=web.url)
         worker.wait_for_log("1290")  # after its own tries it leaves the rest to the sweep
@@ -225,8 +220,7 @@ def test_d1_orders_wait_while_connections_are_exhausted(
     history = History("D1", "too many connections")
     with own_stack.together():
         web, worker = own_stack.web(), own_stack.worker("--beat", concurrency=1)
-    sale = make_sale(stock=10)
-    tokens = crowd_of(sale, count=5)
+    sale, tokens = sale_and_crowd(stock=10, count=5)
     with mariadb.with_global("max_connections", 10), full_house():
         history.fire(sale, tokens, url=web.url)
         worker.wait_for_log("1040")
@@ -304,8 +298,7 @@ def test_d1_database_restarted_under_load_loses_no_order(
     history = History("D1", "MariaDB killed and restarted")
     with own_stack.together():
         web, _ = own_stack.web(workers=2), own_stack.worker("--beat", SECKILL_BATCH_UNITS="20")
-    sale = make_sale(stock=1_000)
-    tokens = crowd_of(sale, count=1_000)
+    sale, tokens = sale_and_crowd(stock=1_000, count=1_000)
     history.fire(sale, tokens[:500], url=web.url)
     wait_for(VoucherOrder.objects.exists, what="a first order")
     connection.close()
@@ -331,7 +324,8 @@ CONNECT_S = 1.0
 def test_d1_pages_are_refused_quickly_without_database(stack: Stack, how: str) -> None:
     """The first request may wait for a timeout, later ones do not; a stored page is still shown."""
     warm, cold = (a_get(f"/vouchers/{make_sale(stock=10).pk}/") for _ in range(2))
-    admin = a_get(reverse("admin:index"), Cookie=cookie_of_owner())
+    owner = User.objects.create(username="shop", is_staff=True, is_superuser=True)
+    admin = a_get(reverse("admin:index"), Cookie=session_cookie(owner))
     with database_proxy() as (proxy, url):
         web = stack.web(DATABASE_URL=url)
         answers = fire([warm, *[admin] * 8], url=web.url, connections=8)
@@ -360,11 +354,3 @@ def test_d1_pages_are_refused_quickly_without_database(stack: Stack, how: str) -
 def a_get(path: str, **headers: str) -> bytes:
     headers = {"Accept": "text/html", **headers}
     return Address.of("http://localhost").request("GET", path, headers=headers)
-
-
-def cookie_of_owner() -> str:
-    owner = User.objects.create(username="shop", is_staff=True, is_superuser=True)
-    client = Client()
-    client.force_login(owner)
-    name = settings.SESSION_COOKIE_NAME
-    return f"{name}={client.cookies[name].value}"

@@ -31,7 +31,7 @@ from orders.models import RefusalReason, VoucherOrder
 from orders.placing.tokens import read_token
 from orders.tasks import fulfil_sale
 from seckill_site.celery import app
-from tests.concurrency.sales import crowd_of, make_sale
+from tests.concurrency.sales import crowd_of, make_sale, sale_and_crowd
 from tests.faults.conftest import OwnRedis, standing_stack, with_inside
 from tests.faults.history import RECOVERY_SECONDS, History, Outcome, Report, receipt_of
 from tests.fixtures.processes import on_both_ways
@@ -186,8 +186,7 @@ def test_k2_repeatedly_killed_worker_loses_no_order(
     back: Back, stack: Stack, report: Report, orders: int, kills: int
 ) -> None:
     history = History("K2", f"worker group killed {kills} times")
-    sale = make_sale(stock=orders)
-    tokens = crowd_of(sale, count=orders)
+    sale, tokens = sale_and_crowd(stock=orders, count=orders)
     a_round = orders // kills + 1
 
     for first in range(0, orders, a_round):
@@ -231,8 +230,7 @@ def test_k2_killed_shop_writes_all_orders_after_its_restart(
 @pytest.mark.faults
 def test_k2_worker_stops_cleanly_under_load(back: Back, stack: Stack, report: Report) -> None:
     history = History("K2", "worker restarted politely under load")
-    sale = make_sale(stock=300)
-    tokens = crowd_of(sale, count=300)
+    sale, tokens = sale_and_crowd(stock=300, count=300)
     first = stack.worker(concurrency=2, **back.settings())
 
     history.fire(sale, tokens[:150], url=back.web.url)
@@ -351,8 +349,7 @@ def test_k5_order_killing_its_process_is_set_aside(
     back: Back, stack: Stack, inside: Path, report: Report
 ) -> None:
     history = History("K5", "an order that kills its process")
-    sale = make_sale(stock=BUYERS)
-    tokens = crowd_of(sale, count=BUYERS)
+    sale, tokens = sale_and_crowd(stock=BUYERS, count=BUYERS)
     bad = tokens[BATCH + 3]
     (inside / "deadly").write_text(f"{bad.partition('-')[0]} kill")
     history.fire(sale, tokens, url=back.web.url)
@@ -368,8 +365,7 @@ def test_k5_order_refused_by_database_is_set_aside_within_five_seconds_by_defaul
     back: Back, stack: Stack, report: Report
 ) -> None:
     history = History("K5", "an order that raises, default settings")
-    sale = make_sale(stock=BUYERS)
-    tokens = crowd_of(sale, count=BUYERS)
+    sale, tokens = sale_and_crowd(stock=BUYERS, count=BUYERS)
     bad = tokens[BATCH + 3]
     worker = stack.worker(concurrency=1, CELERY_BROKER_URL=back.line.url(0))
     with poisoned_table(user_id=read_token(bad, sale_id=sale.pk, now_ms=0).user_id):
@@ -386,8 +382,7 @@ def test_k5_deadly_order_is_set_aside_within_thirty_seconds_by_default(
 ) -> None:
     """With the settings of the product: big batches, three tries and its own waits."""
     history = History("K5", f"an order that {verb} its process, default settings")
-    sale = make_sale(stock=BUYERS)
-    tokens = crowd_of(sale, count=BUYERS)
+    sale, tokens = sale_and_crowd(stock=BUYERS, count=BUYERS)
     bad = tokens[BATCH + 3]
     (inside / "deadly").write_text(f"{bad.partition('-')[0]} {way}")
     history.fire(sale, tokens, url=back.web.url)
@@ -438,8 +433,7 @@ def poisoned_table(*, user_id: int) -> Iterator[None]:
 @on_both_ways
 def test_k6_broker_restarted_empty_loses_no_order(back: Back, stack: Stack, report: Report) -> None:
     history = History("K6", "broker restarted empty")
-    sale = make_sale(stock=2 * BUYERS)
-    tokens = crowd_of(sale, count=2 * BUYERS)
+    sale, tokens = sale_and_crowd(stock=2 * BUYERS, count=2 * BUYERS)
     stack.worker(concurrency=1, **back.settings())
     history.fire(sale, tokens[:BUYERS], url=back.web.url)
     history.settle(sale)
@@ -460,8 +454,7 @@ def test_k6_worker_recovers_from_silent_broker(
     back: Back, stack: Stack, report: Report, seconds: int
 ) -> None:
     history = History("K6", f"broker unreachable without a reset for {seconds} s")
-    sale = make_sale(stock=2 * BUYERS)
-    tokens = crowd_of(sale, count=2 * BUYERS)
+    sale, tokens = sale_and_crowd(stock=2 * BUYERS, count=2 * BUYERS)
     stack.worker(concurrency=1, **back.settings())
     history.fire(sale, tokens[:BUYERS], url=back.web.url)
     history.settle(sale)
@@ -481,8 +474,7 @@ def test_k6_worker_recovers_from_failed_acknowledgement(
 ) -> None:
     """Kombu logs an acknowledgement that failed, and would wait for it for ever."""
     history = History("K6", "broker unreachable for 8 s while a task ends")
-    sale = make_sale(stock=2 * BATCH)
-    tokens = crowd_of(sale, count=2 * BATCH)
+    sale, tokens = sale_and_crowd(stock=2 * BATCH, count=2 * BATCH)
     settings = back.settings(FAILPOINT="fulfill.confirmed=stop")
     worker = stack.worker(concurrency=1, **settings)
     history.fire(sale, tokens[:BATCH], url=back.web.url)

@@ -12,7 +12,7 @@ from pytest_django import Settings
 
 from seckill_site import health
 from seckill_site.checks.services import check_ledger_replicas
-from tests.concurrency.sales import crowd_of, make_sale
+from tests.concurrency.sales import crowd_of, make_sale, sale_and_crowd
 from tests.faults.conftest import PATIENT_MS, Pair, is_in_step, replica_of
 from tests.faults.history import History, Report
 from tests.fixtures.vouchers import ScriptWithout
@@ -47,8 +47,7 @@ def order(sale: SeckillVoucher, token: str) -> Any:
 def test_lost_answer_is_repeated_only_once_replicated(
     pair: Pair, one_replica: None, use_ledger: Callable[[str], None]
 ) -> None:
-    sale = make_sale(stock=10)
-    first, token = crowd_of(sale, count=2)
+    sale, (first, token) = sale_and_crowd(stock=10, count=2)
     with FaultProxy((HOST, pair.primary.port)) as to_ledger:
         use_ledger(to_ledger.url())
         assert order(sale, first).status_code == 202
@@ -99,8 +98,7 @@ def test_repeated_reservation_is_replicated_again(
 
 def test_reservation_without_the_setting_waits_for_nobody(pair: Pair) -> None:
     """The control of the 503: the reservation is accepted, and only the primary knows of it."""
-    sale = make_sale(stock=10)
-    (token,) = crowd_of(sale, count=1)
+    sale, (token,) = sale_and_crowd(stock=10, count=1)
     pair.line.stall()
     assert order(sale, token).status_code == 202
     with pair.replica.client() as replica:
@@ -142,8 +140,7 @@ def test_r1_cut_off_replica_stops_acceptance_and_keeps_units(
     history = History("R1", "replica cut off during a sale")
     web = shop_of(stack, pair, replicas=1)
     stack.worker("--beat", concurrency=1, REDIS_URL=pair.primary.url())
-    sale = make_sale(stock=50)
-    tokens = crowd_of(sale, count=40)
+    sale, tokens = sale_and_crowd(stock=50, count=40)
     accepted = history.fire(sale, tokens[:20], url=web.url)
     with history.fault():
         pair.line.stall()

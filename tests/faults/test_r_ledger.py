@@ -27,7 +27,14 @@ from orders.placing.tokens import read_token
 from orders.tasks import reconcile as reconcile_task
 from seckill_site.celery import app
 from seckill_site.redis.ledger_connection import ledger_connection
-from tests.concurrency.sales import Crowd, accepted_ids, crowd_of, live_orders, make_sale
+from tests.concurrency.sales import (
+    Crowd,
+    accepted_ids,
+    crowd_of,
+    live_orders,
+    make_sale,
+    sale_and_crowd,
+)
 from tests.faults.conftest import OwnRedis
 from tests.faults.history import History, Report, get_receipt, receipt_of
 from tests.fixtures.processes import on_both_ways
@@ -86,8 +93,7 @@ def test_r1_ledger_emptied_under_load_oversells_nothing(
 ) -> None:
     """More buyers than units, who ask again and again, also while there is no ledger."""
     history = History("R1", "ledger emptied under load")
-    sale = make_sale(stock=150)
-    tokens = crowd_of(sale, count=600)
+    sale, tokens = sale_and_crowd(stock=150, count=600)
     crowd = Crowd(sale, tokens, own_shop.url)
     with own_ledger.client() as client:
         crowd.start()
@@ -110,8 +116,7 @@ def test_r1_order_lost_with_redis_is_refused_and_repeatable(
 ) -> None:
     history = History("R1", "accepted orders died with Redis")
     web = stack.web(REDIS_URL=own_ledger.url())
-    sale = make_sale(stock=10)
-    tokens = crowd_of(sale, count=5)
+    sale, tokens = sale_and_crowd(stock=10, count=5)
     history.fire(sale, tokens, url=web.url)
     assert len(history.accepted_ids(sale)) == 5
     with history.fault(), own_ledger.client() as client:
@@ -179,8 +184,7 @@ def test_r1_ledger_with_damaged_key_is_rebuilt_completely(
 
 def damaged_sale(history: History, name: str, damage: str, shop: Shop) -> SeckillVoucher:
     """Return a sale with orders, promises and an ended id, one key of whose ledger is damaged."""
-    sale = make_sale(stock=12)
-    *tokens, closed = crowd_of(sale, count=6)
+    sale, (*tokens, closed) = sale_and_crowd(stock=12, count=6)
     history.fire(sale, tokens, url=shop.url)
     history.settle(sale)
     out = read_token(closed, sale_id=sale.pk, now_ms=0)
@@ -216,8 +220,7 @@ def test_r1_watch_rebuilds_a_ledger_with_older_data(
     own_shop: Shop, own_ledger: OwnRedis, tmp_path: Path, report: Report
 ) -> None:
     history = History("R1", "ledger went back: watch")
-    sale = make_sale(stock=60)
-    tokens = crowd_of(sale, count=120)
+    sale, tokens = sale_and_crowd(stock=60, count=120)
     history.fire(sale, tokens[:10], url=own_shop.url)
     with history.fault(), went_back(own_ledger, tmp_path / "old"):
         history.fire(sale, tokens[10:60], url=own_shop.url)
@@ -241,8 +244,7 @@ def test_r1_order_forgotten_by_older_ledger_is_refused_as_lost(
     history = History("R1", "accepted orders forgotten by a ledger that went back")
     where: dict[str, Any] = {"REDIS_URL": own_ledger.url()}
     web = stack.web(**where)
-    sale = make_sale(stock=10)
-    tokens = crowd_of(sale, count=5)
+    sale, tokens = sale_and_crowd(stock=10, count=5)
     with history.fault(), went_back(own_ledger, tmp_path / "old"):
         history.fire(sale, tokens, url=web.url)
     stack.worker("--beat", concurrency=1, **where)
@@ -272,8 +274,7 @@ def test_r1_batch_number_reveals_older_ledger_without_watch(
     history = History("R1", f"ledger went back by {forgotten}: batch number")
     where: dict[str, Any] = {"REDIS_URL": own_ledger.url()}
     web = stack.web(**where)
-    sale = make_sale(stock=10)
-    tokens = crowd_of(sale, count=30)
+    sale, tokens = sale_and_crowd(stock=10, count=30)
     with history.fault(), went_back(own_ledger, tmp_path / "old"):
         for batch in range(forgotten):
             history.fire(sale, tokens[batch:10:forgotten], url=web.url)
@@ -343,8 +344,7 @@ def test_r2_reconcile_under_load_gives_no_false_alarm(
     history = History("R2", "reconciled under load")
     with stack.together():
         web, _ = stack.web(workers=2), stack.worker("--beat", SECKILL_BATCH_UNITS="5")
-    sale = make_sale(stock=300)
-    tokens = crowd_of(sale, count=400)
+    sale, tokens = sale_and_crowd(stock=300, count=400)
     crowd = Crowd(sale, tokens, web.url)
     crowd.start()
     seen, in_flight = [], 0

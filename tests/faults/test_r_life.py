@@ -16,7 +16,7 @@ from orders.lifecycle.transitions import SYSTEM
 from orders.lifecycle.waiting_list import join
 from orders.models import OrderEvent, OrderStatus, VoucherOrder, WaitingEntry
 from seckill_site.redis.ledger_connection import ledger_connection
-from tests.concurrency.sales import accepted_ids, crowd_of, make_sale
+from tests.concurrency.sales import accepted_ids, sale_and_crowd
 from tests.faults.conftest import with_inside
 from tests.faults.history import History, Report, check_conservation
 from tests.support.patience import wait_for
@@ -45,8 +45,7 @@ def orders_of(sale: SeckillVoucher, status: OrderStatus) -> int:
 
 def sold_out_sale(stack: Stack, web_url: str, history: History) -> tuple[SeckillVoucher, list[str]]:
     """Sell a sale out, and return it with the tokens of those who got nothing."""
-    sale = make_sale(stock=STOCK)
-    tokens = crowd_of(sale, count=CROWD)
+    sale, tokens = sale_and_crowd(stock=STOCK, count=CROWD)
     answers = history.fire(sale, tokens, url=web_url)
     history.settle(sale)
     assert len(accepted_ids(answers)) == STOCK

@@ -45,8 +45,7 @@ def clocks(shift_s: float) -> dict[str, Any]:
         check=True,
         cwd=Path(__file__).parents[2],
     )
-    clocks: dict[str, Any] = json.loads(read.stdout)
-    return clocks
+    return dict(json.loads(read.stdout))
 
 
 def test_every_wall_clock_is_shifted_and_no_other() -> None:

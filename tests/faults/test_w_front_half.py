@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.test import Client
 from redis.connection import parse_url
 
 from backoffice.rehearsal.http_client import Address
@@ -26,6 +25,7 @@ from tests.concurrency.sales import crowd_of, make_sale
 from tests.faults.conftest import OwnRedis, standing_stack
 from tests.faults.history import ACCEPTED, History, Outcome, Report, get_receipt
 from tests.fixtures.processes import add_logs
+from tests.support.browsers import session_cookie
 from tests.support.crowd import Answer, fire
 from tests.support.patience import wait_for
 from tests.support.proxy import FaultProxy, redis_server
@@ -292,9 +292,7 @@ def get(path: str, **headers: str) -> bytes:
 def personal_requests(sale: SeckillVoucher, text: str) -> list[bytes]:
     """Return what the page of a token's buyer asks: the receipt, who is there, another token."""
     token = read_token(text, sale_id=sale.pk, now_ms=0)
-    client = Client()
-    client.force_login(User.objects.get(pk=token.user_id))
-    cookie = f"{settings.SESSION_COOKIE_NAME}={client.cookies[settings.SESSION_COOKIE_NAME].value}"
+    cookie = session_cookie(User.objects.get(pk=token.user_id))
     return [
         get(f"/vouchers/{sale.pk}/orders/{token.order_id}/", **{"Purchase-Token": text}),
         get(f"/me/?sale={sale.pk}", Cookie=cookie),
