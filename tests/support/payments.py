@@ -34,7 +34,7 @@ from orders.payments.providers import (
 )
 from orders.payments.sandbox import SIGNATURE_HEADER, Choice, decide, notification, sign, state_of
 from orders.payments.service import Addresses, start_payment, take_notification
-from tests.support.orders import make_buyers, reserved
+from tests.support.orders import make_buyers, make_sale, reserved
 from vouchers.models import SeckillVoucher
 
 ADDRESSES = Addresses(
@@ -54,6 +54,7 @@ class FakeProvider:
     acknowledgement = "OK"
     by_client = False
     code_schemes: tuple[str, ...] = ()
+    code_app = ""
 
     def __init__(self) -> None:
         self.away = False
@@ -137,6 +138,12 @@ def make_payment(order: VoucherOrder, addresses: Addresses = ADDRESSES) -> Payme
     """Start a payment and return it."""
     start_payment(order_id=order.pk, addresses=addresses, now=timezone.now())
     return Payment.objects.filter(order=order).latest("pk")
+
+
+def order_with_payment(**terms: Any) -> tuple[VoucherOrder, Payment]:
+    """Return an unpaid order of a new sale, and its open payment."""
+    order = make_unpaid_order(make_sale(**terms))
+    return order, make_payment(order)
 
 
 def choose_outcome(payment: Payment, choice: Choice = Choice.PAY) -> None:

@@ -96,14 +96,19 @@ def test_copy_in_redis_does_not_hide_the_return(order: VoucherOrder, payment: Pa
         assert find_receipt(**proof).payment.state == "confirming"
 
 
-def test_paid_charge_settles_at_the_first_question(
-    order: VoucherOrder, payment: Payment, fake: FakeProvider
-) -> None:
+@pytest.mark.parametrize(
+    ("charge", "status", "shown"),
+    [(ChargeState.PAID, "paid", ""), (ChargeState.CLOSED, "unpaid", "not_paid")],
+)
+def test_paid_or_closed_charge_settles_at_the_first_question(
+    order: VoucherOrder, payment: Payment, fake: FakeProvider,
+    charge: ChargeState, status: str, shown: str,
+) -> None:  # fmt: skip
     now = back(order)
-    fake.says[payment.reference] = ChargeState.PAID
+    fake.says[payment.reference] = charge
     assert confirm_payments(order_id=order.pk, now=now) is None
-    assert status_of(order) == "paid"
-    assert seen(order) == ""
+    assert status_of(order) == status
+    assert seen(order) == shown
 
 
 def test_open_charge_counts_as_unpaid_only_after_a_moment(
@@ -120,15 +125,6 @@ def test_open_charge_counts_as_unpaid_only_after_a_moment(
     payment.refresh_from_db()
     assert payment.asked == 0
     assert payment.ask_at == now + SETTLE_FOR + dt.timedelta(seconds=FIRST_ASK_S)
-
-
-def test_closed_charge_is_not_paid_at_once(
-    order: VoucherOrder, payment: Payment, fake: FakeProvider
-) -> None:
-    now = back(order)
-    fake.says[payment.reference] = ChargeState.CLOSED
-    assert confirm_payments(order_id=order.pk, now=now) is None
-    assert seen(order) == "not_paid"
 
 
 def test_return_after_the_charge_was_closed_is_not_paid(

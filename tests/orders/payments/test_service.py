@@ -80,6 +80,7 @@ from tests.support.payments import (
     notify_of_fake,
     notify_shop,
     notify_url,
+    order_with_payment,
     owner_of,
     pay,
     payment_status,
@@ -328,8 +329,7 @@ def test_late_payment_is_refunded_and_shown(
 
 
 def test_second_payment_tells_programs_and_counters_nothing_new(fake: FakeProvider) -> None:
-    order = make_unpaid_order(make_sale())
-    payment = make_payment(order)
+    order, payment = order_with_payment()
     notify_of_fake(payment)
     second = Payment.objects.create(
         order=order, reference="second", provider="fake", amount_cents=payment.amount_cents
@@ -362,8 +362,7 @@ def test_order_waits_for_each_of_its_providers(
 ) -> None:
     """However few are asked at once: a payment at a provider that is away may be paid."""
     monkeypatch.setattr(expiry, "ASK_AT_ONCE", 1)
-    order = make_unpaid_order(make_sale())
-    payment = make_payment(order)
+    order, payment = order_with_payment()
     Payment.objects.create(
         order=order, reference="away", provider="away", amount_cents=payment.amount_cents,
         silent_since=timezone.now(),
@@ -376,8 +375,7 @@ def test_order_waits_for_each_of_its_providers(
 
 
 def test_payment_of_nothing_is_refused() -> None:
-    order = make_unpaid_order(make_sale())
-    payment = make_payment(order)
+    order, payment = order_with_payment()
     choose_outcome(payment)
     with pytest.raises(BadNotification):
         notify_shop(payment, amount_cents=0)
@@ -385,8 +383,7 @@ def test_payment_of_nothing_is_refused() -> None:
 
 
 def test_provider_cannot_report_for_another(settings: Any) -> None:
-    order = make_unpaid_order(make_sale())
-    payment = make_payment(order)
+    order, payment = order_with_payment()
     use_fake(settings)
     with pytest.raises(BadNotification):
         notify_of_fake(payment)
@@ -401,8 +398,7 @@ def post(client: Client, headers: dict[str, str], body: bytes, provider: str = "
 
 
 def test_notification_needs_no_session_and_no_csrf_token() -> None:
-    order = make_unpaid_order(make_sale())
-    payment = make_payment(order)
+    order, payment = order_with_payment()
     choose_outcome(payment)
     response = post(Client(enforce_csrf_checks=True), *notification_of(payment))
     assert (response.status_code, response.content) == (200, b"success")
@@ -413,8 +409,7 @@ def test_notification_needs_no_session_and_no_csrf_token() -> None:
 def test_notification_without_redis_returns_503_until_repeated(
     client: Client, redis_gone: RedisGone
 ) -> None:
-    order = make_unpaid_order(make_sale())
-    payment = make_payment(order)
+    order, payment = order_with_payment()
     choose_outcome(payment)
     with redis_gone():
         assert_refused(post(client, *notification_of(payment)), 503, "unavailable")
@@ -453,8 +448,7 @@ def test_query_pauses_double_up_to_ten_minutes(fake: FakeProvider) -> None:
 
 @pytest.mark.parametrize("away", [False, True])
 def test_queries_stop_a_day_after_the_deadline(fake: FakeProvider, away: bool) -> None:
-    order = make_unpaid_order(make_sale())
-    payment = make_payment(order)
+    order, payment = order_with_payment()
     fake.away = away
     assert order.pay_by
     almost = order.pay_by + dt.timedelta(hours=23, minutes=59)
@@ -499,8 +493,7 @@ def test_any_error_of_a_provider_is_silence(
 @pytest.mark.slow
 def test_unapplied_answer_is_not_silence(fake: FakeProvider) -> None:
     """The provider reports paid while the buyer's lock is held for longer than the grace."""
-    order = make_unpaid_order(make_sale())
-    payment = make_payment(order)
+    order, payment = order_with_payment()
     fake.says[payment.reference] = ChargeState.PAID
     now = expire_pay_by(order)
     key = LedgerKeys(order.seckill_voucher_id).user_lock(order.user_id or 0)
@@ -513,8 +506,7 @@ def test_unapplied_answer_is_not_silence(fake: FakeProvider) -> None:
 
 
 def test_notification_after_queries_stopped_counts(fake: FakeProvider) -> None:
-    order = make_unpaid_order(make_sale())
-    payment = make_payment(order)
+    order, payment = order_with_payment()
     Payment.objects.update(ask_at=None)
     notify_of_fake(payment)
     assert status_of(order) == "paid"
@@ -550,8 +542,7 @@ def test_query_walk_is_limited(fake: FakeProvider) -> None:
 
 
 def test_payment_unknown_to_provider_is_closed(fake: FakeProvider) -> None:
-    order = make_unpaid_order(make_sale())
-    payment = make_payment(order)
+    order, payment = order_with_payment()
     fake.says.clear()
     poll_payments(now=timezone.now() + A_MINUTE)
     assert payment_status(payment) == "closed"
@@ -605,8 +596,7 @@ def test_receipt_offers_a_choice_only_among_several(client: Client, settings: An
 
 
 def test_order_expires_after_grace_of_silence(fake: FakeProvider) -> None:
-    order = make_unpaid_order(make_sale())
-    payment = make_payment(order)
+    order, payment = order_with_payment()
     fake.away = True
     now = expire_pay_by(order)
     assert expire_orders(now=now) == 0
@@ -730,6 +720,14 @@ def assert_one_won(order: VoucherOrder, payment: Payment, ended: str, fake: Fake
     return outcome[0]
 
 
+def pay_and_cancel_at_once() -> tuple[VoucherOrder, Payment, Any]:
+    """Return an order, its payment, and what came of cancelling the order as it was paid."""
+    order, payment = order_with_payment(stock=1)
+    told, refused = at_once(partial(notify_of_fake, payment), partial(cancelled, order))
+    assert again_where_it_failed(told, partial(notify_of_fake, payment)) == "OK"
+    return order, payment, refused
+
+
 @race
 def test_concurrent_notifications_pay_once(fake: FakeProvider) -> None:
     sale = make_sale()
@@ -751,8 +749,7 @@ def test_concurrent_notifications_pay_once(fake: FakeProvider) -> None:
 @pytest.mark.parametrize("when", ["at once", "after the last question"])
 def test_payment_racing_expiry_succeeds_once(fake: FakeProvider, when: str) -> None:
     for _ in range(ROUNDS):
-        order = make_unpaid_order(make_sale(stock=1))
-        payment = make_payment(order)
+        order, payment = order_with_payment(stock=1)
         now = expire_pay_by(order)
         asked = threading.Event()
 
@@ -772,13 +769,7 @@ def test_payment_racing_expiry_succeeds_once(fake: FakeProvider, when: str) -> N
 @race
 def test_payment_racing_cancel_succeeds_once(fake: FakeProvider) -> None:
     for _ in range(ROUNDS):
-        order = make_unpaid_order(make_sale(stock=1))
-        payment = make_payment(order)
-        told, refused = at_once(
-            partial(notify_of_fake, payment),
-            partial(cancelled, order),
-        )
-        assert again_where_it_failed(told, lambda: notify_of_fake(payment)) == "OK"  # noqa: B023
+        order, payment, refused = pay_and_cancel_at_once()
         won_by = assert_one_won(order, payment, "cancelled", fake)
         assert isinstance(refused, WrongState) == (won_by == "paid")
 
@@ -826,13 +817,7 @@ def test_without_user_lock_row_lets_one_change_win(
     monkeypatch.setattr(paying, "user_lock", lambda **names: nullcontext())
     monkeypatch.setattr("orders.lifecycle.cancellation.user_lock", lambda **names: nullcontext())
     for _ in range(ROUNDS):
-        order = make_unpaid_order(make_sale(stock=1))
-        payment = make_payment(order)
-        told, _refused = at_once(
-            partial(notify_of_fake, payment),
-            partial(cancelled, order),
-        )
-        assert again_where_it_failed(told, lambda: notify_of_fake(payment)) == "OK"  # noqa: B023
+        order, payment, _refused = pay_and_cancel_at_once()
         if status_of(order) == "unpaid":
             cancelled(order)
         assert_one_won(order, payment, "cancelled", fake)
