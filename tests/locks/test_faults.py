@@ -7,8 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -28,7 +27,7 @@ from tests.locks.holders import (
     wait_for_it,
     waiting,
 )
-from tests.locks.steps import PATIENCE_S, Store, child, stopped
+from tests.locks.steps import PATIENCE_S, Store, stopped
 from tests.support.proxy import HOST, FaultProxy, redis_server
 from tests.support.redis_url import redis_url
 
@@ -77,18 +76,6 @@ def far(proxy: FaultProxy, db: int) -> Iterator[Redis]:
     options = {"retry": Retry(NoBackoff(), 0), "socket_timeout": 0.6, "socket_connect_timeout": 0.6}
     with client_through(proxy, db, **options) as client:
         yield client
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "store")
-
-
-@pytest.fixture
-def process() -> Iterator[Callable[[Callable[[], None]], Any]]:
-    """Start processes that do not outlive the test."""
-    with ExitStack() as stack:
-        yield lambda work: stack.enter_context(child(work))
 
 
 def ended_well(process: Any) -> bool:

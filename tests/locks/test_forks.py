@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import traceback
 from collections.abc import Callable
 
 import pytest
 from redis import Redis
 
-from locks import LockNotOwned, RedisLock, watchdog
+from locks import LockNotOwned, RedisLock
+from tests.locks.waiters import NAME, watchdogs
 
-NAME = "lock:{t}:sale"
 FENCE = "lock:{t}:fence"
 SHORT_MS = 300
 """A lease that shall run out."""
 LEASE_MS = 2_500
 """A lease that shall be kept: long enough for a machine that is busy with other things."""
-
-
-def watchdogs() -> int:
-    return sum(thread.name == watchdog.THREAD_NAME for thread in threading.enumerate())
 
 
 def forked(child: Callable[[], None]) -> int:

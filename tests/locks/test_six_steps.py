@@ -12,7 +12,6 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,11 +55,6 @@ def redis_lock(redis_client: Redis) -> Iterator[MakeLock]:
             return stack.enter_context(InThread(RedisLock(client, NAME, **options)))
 
         yield make
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "store")
 
 
 def run_out(client: Redis) -> None:

@@ -11,12 +11,12 @@ import pytest
 from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from locks import LockNotOwned, MultiLock, RedisLock, scripts, watchdog
+from locks import LockNotOwned, MultiLock, RedisLock, scripts
 from locks.protocol import RenewResult
 from locks.read_write_lock import ReadWriteLock
 from locks.watchdog import Lease
+from tests.locks.waiters import NAME, watchdogs
 
-NAME = "lock:{t}:sale"
 SHORT_MS = 300
 """A lease that shall run out."""
 LEASE_MS, LONG_LEASE_MS = 2_500, 4_000
@@ -24,10 +24,6 @@ LEASE_MS, LONG_LEASE_MS = 2_500, 4_000
 
 
 Renewal = tuple[Sequence[str], str, int]
-
-
-def watchdogs() -> int:
-    return sum(thread.name == watchdog.THREAD_NAME for thread in threading.enumerate())
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 from redis import Redis
 
-from locks import RedisLock, wait_queues
+from locks import RedisLock, wait_queues, watchdog
 from locks.protocol import Answer, Request, side_key
 from tests.support.patience import wait_for
 
@@ -38,6 +38,11 @@ def replaceable_answers(
 
     patch.setattr(lock, "_ask", ask)
     return replace
+
+
+def watchdogs() -> int:
+    """Return how many threads of this process renew leases."""
+    return sum(thread.name == watchdog.THREAD_NAME for thread in threading.enumerate())
 
 
 def in_room(client: Redis, topic: str = NAME) -> int:

@@ -6,8 +6,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from locks.aio import AsyncFairLock, AsyncRedisLock, lock, loops, sending
 from tests.locks.aio.conftest import client_at
 from tests.locks.aio.test_async_lock import BOTH, LONG_MS, InThread, passed, queued, until, waiters
 from tests.locks.holders import FENCE, GO, HAD, NAME, had, take
-from tests.locks.steps import PATIENCE_S, Store, child, stopped
+from tests.locks.steps import PATIENCE_S, Store, stopped
 from tests.locks.waiters import AT_ONCE_S
 from tests.support.proxy import FaultProxy
 from tests.support.redis_url import redis_url
@@ -34,16 +33,11 @@ Process = Callable[[Callable[[], None]], Any]
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 
-@pytest.fixture
-def process() -> Iterator[Process]:
-    """Start processes that do not outlive the test."""
-    with ExitStack() as stack:
-        yield lambda work: stack.enter_context(child(work))
-
-
-async def cancelled(task: asyncio.Task[Any]) -> None:
-    """Cancel a task, and wait until it is over."""
+async def cancelled(task: asyncio.Task[Any], *, line: FaultProxy | None = None) -> None:
+    """Cancel a task, let the line send the replies that it holds, and wait until it is over."""
     task.cancel()
+    if line:
+        line.release()
     with pytest.raises(asyncio.CancelledError):
         await task
 
@@ -64,10 +58,7 @@ async def test_acquire_cancelled_before_its_reply_leaves_no_lock(
     task = asyncio.create_task(kind(far, NAME).acquire())
     await reached(proxy)
     await until(lambda: redis_client.exists(NAME))
-    task.cancel()
-    proxy.release()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    await cancelled(task, line=proxy)
     assert not redis_client.exists(NAME)
 
 
@@ -106,10 +97,7 @@ async def test_release_cancelled_before_its_reply_releases(
     proxy.hold_replies(1, matching=b"EVALSHA")
     task = asyncio.create_task(lock.release())
     await until(lambda: not redis_client.exists(NAME))
-    task.cancel()
-    proxy.release()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    await cancelled(task, line=proxy)
     with pytest.raises(LockNotOwned):
         await lock.release()
     async with lock:
