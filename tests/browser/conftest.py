@@ -30,12 +30,14 @@ from playwright.sync_api import (
 from tests.browser.window import Window, fill_window, session_key
 from tests.concurrency.sales import make_sale
 from tests.fixtures.processes import add_logs
+from tests.support.patience import GENEROUS_S
 from tests.support.stack import Stack, Web
 from vouchers.catalogue.public_sales import KNOWN_S
 from vouchers.catalogue.sales import edit_sale, terms_of
 from vouchers.models import SeckillVoucher
 
 PASSWORD = "a-journey-of-1000-li"
+PATIENT_MS = GENEROUS_S * 1000
 PHONE = {"viewport": {"width": 360, "height": 740}, "is_mobile": True, "has_touch": True}
 
 IN_A_HURRY = """
@@ -43,6 +45,8 @@ IN_A_HURRY = """
   window.setTimeout = (call, ms, ...rest) => setTimeout(call, ms / 10, ...rest);
 """
 """A script for a page: its pauses between requests are a tenth as long."""
+
+Person = Callable[..., Page]
 
 # Starting a shop costs more than most tests in it. So all modules here have one web server, and
 # nothing is emptied between the tests of a module: each makes its own sale.

@@ -41,13 +41,11 @@ def totp(secret: str) -> str:
     return str(format_hotp_value(hotp_value(secret, next(iter(yield_hotp_counters_from_time())))))
 
 
-def submit(page: Page) -> None:
-    page.locator("main form.form button[type=submit]").first.click()
-
-
-def fill(page: Page, **fields: str) -> None:
+def submit(page: Page, **fields: str) -> None:
+    """Fill in these fields of the page's form, and send it."""
     for name, value in fields.items():
         page.fill(f"main [name={name}]", value)
+    page.locator("main form.form button[type=submit]").first.click()
 
 
 def test_account_from_sign_up_to_its_end(
@@ -57,8 +55,7 @@ def test_account_from_sign_up_to_its_end(
     faults.watch(page)
 
     page.goto("/accounts/signup/")
-    fill(page, username="zoe", email="zoe@example.com", password1=PASSWORD, password2=PASSWORD)
-    submit(page)
+    submit(page, username="zoe", email="zoe@example.com", password1=PASSWORD, password2=PASSWORD)
     page.wait_for_url("**/")
 
     page.goto(printed(LINK))
@@ -69,26 +66,20 @@ def test_account_from_sign_up_to_its_end(
     page.goto("/orders/")
     page.get_by_role("button", name="Sign out").click()
     page.goto("/accounts/login/code/")
-    fill(page, email="zoe@example.com")
-    submit(page)
-    fill(page, code=printed(CODE))
-    submit(page)
+    submit(page, email="zoe@example.com")
+    submit(page, code=printed(CODE))
     page.wait_for_url("**/")
 
     page.goto("/accounts/phone/change/")
-    fill(page, phone="138 0000 0009")
-    submit(page)
-    fill(page, code=printed(SMS))
-    submit(page)
+    submit(page, phone="138 0000 0009")
+    submit(page, code=printed(SMS))
     page.goto("/accounts/profile/")
     expect(page.locator("main")).to_contain_text("+8613800000009")
 
     page.goto("/accounts/2fa/totp/activate/")
-    fill(page, password=PASSWORD)
-    submit(page)
+    submit(page, password=PASSWORD)
     secret = page.input_value("#authenticator_secret")
-    fill(page, code=totp(secret))
-    submit(page)
+    submit(page, code=totp(secret))
     expect(page.locator("main")).to_contain_text("recovery codes")
 
     page.goto("/accounts/profile/")
@@ -98,8 +89,7 @@ def test_account_from_sign_up_to_its_end(
     Authenticator.objects.all().delete()  # the code of this half minute is used up
     sign_in_by_form(page, "zoe")
     page.goto("/accounts/delete/")
-    fill(page, password=PASSWORD)
-    submit(page)
+    submit(page, password=PASSWORD)
     page.wait_for_url("**/")
     assert not User.objects.filter(username="zoe").exists()
     faults.leave()
@@ -119,14 +109,12 @@ def test_security_key_is_added_and_asked_for(people: Callable[..., Page], web: W
 
     def enter() -> None:
         page.goto(f"{site}/accounts/login/")
-        fill(page, username="kim", password=PASSWORD)
-        submit(page)
+        submit(page, username="kim", password=PASSWORD)
 
     enter()
     page.wait_for_url(f"{site}/")
     page.goto(f"{site}/accounts/2fa/webauthn/add/")
-    fill(page, password=PASSWORD)
-    submit(page)
+    submit(page, password=PASSWORD)
     page.locator("#mfa_webauthn_add").click()
     page.wait_for_url(lambda url: "webauthn/add" not in url)
     assert Authenticator.objects.filter(user__username="kim", type="webauthn").exists()

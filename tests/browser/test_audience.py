@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,9 +9,8 @@ from django.contrib.auth.models import Group
 from playwright.sync_api import Page, expect
 
 from orders.models import CodeUse, InvitationCode
-from tests.browser.conftest import make_person, put_on_sale
+from tests.browser.conftest import PATIENT_MS, Person, make_person, put_on_sale
 from tests.orders.audience.rules import give_code
-from tests.support.patience import GENEROUS_S
 from tests.support.stack import Web
 
 pytestmark = [
@@ -20,10 +18,6 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.usefixtures("row_locks", "workers"),
 ]
-
-PATIENT_MS = GENEROUS_S * 1000
-
-Person = Callable[..., Page]
 
 
 def test_buyer_enters_a_code_and_buys(person: Person, web: Web) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import cut, make_person
+from tests.browser.conftest import Person, cut, make_person
 from tests.concurrency.sales import crowd_of, make_sale, order_requests, wait_until_quiet
 from tests.support.crowd import fire
 from tests.support.stack import Web
@@ -19,8 +17,6 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.usefixtures("row_locks", "workers"),
 ]
-
-Person = Callable[..., Page]
 
 
 @pytest.fixture

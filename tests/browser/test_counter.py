@@ -14,15 +14,13 @@ from playwright.sync_api import Browser, BrowserType, Page, expect
 
 from orders.lifecycle.redemption import written_code
 from orders.models import OrderStatus, VoucherOrder
-from tests.browser.conftest import Faults, make_person, sign_in
+from tests.browser.conftest import PATIENT_MS, Faults, make_person, sign_in
 from tests.support.orders import make_order, make_sale
-from tests.support.patience import GENEROUS_S
 from tests.support.stack import Web
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
 PAGE = "/staff/redeem/"
-PATIENT_MS = GENEROUS_S * 1000
 WIDTH, HEIGHT, MODULE = 640, 480, 8
 SIZES: dict[str, Any] = {
     "phone": {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True},

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from django.urls import reverse
 from playwright.sync_api import Page, ViewportSize, expect
 
 from orders.roles import Role, make_roles
-from tests.browser.conftest import PASSWORD, cut, make_person, put_on_sale
+from tests.browser.conftest import PASSWORD, Person, cut, make_person, put_on_sale
 from tests.browser.test_accessibility import DESK, PHONE, Visit, emulate, findings
 from tests.browser.window import Window
 from tests.support.orders import make_buyers
@@ -25,7 +24,6 @@ from tests.support.payments import make_unpaid_order
 
 pytestmark = pytest.mark.browser
 
-Person = Callable[..., Page]
 
 LISTS = sorted(
     reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist")

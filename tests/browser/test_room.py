@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from tests.browser.conftest import (
     PASSWORD,
     PHONE,
     Faults,
+    Person,
     begin_in,
     make_person,
     put_on_sale,
@@ -42,8 +42,6 @@ A_WHILE_MS = 75_000
 
 SALE_KNOWN_MS = 1_500
 """A web process answers for a second from what it knows of a sale; and half a second more."""
-
-Person = Callable[..., Page]
 
 
 def put_in_a_room(**terms: Any) -> SeckillVoucher:
@@ -184,6 +182,21 @@ def test_early_visitors_are_let_in_by_arrival(person: Person) -> None:
     expect(last).to_have_url(re.compile(r"/room/$"))
     let_in(sale)
     expect_to_buy(last, sale)
+
+
+def test_page_draws_once_when_it_goes_to_the_room(person: Person) -> None:
+    """Drawn anew with each answer, most of a crowd would go at the last moment."""
+    sale, page = put_in_a_room(room=RoomKind.START, begins_in_s=120), person(make_buyer())
+    run_first(page, "Math.random = () => 0")  # it goes at the start
+    page.goto(purchase_url(sale))
+    expect(page.locator("#sign-out")).to_be_visible()
+    page.evaluate("Math.random = () => 1")  # it would go ten minutes before
+
+    with page.expect_response("**/me/**"):
+        ask_now(page)
+
+    page.wait_for_timeout(300)
+    assert page.url.endswith(purchase_url(sale))
 
 
 def test_early_visitors_are_drawn_at_the_start(person: Person) -> None:

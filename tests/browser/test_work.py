@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import pytest
 from captcha.models import CaptchaStore
 from django.templatetags.static import static
-from playwright.sync_api import Page, Request, expect
+from playwright.sync_api import Request, expect
 
 from orders.placing.tokens import PurchaseToken, check_work, read_token
-from tests.browser.conftest import make_person, put_on_sale
-from tests.support.patience import GENEROUS_S
+from tests.browser.conftest import PATIENT_MS, Person, make_person, put_on_sale
 from tests.support.stack import Web
 from vouchers.models import SeckillVoucher, Work
 
@@ -21,10 +19,6 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.usefixtures("row_locks", "workers"),
 ]
-
-PATIENT_MS = GENEROUS_S * 1000
-
-Person = Callable[..., Page]
 
 
 def sent_text(request: Request) -> str:

@@ -27,8 +27,7 @@ _CLOSED = "unevaluatedProperties"
 @cache
 def spec() -> dict[str, Any]:
     """Return the file's content."""
-    found: dict[str, Any] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
-    return found
+    return dict(yaml.safe_load(FILE.read_text(encoding="utf-8")))
 
 
 @cache
