@@ -189,7 +189,7 @@ def pause_after(busy: Busy, *, subscribed: bool) -> float:
 
 
 class Channels:
-    """The channels of releases, as a subscription hears them from its start to its end.
+    """What a subscription of a thread and one of a task share.
 
     ``on_release`` gets the topics of each message from another ``waker``. ``is_over`` is polled and
     returns whether the subscription is no longer needed. ``on_broken`` is called if it breaks.

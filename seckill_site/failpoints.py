@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from seckill_site.process_memory import ProcessMemory
+
 _SPEC = re.compile(r"(?P<name>[a-z_.]+)(:(?P<nth>[1-9][0-9]*))?(=(?P<action>exit|raise|stop))?")
 
 
@@ -41,23 +43,23 @@ class _Armed:
 
 def failpoint(name: str) -> None:
     """Fail here, if a test has asked for this point."""
-    if _Points.listener is not None:
-        _Points.listener(name)
+    if _points.listener is not None:
+        _points.listener(name)
 
 
 @contextmanager
 def armed(spec: str) -> Iterator[None]:
     """Arm a failpoint in this process during the ``with`` block."""
-    before, _Points.listener = _Points.listener, _parse(spec)
+    before, _points.listener = _points.listener, _parse(spec)
     try:
         yield
     finally:
-        _Points.listener = before
+        _points.listener = before
 
 
 def tell(listener: Callable[[str], None]) -> None:
     """Report every point that this process reaches to a listener, and fail at none."""
-    _Points.listener = listener
+    _points.listener = listener
 
 
 def _parse(spec: str) -> Callable[[str], None] | None:
@@ -70,5 +72,9 @@ def _parse(spec: str) -> Callable[[str], None] | None:
     return _Armed(match["name"], int(match["nth"] or 1), match["action"] or "exit").reach
 
 
-class _Points:
-    listener: Callable[[str], None] | None = _parse(os.environ.get("FAILPOINT", ""))
+class _Points(ProcessMemory):
+    def forget(self) -> None:
+        self.listener: Callable[[str], None] | None = _parse(os.environ.get("FAILPOINT", ""))
+
+
+_points = _Points()

@@ -12,6 +12,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import httpcore
@@ -77,6 +78,10 @@ class _Network(httpcore.AsyncNetworkBackend):
         raise failure
 
 
+_usual_tls = cache(ssl.create_default_context)
+"""Reads the system's certificates, once."""
+
+
 async def exchange(
     method: str,
     url: str,
@@ -102,7 +107,7 @@ async def exchange(
         async with (
             asyncio.timeout(within_s),
             httpcore.AsyncConnectionPool(
-                ssl_context=tls or ssl.create_default_context(), network_backend=_Network(resolve)
+                ssl_context=tls or _usual_tls(), network_backend=_Network(resolve)
             ) as pool,
             pool.stream(
                 method,

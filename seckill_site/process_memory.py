@@ -112,7 +112,7 @@ class Latest(ProcessMemory, Generic[V]):
         return self.refresh(lambda: self.trust(for_s=self.for_s), wait=False)
 
     def refresh(self, read: Callable[[], object], *, wait: bool) -> bool:
-        """Have the value read if it is too old; ``wait`` if another caller reads it already."""
+        """Call ``read``, which learns the value, if it is too old; ``wait`` for another's call."""
         if monotonic() < self._until or not self._refreshing.acquire(blocking=wait):
             return False
         try:

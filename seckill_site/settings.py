@@ -227,6 +227,7 @@ SECKILL_SHARED_PAGES = "orders.web.front_door.is_shared_page"
 
 SECKILL_AT_STOP = [
     "orders.web.front_door.drain_publisher",
+    "orders.audience.refusal_log.flush_refusals",
     "vouchers.inventory.request_stats.flush_request_counts",
 ]
 """What a process of the front door finishes before it ends, each in a thread."""

@@ -105,7 +105,7 @@ def test_named_modules_exist(document: str) -> None:
 
 
 @cache
-def tests() -> frozenset[str]:
+def defined_tests() -> frozenset[str]:
     texts = (text_of(name) for name in files() if name.endswith(".py"))
     return frozenset(
         it for text in texts for it in re.findall(r"^ *(?:async )?def (test_\w+)", text, re.M)
@@ -118,7 +118,7 @@ def test_named_tests_exist() -> None:
     }
     modules = {PurePosixPath(name).stem for name in files()}
 
-    assert named - tests() - modules == set()
+    assert named - defined_tests() - modules == set()
 
 
 def is_code(path: str) -> bool:

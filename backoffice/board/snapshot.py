@@ -188,17 +188,15 @@ def read_boards(*, sales: Iterable[SeckillVoucher], now: dt.datetime) -> list[Bo
             ledger_answers=ledger_answers,
             snapshot=snapshot,
             pace=(
-                _answers(sale, now, None)[0] if ledger_answers and _is_running(sale, now) else None
+                _answers(sale, now, None)[0]
+                if ledger_answers and sale.begins_at <= now < sale.ends_at
+                else None
             ),
             answers=None,
             counts=None,
         )
         for sale, snapshot in ((sale, ledgers.get(sale.pk)) for sale in sales)
     ]
-
-
-def _is_running(sale: SeckillVoucher, now: dt.datetime) -> bool:
-    return sale.begins_at <= now < sale.ends_at
 
 
 # --- The pace -------------------------------------------------------------------------------------

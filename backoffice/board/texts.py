@@ -48,7 +48,7 @@ def board_json(board: Board, *, actions: Sequence[str]) -> dict[str, Any]:
         "texts": {**_main_figures(board), **_other_figures(board)},
         "statuses": _statuses(board),
         "refusals": _refusals(board),
-        "limited": _limited(board),
+        "limited": [[it.subject, it.limit] for it in board.limited],
         "chart": _chart(board.pace),
         "actions": list(actions),
     }
@@ -238,10 +238,6 @@ def _refusals(board: Board) -> list[dict[str, Any]]:
         }
         for answer, text in REFUSAL_LABELS.items()
     ]
-
-
-def _limited(board: Board) -> list[list[str]]:
-    return [[it.subject, it.limit] for it in board.limited]
 
 
 def _by_reason(answers: Mapping[str, int] | None) -> dict[str, int | None]:

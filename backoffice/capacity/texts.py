@@ -8,15 +8,15 @@ from backoffice.figures import Figure, Section
 def tables(plan: Plan) -> list[Section]:
     evening, figures = plan.evening, plan.figures
     return [
-        Section(f"Each second of the {evening.before_s} s before the start", _work(plan.before)),
-        Section(f"Each second of the {evening.press_s} s in which all press", _work(plan.start)),
+        Section(f"Each second of the {evening.before_s} s before the start", _use(plan.before)),
+        Section(f"Each second of the {evening.press_s} s in which all press", _use(plan.start)),
         Section(f"Needed, with each core busy for at most {TARGET:.0%}", _needs(plan)),
         Section("Limits", _limits(plan)),
         Section(f"A rehearsal of this size, all on {figures.cores} cores", _rehearsal(plan)),
     ]
 
 
-def _work(moment: Moment) -> list[Figure]:
+def _use(moment: Moment) -> list[Figure]:
     names = {"web": "Web", "worker": "Worker", "redis": "Redis", "database": "MariaDB"}
     cores = {name: moment.cores(part) for part, name in names.items()}
     return [

@@ -147,6 +147,7 @@ def report_sale(*, sale_id: int, now: dt.datetime) -> SaleReport:
     """
     sale = SeckillVoucher.objects.select_related("voucher", "draw").get(pk=sale_id)
     rows = VoucherOrder.objects.filter(seckill_voucher=sale).order_by()
+    had_a_unit = rows.exclude(status=OrderStatus.REFUSED)
     snapshot, spans, knows_latest = _from_redis(sale)
     orders, refused = _orders(rows)
     paid_events = OrderEvent.objects.filter(
@@ -160,7 +161,7 @@ def report_sale(*, sale_id: int, now: dt.datetime) -> SaleReport:
         orders=orders,
         refused=refused,
         refused_by_rules=count_refused(sale_id=sale_id),
-        buyers=_taken(rows).aggregate(buyers=Count("user", distinct=True))["buyers"],
+        buyers=had_a_unit.aggregate(buyers=Count("user", distinct=True))["buyers"],
         sold_out_at=sale.sold_out_at,
         written=_durations(
             rows,
@@ -203,11 +204,6 @@ def _orders(rows: QuerySet[VoucherOrder]) -> tuple[tuple[Orders, ...], dict[str,
         if status == OrderStatus.REFUSED:
             refused[reason] += count
     return tuple(Orders(it, counts[it], cents[it]) for it in OrderStatus), dict(refused)
-
-
-def _taken(rows: QuerySet[VoucherOrder]) -> QuerySet[VoucherOrder]:
-    """Return the orders that have held a unit."""
-    return rows.exclude(status=OrderStatus.REFUSED)
 
 
 # --- Durations ------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ def officetable(
 def _named(row: str, names: Iterable[str]) -> str:
     """Return a row whose cells have the names of their columns, for the cards."""
     labels = iter([format_html(' data-label="{}"', name) for name in names])
-    return _CELL.sub(lambda cell: cell[0] + next(labels), row)
+    return _CELL.sub(lambda cell: cell[0] + next(labels, ""), row)
 
 
 @register.filter

@@ -20,7 +20,6 @@ from orders.models import (
     DrawEntry,
     InvitationCode,
     Notice,
-    OrderEvent,
     RoomVisit,
     RuleRefusal,
     VoucherOrder,
@@ -90,16 +89,15 @@ def _order(order: VoucherOrder) -> dict[str, Any]:
         "price_cents": order.price_cents,
         "code": order.code,
         "accepted_at": order.accepted_at,
-        "changes": [_change(it) for it in order.events.all()],
+        "changes": [
+            {"at": it.at, "before": it.before, "after": it.after, "reason": it.text}
+            for it in order.events.all()
+        ],
         "payments": [
             {"reference": it.reference, "amount_cents": it.amount_cents, "status": it.status}
             for it in order.payments.all()
         ],
     }
-
-
-def _change(event: OrderEvent) -> dict[str, Any]:
-    return {"at": event.at, "before": event.before, "after": event.after, "reason": event.text}
 
 
 def delete_account(user: User) -> None:

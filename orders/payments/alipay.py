@@ -71,7 +71,7 @@ class Alipay:
     label = gettext_lazy("Alipay")
     acknowledgement = "success"
     by_client = True
-    code_schemes: tuple[str, ...] = ()
+    code_apps: Mapping[str, str] = {}
 
     @staticmethod
     def problems() -> Iterator[str]:

@@ -158,8 +158,9 @@ class PaymentProvider(Protocol):
     by_client: bool
     """Whether a charge opened for a phone cannot be paid at a desk, or the other way round."""
 
-    code_schemes: tuple[str, ...]
-    """How the address of a QR code starts: no browser opens it, our own page draws it."""
+    @property
+    def code_apps(self) -> Mapping[str, "StrOrPromise"]:
+        """Which app scans a QR code, by how its address starts: our own page draws it."""
 
     @property
     def label(self) -> "StrOrPromise":

@@ -49,7 +49,8 @@ def refusing_malformed(error: type[Exception], what: str) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError, zipfile.BadZipFile) as failure:
-        raise error(f"{what} is malformed: {failure!r}") from failure
+        told = str(failure)[:200]  # the repr of a wrong encoding has all bytes
+        raise error(f"{what} is malformed: {type(failure).__name__}: {told}") from failure
 
 
 def text_in(content: Mapping[str, Any], name: str) -> str:
@@ -73,12 +74,12 @@ def cents_in(content: Mapping[str, Any], name: str) -> int:
 
 
 def check_time(signed_s: float, now: dt.datetime, *, repeated_for_s: int = TOLERANCE_S) -> None:
-    """Check that a message was signed in these minutes, or is repeated since.
+    """Check that a message was signed within the tolerance, or within the time for repeats.
 
     :raises BadNotification: it was not.
     """
     if not -TOLERANCE_S <= now.timestamp() - signed_s <= repeated_for_s:
-        raise BadNotification("the notification is too old")
+        raise BadNotification("its time is too far from ours")
 
 
 def statement_about(
@@ -105,6 +106,6 @@ def statement_about(
 
 
 def rows_of(lines: Iterable[str]) -> Iterator[dict[str, str]]:
-    """Yield the rows of a table without the blanks, tabs and backticks around names and values."""
+    """Yield the rows of a table without blanks around names, and around values no backticks."""
     for row in csv.DictReader(lines):
         yield {(key or "").strip(): str(value).strip(" \t\r\n`") for key, value in row.items()}

@@ -84,7 +84,7 @@ class Sandbox:
     label = gettext_lazy("Payment sandbox")
     acknowledgement = ACKNOWLEDGEMENT
     by_client = False
-    code_schemes: tuple[str, ...] = ()
+    code_apps: Mapping[str, str] = {}
 
     def create(self, charge: Charge) -> OpenedCharge:
         """Open a charge and return the address of the sandbox's page, at the shop's own host."""

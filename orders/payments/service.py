@@ -23,6 +23,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from django.db import transaction
 from django.utils.translation import gettext_noop
@@ -82,6 +83,13 @@ WRONG_AMOUNT = gettext_noop("The payment was not the price of this order and is 
 
 class WrongAmount(Exception):
     """Another amount or currency was paid than we asked for."""
+
+
+class CodeToScan(NamedTuple):
+    """The address in a QR code, and the name of the app that scans it."""
+
+    address: str
+    app: str
 
 
 @dataclass(frozen=True)
@@ -145,12 +153,15 @@ def start_payment(
     return opened.pay_url
 
 
-def code_to_scan(*, order_id: int) -> str:
-    """Return the address that an open payment shows as a QR code, or an empty string."""
-    schemes = {it.name: it.code_schemes for it in offered_providers()}
-    payments = Payment.objects.filter(order=order_id, status=PaymentStatus.OPEN).order_by("-pk")
-    codes = (it.pay_url for it in payments if it.pay_url.startswith(schemes.get(it.provider, ())))
-    return next(codes, "")
+def code_to_scan(*, order_id: int) -> CodeToScan | None:
+    """Return what an open payment shows as a QR code, if it does."""
+    apps = {it.name: it.code_apps for it in offered_providers()}
+    payments = Payment.objects.filter(order=order_id, status=PaymentStatus.OPEN)
+    for payment in payments.order_by("-pk"):
+        for start, app in apps.get(payment.provider, {}).items():
+            if payment.pay_url.startswith(start):
+                return CodeToScan(payment.pay_url, str(app))
+    return None
 
 
 def _payable(order_id: int, now: dt.datetime) -> VoucherOrder:

@@ -75,7 +75,7 @@ class StripeCheckout:
     label = gettext_lazy("Card (Stripe)")
     acknowledgement = "received"
     by_client = False
-    code_schemes: tuple[str, ...] = ()
+    code_apps: Mapping[str, str] = {}
 
     @staticmethod
     def problems() -> Iterator[str]:

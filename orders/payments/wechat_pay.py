@@ -66,7 +66,7 @@ class WeChatPay:
     label = gettext_lazy("WeChat Pay")
     acknowledgement = ""
     by_client = True
-    code_schemes: tuple[str, ...] = ("weixin://",)
+    code_apps = {"weixin://": gettext_lazy("WeChat")}
 
     @staticmethod
     def problems() -> Iterator[str]:
@@ -245,8 +245,8 @@ def _statement(trade: Mapping[str, Any], *, notification_id: str = "") -> Statem
     :raises KeyError: a field is missing.
     :raises ValueError: a field is malformed.
     """
-    state, amount = _STATES[text_in(trade, "trade_state")], trade.get("amount", {"total": 0})
-    total = cents_in(amount, "total")
+    state, amount = _STATES[text_in(trade, "trade_state")], trade.get("amount", {})
+    total = cents_in({"total": 0, **amount}, "total")
     if state is ChargeState.PAID and not total:
         raise ValueError("the amount is malformed")
     return Statement(

@@ -267,7 +267,7 @@ def pay(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
         client=ClientKind.PHONE if is_phone else ClientKind.DESKTOP,
         client_address=request.META.get("REMOTE_ADDR", ""),
     )
-    if pay_url.startswith(provider.code_schemes):
+    if pay_url.startswith(tuple(provider.code_apps)):
         pay_url = absolute_url(reverse("pay-code", args=[sale_id, order_id]))
     if wants_html(request):
         return HttpResponse(status=303, headers={"Location": pay_url})
@@ -300,11 +300,11 @@ def _chosen_provider(request: HttpRequest) -> PaymentProvider:
 def pay_code(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
     """Show the QR code with which the owner's phone pays; without one, the receipt."""
     order = own_order(request, sale_id, order_id)
-    address = code_to_scan(order_id=order.pk)
-    if order.status != OrderStatus.UNPAID or not address:
+    code = code_to_scan(order_id=order.pk)
+    if order.status != OrderStatus.UNPAID or not code:
         return see_page("receipt", sale_id, order_id)
     receipt_url = reverse("receipt", args=[sale_id, order_id])
-    context = {"order": order, "address": address, "receipt_url": receipt_url}
+    context = {"order": order, "code": code, "receipt_url": receipt_url}
     return render(request, "orders/pay_code.html", context)
 
 

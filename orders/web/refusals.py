@@ -226,7 +226,7 @@ REFUSED = tuple(_REFUSALS)
 
 def refusal_of(error: Exception) -> Refusal:
     """Return the contract's answer to one of the errors in ``REFUSED``."""
-    refusal = _REFUSALS[type(error)]
+    refusal = next(_REFUSALS[kind] for kind in type(error).__mro__ if kind in _REFUSALS)
     return refusal if isinstance(refusal, Refusal) else refusal(error)
 
 

@@ -1,4 +1,4 @@
-"""Refuse what a module of the shop's apps remembers by itself: a global, a changed collection.
+"""Refuse what a module of the shop's apps remembers by itself: global, collection, class attribute.
 
 ``seckill_site/process_memory.py`` is the home of that: bounded, forgotten by a fork and by tests.
 """
@@ -44,6 +44,13 @@ def remembered(source: str) -> list[tuple[int, str]]:
     for node in ast.walk(module):
         if isinstance(node, FUNCTIONS):
             changes |= _changes(node, names - _own_names(node))
+    classes = {it.name for it in module.body if isinstance(it, ast.ClassDef)} | {"cls"}
+    changes |= {
+        it
+        for it in ast.walk(module)
+        if isinstance(it, ast.Attribute) and not isinstance(it.ctx, ast.Load)
+        if isinstance(it.value, ast.Name) and it.value.id in classes
+    }
     lines = {(it.lineno, f"{_root(it)} changes") for it in changes}
     lines |= {
         (it.lineno, f"global {', '.join(it.names)}")

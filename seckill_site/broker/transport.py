@@ -177,6 +177,7 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]
         elif waits_once(message):
             self.run(_PUSH, [queue], packed(message))
         else:
+            self.run(_MOVE_ASIDE, [queue], "list")
             super()._put(queue, message, **options)
 
     def _queue_bind(self, exchange: str, *args: Any) -> None:

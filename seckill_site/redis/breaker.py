@@ -23,7 +23,7 @@ class Breaker(ProcessMemory):
     """What one process knows about one server.
 
     There is no lock. If a process forked while a thread held one, nobody could release it in the
-    child. Two attempts at the same time only cost a question too many.
+    child. Two attempts at once only cost one request too many.
     """
 
     def __init__(

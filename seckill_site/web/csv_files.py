@@ -10,7 +10,8 @@ import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from django.http import StreamingHttpResponse
+from django.http import HttpResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
 
 BYTE_ORDER_MARK = "\ufeff"
 
@@ -49,9 +50,10 @@ def _lines(rows: Iterable[Row]) -> str:
     return text.getvalue()
 
 
-def csv_response(parts: Iterable[str], *, name: str) -> StreamingHttpResponse:
-    """Send a file to its reader alone, part by part."""
-    return StreamingHttpResponse(
+def csv_response(parts: Iterable[str], *, name: str) -> HttpResponseBase:
+    """Return a download that no shared cache keeps, and that is streamed if it is an iterator."""
+    kind = StreamingHttpResponse if isinstance(parts, Iterator) else HttpResponse
+    return kind(
         parts,
         content_type="text/csv; charset=utf-8",
         headers={

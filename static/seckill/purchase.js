@@ -6,15 +6,14 @@ import { BuyerStatusPoller } from "./buyer_status.js";
 import { fill, isFinal, leftText, milestone, shortLeftText, stockText, tickMs } from "./clock.js";
 import { Connection } from "./connection.js";
 import { Live } from "./live.js";
-import { STATES, meDelayMs, mePollMs, move, shownState } from "./purchase_states.js";
+import { STATES, meDelayMs, mePollMs, move, roomDelayMs, shownState } from "./purchase_states.js";
 import { Queue } from "./queue.js";
 import { Tabs } from "./tabs.js";
 import { whySoldOut } from "./why.js";
 import { Rest, keptRefusal, keptTokens, needsWork, orderIdOf, readJson, worked } from "./wire.js";
 
 const LATER_MS = 3000;
-const ROOM_OPENS_MS = 600_000;
-const LONGEST_TIMER_MS = 3_600_000;
+const ROOM_LEAD_MS = 600_000 * Math.random(); // drawn once: a crowd comes evenly in ten minutes
 
 const element = (id) => document.getElementById(id);
 const page = element("main");
@@ -253,9 +252,8 @@ function takeVisitor() {
 
 /** Return when a buyer in line goes to the page of the waiting room: long before the start, later. */
 function toRoomMs(now) {
-  if (!now.room || now.order_id || live.state === "ended") return null;
-  if (live.state !== "scheduled") return 0;
-  return Math.min(Math.max(0, live.leftToBeginMs - ROOM_OPENS_MS * Math.random()), LONGEST_TIMER_MS);
+  if (!now.room || now.order_id) return null;
+  return roomDelayMs({ sale: live.state, leftToBeginMs: live.leftToBeginMs, leadMs: ROOM_LEAD_MS });
 }
 
 function takeBuyer(now, receivedAt) {

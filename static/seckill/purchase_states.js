@@ -1,5 +1,7 @@
 // The button's state machine, as tables and pure functions; purchase.js shows it.
 
+const LONGEST_TIMER_MS = 3_600_000; // a much longer timer would overflow and fire at once
+
 /**
  * Every state of the button.
  *   press  what a press does, or null: the button cannot be pressed
@@ -110,7 +112,7 @@ export function pollMs({ state, sale, leftToBeginMs, random }) {
   // Measure the clock once more 20 to 40 s before the start, each page at its own moment.
   const untilMeasure = leftToBeginMs - 20_000 - 20_000 * random;
   const wait = untilMeasure > 5000 ? untilMeasure : leftToBeginMs - 5000 + 1000 * random;
-  return Math.min(wait, 3_600_000); // a longer timer would overflow and fire at once
+  return Math.min(wait, LONGEST_TIMER_MS);
 }
 
 /**
@@ -120,6 +122,16 @@ export function pollMs({ state, sale, leftToBeginMs, random }) {
 export function meDelayMs({ sale, leftToBeginMs, paceMs, random }) {
   if (sale !== "scheduled") return 0;
   return random * Math.max(0, Math.min(paceMs, leftToBeginMs - 5000));
+}
+
+/**
+ * Return the milliseconds until a buyer in line goes to the waiting room: at once, but before the
+ * start when `leadMs` are left; null: never.
+ */
+export function roomDelayMs({ sale, leftToBeginMs, leadMs }) {
+  if (sale === "ended") return null;
+  if (sale !== "scheduled") return 0;
+  return Math.min(Math.max(0, leftToBeginMs - leadMs), LONGEST_TIMER_MS);
 }
 
 /** Return the milliseconds until me/ is polled again; null: not without an event. */

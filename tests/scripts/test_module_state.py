@@ -34,6 +34,8 @@ def remembered(monkeypatch: pytest.MonkeyPatch) -> Any:
         "_seen = set()\nforget = lambda it: _seen.discard(it)",
         "_seen = collections.deque(maxlen=3)\ndef see(it): return [_seen.append(it)]",
         "_seen = defaultdict(list)\ndef see(it): _seen[it].append(it)",
+        "class Last:\n    at = 0\ndef learn(): Last.at = 1",
+        "class Last:\n    at = 0\n    @classmethod\n    def learn(cls): cls.at = 1",
         "_seen = {it: 0 for it in 'ab'}\ndef see(it): _seen.update(it=1)",
     ],
 )

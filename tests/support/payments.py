@@ -53,8 +53,7 @@ class FakeProvider:
     label = "Fake"
     acknowledgement = "OK"
     by_client = False
-    code_schemes: tuple[str, ...] = ()
-    code_app = ""
+    code_apps: Mapping[str, str] = {}
 
     def __init__(self) -> None:
         self.away = False

@@ -160,7 +160,7 @@ class VoucherAdmin(CodedHistory):
         self._importer(request)
         chinese = (get_language() or "").startswith("zh")
         headings, *rows = example_rows(chinese=chinese, now=database_now())
-        return csv_response(csv_parts(headings, [rows]), name="vouchers.csv")
+        return csv_response(list(csv_parts(headings, [rows])), name="vouchers.csv")
 
     def _importer(self, request: HttpRequest) -> Importer:
         if not self.has_import_permission(request):

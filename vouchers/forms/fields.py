@@ -123,7 +123,7 @@ class CountField(forms.IntegerField):
 
 
 class WrittenField(forms.Field):
-    """A date written as people write it: numbers in the order of ``written``, made a ``kind``."""
+    """A date written as people write it: the groups of ``written`` make a ``kind``."""
 
     written: re.Pattern[str]
     kind: type[dt.date]

@@ -130,16 +130,16 @@ def known_buyer_call(
         about, *parts = reply
         if not about:
             return None
-        *figures, of_room = about.split(" ", 6) if about.count(" ") > 5 else (*about.split(" "), "")
+        *figures, of_mode = about.split(" ", 6) if about.count(" ") > 5 else (*about.split(" "), "")
         now_ms, limit, ends_at_ms, identity, barred_by, line = map(int, figures)
         units, copies = [], {}
         for unit, order, place, copy in zip(*[iter(parts)] * 4, strict=True):
             units.append(HeldUnit(int(order), user_id, int(unit), int(place) or None))
             if copy:
                 copies[int(order)] = copy
-        terms, _, entry_id = of_room.partition(" ")
+        terms, _, entry_id = of_mode.partition(" ")
         is_draw = terms.endswith("d")
-        place = read_place(of_room) if of_room and not is_draw else None
+        place = read_place(of_mode) if of_mode and not is_draw else None
         return KnownBuyer(
             holdings=BuyerHoldings(now_ms, units, int(entry_id) if is_draw else 0),
             limit=limit,

@@ -57,6 +57,7 @@ from tests.support.payments import (
     receipt_url,
     status_of,
 )
+from tests.support.stand_ins import wechat
 from tests.support.stand_ins.alipay import AlipayStandIn
 from tests.support.stand_ins.sandbox import SandboxStandIn
 from tests.support.stand_ins.server import Fault, RefundMode, StandIn
@@ -223,7 +224,7 @@ def test_forged_notification_is_refused(at: StandIn) -> None:
 @pytest.mark.parametrize("late_s", [27 * 3600, -3600])
 def test_notification_of_another_time_is_refused(at: StandIn, late_s: float) -> None:
     order, payment = charged(at)
-    with pytest.raises(BadNotification, match="old"):
+    with pytest.raises(BadNotification, match="too far from ours"):
         notify(at, payment, late_s=late_s)
     assert status_of(order) == "unpaid"
 
@@ -489,10 +490,21 @@ def test_pay_button_leads_to_the_provider(at: StandIn, client: Client) -> None:
         assert urlsplit(answer["Location"]).path == f"{receipt_url(order)}pay/code/"
         page = client.get(f"{receipt_url(order)}pay/code/", headers={"Accept": "text/html"})
         assert '<svg viewBox="' in page.content.decode()
+        assert "请用微信扫描二维码" in page.content.decode()
     else:
         assert answer["Location"].startswith(at.url)
     at.visit(Payment.objects.get().pay_url)
     assert Payment.objects.get().reference in at.trades
+
+
+@pytest.mark.parametrize("at", [WeChatStandIn], indirect=True)
+def test_charge_that_the_provider_refuses_is_unavailable(
+    at: StandIn, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(at, "_open", lambda *_: wechat._refused(400, "PARAM_ERROR"))
+    order = make_unpaid_order(make_sale())
+    client.force_login(owner_of(order))
+    assert client.post(f"{receipt_url(order)}pay/").status_code == 503
 
 
 # --- Settlement -----------------------------------------------------------------------------------

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from orders.payments.providers import PaymentProvider, current_provider, provider_named
+from orders.payments.providers import (
+    BadNotification,
+    PaymentProvider,
+    current_provider,
+    provider_named,
+)
+from orders.payments.reading import refusing_malformed
 from orders.payments.sandbox import Sandbox
 from tests.support.payments import use_fake
 from tests.support.stack import ROOT
@@ -55,3 +61,13 @@ def test_missing_provider_class_raises(settings: Any) -> None:
     settings.SECKILL_PAYMENT_PROVIDERS = ["orders.payments.sandbox.NoSuch"]
     with pytest.raises(ImportError):
         current_provider()
+
+
+def test_malformed_message_is_told_in_a_few_words() -> None:
+    """Anybody may send one, and the log gets a line for each."""
+    with (
+        pytest.raises(BadNotification) as told,
+        refusing_malformed(BadNotification, "the notification"),
+    ):
+        (b"\xff" * 64_000).decode()
+    assert len(str(told.value)) < 300

@@ -13,7 +13,7 @@ from orders import tasks
 from orders.payments import service
 from seckill_site.celery import app
 from tests.support.inspection import broker_client
-from tests.support.orders import make_buyer, make_sale, reserved
+from tests.support.orders import make_buyer, reserved_sale
 from tests.support.patience import wait_for
 from tests.support.worker_here import worker_here
 
@@ -62,8 +62,7 @@ def test_plain_worker_runs_tasks_of_both_queues(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.django_db(transaction=True)
 def test_slow_provider_delays_no_order() -> None:
     """Without a worker for payments, its tasks wait and orders are written."""
-    sale = make_sale()
-    tokens = reserved(sale, [make_buyer()])
+    sale, tokens = reserved_sale([make_buyer()])
     for _ in range(20):
         tasks.poll_payments.delay()
     tasks.fulfil_sale.delay(sale_id=sale.pk)

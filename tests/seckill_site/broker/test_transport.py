@@ -176,6 +176,14 @@ def test_key_of_a_wrong_type_is_moved_aside(
     assert "moved a key of a wrong type aside" in caplog.text
 
 
+def test_queue_that_changed_its_type_takes_every_message(broker: Redis) -> None:
+    with Connection(settings.CELERY_BROKER_URL) as sending, sending.Producer() as producer:
+        producer.publish("first", routing_key=QUEUE, declare=[sending.SimpleQueue(QUEUE).queue])
+        broker.set(QUEUE, "set by hand")
+        producer.publish("second", routing_key=QUEUE)
+    assert broker.llen(QUEUE) == 1
+
+
 def test_queue_that_changes_its_type_while_it_is_read_ends_the_connection(broker: Redis) -> None:
     """The worker makes another one then, which moves the key aside."""
     with connection(OURS, settings.CELERY_BROKER_URL) as reading:

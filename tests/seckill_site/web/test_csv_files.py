@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from seckill_site.web.csv_files import csv_parts, exact, harmless, unevaluated
+from seckill_site.web.csv_files import csv_parts, csv_response, exact, harmless, unevaluated
 
 pytestmark = pytest.mark.quick
 
@@ -35,3 +35,9 @@ def test_plain_text_is_unchanged(text: str) -> None:
 def test_file_has_excels_mark_and_quotes_every_cell() -> None:
     parts = list(csv_parts(["id", "name"], [[[exact("17"), 'a "b"']], [["", 2.5]]]))
     assert parts == ['\ufeff"id","name"\r\n', '"\t17","a ""b"""\r\n', '"","2.5"\r\n']
+
+
+def test_only_an_iterator_is_streamed() -> None:
+    """What is whole already needs no thread while its reader is slow."""
+    assert csv_response(["a", "b"], name="a.csv").content == b"ab"  # type: ignore[attr-defined]
+    assert csv_response(iter("ab"), name="a.csv").streaming

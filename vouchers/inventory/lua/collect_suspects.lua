@@ -33,17 +33,17 @@ if deaths == 1 and redis.call('HGET', KEYS[1], suspects[#suspects]) ~= 'refuse' 
 end
 if deaths > 0 then redis.call('DEL', KEYS[2]) end
 
-local found = {}
+local reply = {}
 local fields = redis.call('HGETALL', KEYS[1])
 for i = 1, #fields, 2 do
   local count, last_ms = string.match(fields[i + 1], '^(%d+) (%d+)$')
   if digits_or_nil(fields[i]) then
-    found[#found + 1] = fields[i]
-    found[#found + 1] = count or '0'
+    reply[#reply + 1] = fields[i]
+    reply[#reply + 1] = count or '0'
     last_ms = tonumber(last_ms or 0)
-    found[#found + 1] = integer(last_ms <= now_ms and now_ms - last_ms or now_ms)
-    found[#found + 1] = fields[i + 1] == 'refuse' and 'refuse'
+    reply[#reply + 1] = integer(last_ms <= now_ms and now_ms - last_ms or now_ms)
+    reply[#reply + 1] = fields[i + 1] == 'refuse' and 'refuse'
       or fields[i + 1] == '0 0' and 'together' or 'alone'
   end
 end
-return found
+return reply

@@ -23,8 +23,8 @@ for unit = 1, tonumber(ARGV[3]) do
     break
   end
 end
-local found = redis.pcall('HMGET', KEYS[5], ARGV[1], 'phase') -- an error (wrong type) has no fields
-if found[1] and string.match(found[1], '^(%d+):') == ARGV[2] and found[2] ~= 'drawn' then
+local entrant = redis.pcall('HMGET', KEYS[5], ARGV[1], 'phase') -- an error (wrong type) has no fields
+if entrant[1] and string.match(entrant[1], '^(%d+):') == ARGV[2] and entrant[2] ~= 'drawn' then
   local state = redis.pcall('HGET', KEYS[3], 'state')
   local ends_at_ms = type(state) == 'string' and string.match(state, '^%d+:%d+ %d+ %d+ (%d+) ')
   if ends_at_ms then return {'ENTERED', ends_at_ms} end

@@ -12,13 +12,13 @@ local function field(key, name)
   return redis.call('TYPE', key)['ok'] == 'hash' and redis.call('HGET', key, name) or ''
 end
 
-local found = string.match(field(KEYS[2], 'state'), '^%d+:(%d+) ')
+local owner = string.match(field(KEYS[2], 'state'), '^%d+:(%d+) ')
   or string.match(field(KEYS[1], 'identity'), '^%d+$')
-if not found or found == ARGV[1] then return '' end
+if not owner or owner == ARGV[1] then return '' end
 for _, key in ipairs(KEYS) do
   if redis.call('EXISTS', key) == 1 then
     redis.call('RENAME', key, key .. ':foreign')
     redis.call('PEXPIRE', key .. ':foreign', ARGV[2])
   end
 end
-return found
+return owner

@@ -29,7 +29,7 @@ if sale.plain == '0' then
   waiting = integer(redis.call('ZCARD', KEYS[6]))
 end
 local now_ms = now_in_ms()
-local found = {
+local reply = {
   integer(now_ms) .. ' ' .. sale.limit .. ' ' .. sale.ends_at_ms .. ' ' .. sale.identity .. ' '
     .. barred_by .. ' ' .. waiting,
 }
@@ -44,20 +44,20 @@ for unit = 1, tonumber(sale.limit) do
       local row = redis.pcall('HGET', KEYS[i], order_id)
       if type(row) == 'string' then copy = row end -- an error (wrong type) is a table
     end
-    found[#found + 1] = integer(unit)
-    found[#found + 1] = order_id
-    found[#found + 1] = integer(ahead and ahead + 1 or 0)
-    found[#found + 1] = copy
+    reply[#reply + 1] = integer(unit)
+    reply[#reply + 1] = order_id
+    reply[#reply + 1] = integer(ahead and ahead + 1 or 0)
+    reply[#reply + 1] = copy
   end
 end
 if string.sub(sale.mode_terms, -1) == 'd' then
   local entry = redis.pcall('HMGET', KEYS[11], user_id)[1] -- an error (wrong type) has no fields
-  found[1] = found[1] .. ' ' .. sale.mode_terms .. ' ' .. (entry and string.match(entry, '^(%d+):') or '0')
+  reply[1] = reply[1] .. ' ' .. sale.mode_terms .. ' ' .. (entry and string.match(entry, '^(%d+):') or '0')
 elseif sale.mode_terms ~= '' and now_ms < tonumber(sale.ends_at_ms) then
-  local may_join = (#found - 1) / 4 < tonumber(sale.limit) and barred_by == '0'
-  found[1] = found[1] .. ' ' .. visit_room(sale.mode_terms, now_ms, sale.ends_at_ms, {
+  local may_join = (#reply - 1) / 4 < tonumber(sale.limit) and barred_by == '0'
+  reply[1] = reply[1] .. ' ' .. visit_room(sale.mode_terms, now_ms, sale.ends_at_ms, {
     user_id = user_id, draw = ARGV[2], kept_ms = ARGV[3], again = ARGV[4] == '1',
     place = ARGV[5], opened = ARGV[6], tail = ARGV[7], early = ARGV[8], may_join = may_join,
   })
 end
-return found
+return reply

@@ -9,7 +9,7 @@
 -- @include integer
 -- @include digits_or_nil
 
-local fields, found = {}, {integer(now_in_ms())}
+local fields, reply = {}, {integer(now_in_ms())}
 for unit = 1, tonumber(ARGV[2]) do
   fields[unit] = ARGV[1] .. ':' .. unit
 end
@@ -17,9 +17,9 @@ local held = redis.call('HMGET', KEYS[1], unpack(fields))
 for unit, field in ipairs(fields) do
   if digits_or_nil(held[unit]) then
     local ahead = redis.call('ZRANK', KEYS[2], held[unit] .. ':' .. field)
-    found[#found + 1] = integer(unit)
-    found[#found + 1] = held[unit]
-    found[#found + 1] = integer(ahead and ahead + 1 or 0)
+    reply[#reply + 1] = integer(unit)
+    reply[#reply + 1] = held[unit]
+    reply[#reply + 1] = integer(ahead and ahead + 1 or 0)
   end
 end
-return found
+return reply

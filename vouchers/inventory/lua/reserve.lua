@@ -38,7 +38,7 @@
 --   NOT_STARTED      the sale has not started
 --   ENDED            the sale has ended
 --   OTHER_MODE       the sale is a draw: only enter.lua accepts, and the draw gives the units
--- state_words reads `found`: the sale's state, and `first`, the order id of the buyer's first unit.
+-- state_words reads `sale_fields`: the sale's state, and `first`, the order id of the buyer's first unit.
 -- The state is 14 words, each a local:
 --   build identity total begins_at_ms ends_at_ms limit paused rebuy plain loaded_at_ms batch
 --   sold_out_at_ms mode_terms per_address
@@ -64,7 +64,7 @@ if first or limit ~= '1' or plain == '0' then
   code, known_id, free_unit = check_buyer(sale, read_units(user_id, limit, first), order_id, user_id)
   if code then
     -- An earlier connection wrote this. The same value again is replicated after it, and acknowledged.
-    if ARGV[7] == '1' and code == 'ACCEPTED' then redis.call('HSET', KEYS[1], 'state', found[1]) end
+    if ARGV[7] == '1' and code == 'ACCEPTED' then redis.call('HSET', KEYS[1], 'state', sale_fields[1]) end
     return code .. ' ' .. known_id .. ' 0'
   end
 end

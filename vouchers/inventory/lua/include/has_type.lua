@@ -1,5 +1,5 @@
 -- Return whether a key is of this type, or missing.
 local function has_type(key, wanted)
-  local found = redis.call('TYPE', key)['ok']
-  return found == wanted or found == 'none'
+  local kind = redis.call('TYPE', key)['ok']
+  return kind == wanted or kind == 'none'
 end

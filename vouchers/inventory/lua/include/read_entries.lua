@@ -6,8 +6,8 @@
 --   entries  hash  <user> -> <order id>:<time in ms>; `build` as in the state; `phase`: open, closed or
 --                  drawn; `seq`: how often something was added to the log `fresh`
 local function read_entries(buyers, entries, build, user_id)
-  local found = redis.pcall('HMGET', entries, user_id, 'build', 'phase')
-  if found[2] == build then return found[1], found[3] end -- an error (wrong type) has no fields
+  local held = redis.pcall('HMGET', entries, user_id, 'build', 'phase')
+  if held[2] == build then return held[1], held[3] end -- an error (wrong type) has no fields
   redis.call('HDEL', buyers, 'state')
   return nil
 end

@@ -11,8 +11,8 @@ local function restore_line(opened, tail, early, ends_at_ms)
     redis.call('HSET', KEYS[10], 'opened', opened)
     redis.call('PEXPIREAT', KEYS[10], integer(ends_at_ms + 3600000))
   end
-  local found = redis.call('HMGET', KEYS[10], 'tail', 'early')
-  local known_tail, drawn = digits_or_nil(found[1]) or '0', digits_or_nil(found[2])
+  local kept = redis.call('HMGET', KEYS[10], 'tail', 'early')
+  local known_tail, drawn = digits_or_nil(kept[1]) or '0', digits_or_nil(kept[2])
   local is_older = tonumber(known_tail) < tonumber(tail)
   if is_older then redis.call('HSET', KEYS[10], 'tail', tail) end
   -- A line that is not older and not drawn is drawn by its next visit, which knows the last number.

@@ -10,10 +10,10 @@
 --   sold_out_at_ms  the time since which nothing is left, '' while units are left
 --   mode_terms      the terms of the waiting room (visit_room) or of the draw (gives_until), '' without either
 --   per_address     the sale's own limit of new orders per address, '' without one (reserve.lua)
-local found = redis.pcall('HMGET', KEYS[1], 'state', user_id .. ':1')
+local sale_fields = redis.pcall('HMGET', KEYS[1], 'state', user_id .. ':1')
 local build, identity, total, begins_at_ms, ends_at_ms, limit, paused, rebuy, plain, loaded_at_ms,
-  batch, sold_out_at_ms, mode_terms, per_address = string.match(found[1] or '',
+  batch, sold_out_at_ms, mode_terms, per_address = string.match(sale_fields[1] or '',
     -- [0-9] matches faster than %d, and one piece than two that are joined.
     -- luacheck: ignore 631
     '^([0-9]+:([0-9]+)) ([0-9]+) ([0-9]+) ([0-9]+) ([0-9]+) ([01]) ([01]) ([01]) ([0-9]+) ([0-9]+) ([0-9]*) ?([0-9:]*[asd]?)%+?([0-9]*)$')
-local first = found[2]
+local first = sale_fields[2]

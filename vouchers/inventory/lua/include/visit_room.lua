@@ -23,16 +23,16 @@ local function visit_room(room, now_ms, ends_at_ms, visitor)
   local head = passed(now_ms) + (has_begun and rate or 0)
   local expires_at_ms = integer(ends_at_ms + 3600000)
   drop_wrong_type(KEYS[9], 'hash')
-  local found = redis.call('HMGET', KEYS[9], 'opened', 'tail', 'early', visitor.user_id)
-  if found[1] ~= opened then -- another opening of the room, or a lost line
-    found = {}
+  local kept = redis.call('HMGET', KEYS[9], 'opened', 'tail', 'early', visitor.user_id)
+  if kept[1] ~= opened then -- another opening of the room, or a lost line
+    kept = {}
     redis.call('UNLINK', KEYS[9])
     redis.call('HSET', KEYS[9], 'opened', opened)
     redis.call('PEXPIREAT', KEYS[9], expires_at_ms)
   end
   local known = visitor.opened == opened and visitor or {tail = 0, early = '', place = ''}
-  local tail = math.max(digits_or_nil(found[2]) or 0, known.tail)
-  local early, known_early = digits_or_nil(found[3]), digits_or_nil(known.early)
+  local tail = math.max(digits_or_nil(kept[2]) or 0, known.tail)
+  local early, known_early = digits_or_nil(kept[3]), digits_or_nil(known.early)
   if order == 's' and has_begun then
     local drawn = early or known_early or integer(tail) -- the draw
     -- After a loss, fewer may be known to have come early; never more.
@@ -51,7 +51,7 @@ local function visit_room(room, now_ms, ends_at_ms, visitor)
     local turn_until_ms = now_ms - visitor.kept_ms
     return turn_until_ms >= tonumber(since) and number <= passed(turn_until_ms)
   end
-  local given, joined, let_in = string.match(found[4] or '', '^(%d+):(%d+):(%d+)$')
+  local given, joined, let_in = string.match(kept[4] or '', '^(%d+):(%d+):(%d+)$')
   -- After a loss, the account may have joined from a browser that does not hold its signed place; or
   -- Redis has only an expired place, after which the account had joined again.
   local signed, signed_at = string.match(known.place, '^(%d+):(%d+)$')
@@ -83,7 +83,7 @@ local function visit_room(room, now_ms, ends_at_ms, visitor)
     state, let_in = 'IN', integer(now_ms)
   end
   local value = given .. ':' .. joined .. ':' .. let_in
-  if value ~= found[4] then
+  if value ~= kept[4] then
     tail = math.max(tail, given)
     redis.call('HSET', KEYS[9], visitor.user_id, value, 'tail', integer(tail))
     redis.call('PEXPIREAT', KEYS[9], expires_at_ms)
