@@ -15,7 +15,7 @@ from seckill_site.checks.services import check_ledger_replicas
 from tests.concurrency.sales import crowd_of, make_sale, sale_and_crowd
 from tests.faults.conftest import PATIENT_MS, Pair, is_in_step, replica_of
 from tests.faults.history import History, Report
-from tests.fixtures.vouchers import ScriptWithout
+from tests.fixtures.vouchers import DropGuard
 from tests.support.patience import wait_for
 from tests.support.proxy import HOST, FaultProxy
 from tests.support.sales import reserve
@@ -78,16 +78,14 @@ def test_repeated_reservation_is_replicated_again(
     pair: Pair,
     one_replica: None,
     guarded: bool,
-    script_without: ScriptWithout,
-    monkeypatch: pytest.MonkeyPatch,
+    drop_guard: DropGuard,
 ) -> None:
     """Without a write, Redis from 7.2 on finds nothing to wait for on a new connection.
 
     Older versions, as in these tests, take any command for a write: the answers are the same.
     """
     if not guarded:
-        bare = script_without("reserve", "ARGV[7] == '1' and", "false and")
-        monkeypatch.setattr(reservations, "_RESERVE", bare)
+        drop_guard(reservations, "_RESERVE", "ARGV[7] == '1' and", "false and")
     sale = make_sale(stock=10)
     reserve(sale_id=sale.pk, order_id=501, user_id=7)
     before = replicated_hsets(pair)

@@ -12,7 +12,7 @@ from pytest_django import Settings
 
 from seckill_site.process_memory import forget_everything
 from seckill_site.redis.ledger_connection import ledger_connection
-from tests.fixtures.vouchers import ScriptWithout
+from tests.fixtures.vouchers import DropGuard
 from tests.support.draws import make_draw
 from tests.support.sales import lose_state, make_loaded_sale, open_ledger, reserve
 from tests.vouchers.inventory.test_reservations import WIN, commands_of_script
@@ -92,11 +92,10 @@ def test_address_gets_its_limit_and_no_more(ledger: Any) -> None:
 
 @pytest.mark.parametrize("guarded", [True, False], ids=["guard", "control"])
 def test_control_without_the_check_an_address_takes_all(
-    guarded: bool, monkeypatch: pytest.MonkeyPatch, script_without: ScriptWithout
+    guarded: bool, drop_guard: DropGuard
 ) -> None:
     if not guarded:
-        without = script_without("reserve", " and count > most then", " and false then")
-        monkeypatch.setattr(reservations, "_RESERVE", without)
+        drop_guard(reservations, "_RESERVE", " and count > most then", " and false then")
     open_ledger(1, total=10)
 
     with pytest.raises(OrdersLimited if guarded else SoldOut):

@@ -19,7 +19,7 @@ from seckill_site.clocks.machine import epoch_ms
 from seckill_site.installation import own_identity
 from seckill_site.redis.ledger_connection import ledger_connection
 from tests.fixtures.site import RedisGone
-from tests.fixtures.vouchers import Dump, ScriptWithout
+from tests.fixtures.vouchers import DropGuard, Dump
 from tests.support.orders import another_session, at_once, hold_row
 from tests.support.sales import (
     HOUR,
@@ -330,12 +330,11 @@ def test_waiting_list_is_rebuilt_in_order(ledger: Any) -> None:
 @pytest.mark.django_db
 @pytest.mark.parametrize("guarded", [True, False], ids=["guard", "control"])
 def test_rebuilt_waiting_list_comes_before_newcomers(
-    guarded: bool, ledger: Any, monkeypatch: pytest.MonkeyPatch, script_without: ScriptWithout
+    guarded: bool, ledger: Any, drop_guard: DropGuard
 ) -> None:
     """A ledger with nothing but a waiting list is not plain."""
     if not guarded:
-        without = script_without("load", "if i > 2 then plain = '0' end", "")
-        monkeypatch.setattr(rebuild, "_LOAD", without)
+        drop_guard(rebuild, "_LOAD", "if i > 2 then plain = '0' end")
     sale, ada = make_loaded_sale(stock=0), make_user("ada")
     make_waiting(sale, ada, order_id=501)
     ledger.flushall()

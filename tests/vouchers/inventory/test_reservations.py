@@ -12,7 +12,7 @@ import pytest
 import time_machine
 from pytest_django import Settings
 
-from tests.fixtures.vouchers import Dump, ScriptWithout
+from tests.fixtures.vouchers import DropGuard, Dump
 from tests.support.inspection import buyer_fields, redis_commands
 from tests.support.rooms import OPENED_MS, open_room
 from tests.support.sales import (
@@ -288,13 +288,18 @@ def test_sales_are_independent() -> None:
 # --- reserve: refused -----------------------------------------------------------------------------
 
 
+REFUSALS = [
+    (lambda: {"paused": 1}, SalePaused),
+    (lambda: {"begins_at_ms": future_ms()}, NotStarted),
+    (lambda: {"ends_at_ms": past_ms()}, SaleEnded),
+    (lambda: {"total": 0}, SoldOut),
+]
+
+
 @pytest.mark.parametrize(
     ("changes", "refusal"),
     [
-        (lambda: {"paused": 1}, SalePaused),
-        (lambda: {"begins_at_ms": future_ms()}, NotStarted),
-        (lambda: {"ends_at_ms": past_ms()}, SaleEnded),
-        (lambda: {"total": 0}, SoldOut),
+        *REFUSALS,
         (lambda: {"ends_at_ms": past_ms(), "paused": 1, "total": 0}, SaleEnded),
         (lambda: {"paused": 1, "begins_at_ms": future_ms(), "total": 0}, SalePaused),
         (lambda: {"begins_at_ms": future_ms(), "total": 0}, NotStarted),
@@ -543,12 +548,11 @@ def test_sold_out_refusal_takes_three_commands_in_redis() -> None:
 
 @pytest.mark.parametrize("guarded", [True, False], ids=["guard", "control"])
 def test_first_release_lets_later_calls_see_what_ended(
-    guarded: bool, monkeypatch: pytest.MonkeyPatch, script_without: ScriptWithout
+    guarded: bool, drop_guard: DropGuard
 ) -> None:
     """A ledger in which nothing has ended is not searched for what has: `plain`."""
     if not guarded:
-        without = script_without("release", "if state then unset_plain(state) end", "")
-        monkeypatch.setattr(reservations, "_RELEASE", without)
+        drop_guard(reservations, "_RELEASE", "if state then unset_plain(state) end")
     open_ledger(1, rebuy=0)
     entry = reserve_entry(sale_id=1, order_id=501, user_id=7)
     release(sale_id=1, releases=[Release(entry, "cancelled", had_order=True)])
@@ -699,13 +703,10 @@ def test_repeated_release_changes_nothing(dump: Dump, had_order: bool) -> None:
 
 
 @pytest.mark.parametrize("guarded", [True, False], ids=["guard", "control"])
-def test_repeated_release_keeps_newer_reservation(
-    guarded: bool, script_without: ScriptWithout, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_repeated_release_keeps_newer_reservation(guarded: bool, drop_guard: DropGuard) -> None:
     if not guarded:
         guard = "if redis.call('HGET', KEYS[1], field) == order_id then"
-        without = script_without("release", guard, "if true then")
-        monkeypatch.setattr(reservations, "_RELEASE", without)
+        drop_guard(reservations, "_RELEASE", guard, "if true then")
     open_ledger(1)
     first = reserve_entry(sale_id=1, order_id=501, user_id=7)
     release(sale_id=1, releases=[Release(first, "cancelled")])
@@ -1022,12 +1023,12 @@ def test_retake_of_pending_order_is_refused_and_writes_nothing(dump: Dump) -> No
 
 
 def test_control_without_pending_check_late_release_undoes_retake(
-    ledger: Any, monkeypatch: pytest.MonkeyPatch, script_without: ScriptWithout
+    ledger: Any, drop_guard: DropGuard
 ) -> None:
     open_ledger(1)
     entry = reserve_entry(sale_id=1, order_id=501, user_id=7)
     guard = "redis.call('ZSCORE', KEYS[2], order_id .. ':' .. field)"
-    monkeypatch.setattr(reservations, "_RETAKE", script_without("retake", guard, "false"))
+    drop_guard(reservations, "_RETAKE", guard, "false")
 
     retake(sale_id=1, holding=entry)
     release(sale_id=1, releases=[Release(entry, "failed")])
@@ -1071,14 +1072,11 @@ def test_new_order_without_admission_is_refused_without_writes(
     minted_ms: int,
     guarded: bool,
     dump: Dump,
-    script_without: ScriptWithout,
-    monkeypatch: pytest.MonkeyPatch,
+    drop_guard: DropGuard,
 ) -> None:
     if not guarded:
-        without = script_without(
-            "reserve", "if mode_terms ~= '' and ARGV[6]", "if false and ARGV[6]"
-        )
-        monkeypatch.setattr(reservations, "_RESERVE", without)
+        guard = "if mode_terms ~= '' and ARGV[6]"
+        drop_guard(reservations, "_RESERVE", guard, "if false and ARGV[6]")
     open_room(1)
     before = dump()
 
@@ -1130,16 +1128,7 @@ def test_second_unit_without_admission_is_refused() -> None:
         reserve(sale_id=1, order_id=502, user_id=7, minted_ms=LATE_MS)
 
 
-@pytest.mark.parametrize(
-    ("changes", "refusal"),
-    [
-        (lambda: {"paused": 1}, SalePaused),
-        (lambda: {"begins_at_ms": future_ms()}, NotStarted),
-        (lambda: {"ends_at_ms": past_ms()}, SaleEnded),
-        (lambda: {"total": 0}, SoldOut),
-        (lambda: {"identity": 8}, OtherSale),
-    ],
-)
+@pytest.mark.parametrize(("changes", "refusal"), [*REFUSALS, (lambda: {"identity": 8}, OtherSale)])
 def test_what_nobody_can_buy_comes_before_admission(
     changes: Callable[[], dict[str, Any]], refusal: type[Exception]
 ) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.vouchers import ScriptWithout
+from tests.fixtures.vouchers import DropGuard
 from tests.support.rooms import OPENED_MS, change_room, open_room, place_at
 from vouchers.inventory import room_visits
 from vouchers.inventory.keys import LedgerKeys
@@ -81,14 +81,12 @@ def test_stored_visits_are_dropped_in_chunks(ledger: Any, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "control"])
 def test_visit_that_changed_meanwhile_stays(
-    guarded: bool, ledger: Any, script_without: ScriptWithout, monkeypatch: pytest.MonkeyPatch
+    guarded: bool, ledger: Any, drop_guard: DropGuard
 ) -> None:
     """The comparison: without it the moment of being let in is never stored."""
     if not guarded:
         guard = "if redis.call('HGET', KEYS[1], ARGV[i]) == ARGV[i + 1] then"
-        monkeypatch.setattr(
-            room_visits, "_FORGET", script_without("forget_visits", guard, "if true then")
-        )
+        drop_guard(room_visits, "_FORGET", guard, "if true then")
     open_room(1)
     place_at(1, 7)
     visits = found()

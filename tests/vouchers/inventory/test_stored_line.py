@@ -11,7 +11,7 @@ from django.utils import timezone
 from orders.lifecycle.room_visits import store_visits
 from orders.models import RoomVisit
 from seckill_site.process_memory import forget_everything
-from tests.fixtures.vouchers import ScriptWithout
+from tests.fixtures.vouchers import DropGuard
 from tests.support.rooms import place_at, signed
 from tests.support.sales import HOUR, lose_state, make_loaded_sale, make_user, redis_now_ms
 from vouchers.inventory import rebuild
@@ -115,11 +115,11 @@ def test_place_that_redis_has_is_replaced_by_a_better_one_only(
 
 @pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "control"])
 def test_newcomers_stay_behind_a_line_that_went_back(
-    guarded: bool, ledger: Any, script_without: ScriptWithout, monkeypatch: pytest.MonkeyPatch
+    guarded: bool, ledger: Any, drop_guard: DropGuard
 ) -> None:
     if not guarded:
         guard = "if is_older then redis.call('HSET', KEYS[10], 'tail', tail) end"
-        monkeypatch.setattr(rebuild, "_LOAD", script_without("load", guard, ""))
+        drop_guard(rebuild, "_LOAD", guard)
     sale, _ = in_line("ada", "bob", "eve")
     ledger.hset(LedgerKeys(sale.pk).room, "tail", 1)
     forget_everything()

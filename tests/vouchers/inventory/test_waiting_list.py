@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-from tests.fixtures.vouchers import Dump, ScriptWithout
+from tests.fixtures.vouchers import DropGuard, Dump
 from tests.support.inspection import buyer_fields
 from tests.support.sales import (
     all_pending,
@@ -554,21 +555,19 @@ def test_malformed_entries_are_dropped_for_the_next(ledger: Any) -> None:
 # --- giving: another buyer reserves ---------------------------------------------------------------
 
 
+LOOK = "if plain == '0' and redis.call('ZCARD', KEYS[6]) > 0 then"
 NEWCOMER_CONTROLS = [
-    ("reserve", "if plain == '0' and redis.call('ZCARD', KEYS[6]) > 0 then", "if false then"),
-    ("join_waiting", "  unset_plain(sale)\n", ""),
+    (reservations, "_RESERVE", LOOK, "if false then"),
+    (waiting_list, "_JOIN", "  unset_plain(sale)\n", ""),
 ]
 """Without the look at the list, and where joining does not say in the state that others look."""
 
 
-@pytest.mark.parametrize("without", NEWCOMER_CONTROLS, ids=lambda it: it[0])
+@pytest.mark.parametrize("without", NEWCOMER_CONTROLS, ids=lambda it: it[1])
 def test_control_newcomer_takes_the_unit(
-    without: tuple[str, str, str], script_without: ScriptWithout, monkeypatch: pytest.MonkeyPatch
+    without: tuple[ModuleType, str, str, str], drop_guard: DropGuard
 ) -> None:
-    module, name = {"reserve": (reservations, "_RESERVE"), "join_waiting": (waiting_list, "_JOIN")}[
-        without[0]
-    ]
-    monkeypatch.setattr(module, name, script_without(*without))
+    drop_guard(*without)
     sell_out()
     join(501, 7)
     add_units_without_giving()
@@ -589,16 +588,14 @@ def test_newcomer_does_not_get_unit_of_waiting_buyer(ledger: Any) -> None:
     assert read_waiting(ledger) == []
 
 
-def test_newcomer_waits_when_one_call_gives_too_few(
-    ledger: Any, monkeypatch: pytest.MonkeyPatch, script_without: ScriptWithout
-) -> None:
+def test_newcomer_waits_when_one_call_gives_too_few(ledger: Any, drop_guard: DropGuard) -> None:
     """One call gives at most 1,000 units; here 2, with 3 buyers waiting."""
     sell_out()
     for order_id in (501, 502, 503):
         join(order_id, order_id)
     change_state(1, total=4)
-    few = script_without("reserve", "local MAX_UNITS_GIVEN = 1000", "local MAX_UNITS_GIVEN = 2")
-    monkeypatch.setattr(reservations, "_RESERVE", few)
+    most = "local MAX_UNITS_GIVEN ="
+    drop_guard(reservations, "_RESERVE", f"{most} 1000", f"{most} 2")
 
     with pytest.raises(SoldOut):
         reserve(sale_id=1, order_id=601, user_id=20)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from seckill_site.process_memory import forget_everything
-from tests.fixtures.vouchers import Dump, ScriptWithout
+from tests.fixtures.vouchers import DropGuard, Dump
 from tests.support.rooms import (
     HALF,
     OPENED_MS,
@@ -269,14 +269,11 @@ def test_number_is_let_in_when_the_head_has_come() -> None:
 
 
 @pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "control"])
-def test_idle_line_saves_nothing_up(
-    guarded: bool, script_without: ScriptWithout, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_idle_line_saves_nothing_up(guarded: bool, drop_guard: DropGuard) -> None:
     """The number after the head goes to the next visitor: without it a crowd gets in at once."""
     if not guarded:
         guard = "tail = math.max(tail, passed(now_ms)) + 1"
-        without = script_without("read_buyer", guard, "tail = tail + 1")
-        monkeypatch.setattr(holdings, "_READ_BUYER", without)
+        drop_guard(holdings, "_READ_BUYER", guard, "tail = tail + 1")
     open_room(1, rate=2, since_ms=-200_000)
 
     states = [place_at(1, user_id).state for user_id in range(1, 41)]
@@ -590,12 +587,11 @@ def test_signed_place_beats_a_later_one_given_after_a_loss(ledger: Any) -> None:
 
 @pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "control"])
 def test_signed_place_beats_an_expired_one_of_an_older_copy(
-    guarded: bool, ledger: Any, script_without: ScriptWithout, monkeypatch: pytest.MonkeyPatch
+    guarded: bool, ledger: Any, drop_guard: DropGuard
 ) -> None:
     """Redis has forgotten that the account joined again."""
     if not guarded:
-        guard = " or has_expired(number_in_line(given))"
-        monkeypatch.setattr(holdings, "_READ_BUYER", script_without("read_buyer", guard, ""))
+        drop_guard(holdings, "_READ_BUYER", " or has_expired(number_in_line(given))")
     keys = expired_visitor()
     before = ledger.hget(keys.room, "7")
     second = place_at(1, 7, again=True)
@@ -608,13 +604,12 @@ def test_signed_place_beats_an_expired_one_of_an_older_copy(
 
 @pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "control"])
 def test_draw_goes_by_all_who_are_known_to_be_early(
-    guarded: bool, ledger: Any, script_without: ScriptWithout, monkeypatch: pytest.MonkeyPatch
+    guarded: bool, ledger: Any, drop_guard: DropGuard
 ) -> None:
     """A build knew fewer: without the comparison, page and token disagree on whose turn it is."""
     if not guarded:
         guard = "if known_early and tonumber(drawn) < tonumber(known_early) then"
-        without = script_without("read_buyer", guard, "if false then")
-        monkeypatch.setattr(holdings, "_READ_BUYER", without)
+        drop_guard(holdings, "_READ_BUYER", guard, "if false then")
     keys = open_room(1, since_ms=30_000, shuffled=True)
     for user_id in (1, 2, 3, 4):
         place_at(1, user_id)
