@@ -29,6 +29,8 @@ from tests.support.sales import (
     make_voucher,
     reserve,
 )
+from tests.vouchers.forms.test_sale import ENTRIES as FORM_ENTRIES
+from tests.vouchers.forms.test_sale import as_sent
 from vouchers.admin import sale as vouchers_admin
 from vouchers.catalogue.history import history_text
 from vouchers.catalogue.sales import (
@@ -51,21 +53,7 @@ WINDOW = ("begins_at_0", "begins_at_1", "ends_at_0", "ends_at_1")
 # Pages with messages after the commit need a real one; the others do without.
 committing = pytest.mark.django_db(transaction=True)
 
-ENTRIES = {
-    "title": "Noodles",
-    "rules": "One bowl.",
-    "price": "79.90",
-    "face_value": "100",
-    "stock": "5",
-    "begins_at_0": "2030-01-01",
-    "begins_at_1": "10:00:00",
-    "ends_at_0": "2030-01-01",
-    "ends_at_1": "12:00:00",
-    "limit": "1",
-    "pay_within_s": "15",
-    "rebuy": "on",
-    "refundable": "on",
-}
+ENTRIES = as_sent(FORM_ENTRIES)
 
 
 def change_url(sale):

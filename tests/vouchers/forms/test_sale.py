@@ -11,7 +11,7 @@ from django.contrib.auth.models import Group, User
 from django.test import RequestFactory
 from django.utils import timezone, translation
 
-from tests.support.draws import entered, make_draw
+from tests.support.draws import entered_draw
 from tests.support.orders import make_buyer
 from tests.support.sales import (
     HOUR,
@@ -62,11 +62,17 @@ def form_class(instance=None):
     return admin.get_form(request, instance, change=bool(instance))
 
 
-def filled(instance=None, **changes):
-    data = {name: value for name, value in {**ENTRIES, **changes}.items() if value is not None}
+def as_sent(entries):
+    """Return entries as a browser sends them: a moment is two fields, its day and its time."""
+    data = dict(entries)
     for name in {"begins_at", "ends_at"} & set(data):
         data[f"{name}_0"], _, data[f"{name}_1"] = data.pop(name).partition(" ")
-    return form_class(instance)(data, instance=instance)
+    return data
+
+
+def filled(instance=None, **changes):
+    entries = {name: value for name, value in {**ENTRIES, **changes}.items() if value is not None}
+    return form_class(instance)(as_sent(entries), instance=instance)
 
 
 def test_valid_form_gives_terms_and_details():
@@ -342,8 +348,7 @@ def test_change_of_the_room_is_in_the_history():
 
 @pytest.mark.servers
 def test_mode_is_settled_once_somebody_has_entered():
-    sale = make_draw()
-    entered(sale, [make_buyer()])
+    sale, _ = entered_draw([make_buyer()])
     form = filled(sale, mode="first", limit="1")
     assert list(form.errors) == ["mode"]
 
