@@ -94,7 +94,7 @@ def workers(module_stack: Stack) -> None:
 
 
 @pytest.fixture
-def people(browser: Browser, served: Web, db: None) -> Iterator[Callable[..., Page]]:
+def people(browser: Browser, served: Web, db: None) -> Iterator[Person]:
     """Call it with a user, or without for a visitor: a page in a browser context of their own.
 
     It is in English unless told otherwise. No script may fail on it.
@@ -119,7 +119,7 @@ def people(browser: Browser, served: Web, db: None) -> Iterator[Callable[..., Pa
 
 
 @pytest.fixture
-def person(people: Callable[..., Page], served: Web) -> Iterator[Callable[..., Page]]:
+def person(people: Person, served: Web) -> Iterator[Person]:
     """Call it as ``people``. No page may have faults or ask another site."""
     faults = Faults(served.url)
 
@@ -134,7 +134,7 @@ def person(people: Callable[..., Page], served: Web) -> Iterator[Callable[..., P
 
 
 @pytest.fixture
-def opened(people: Callable[..., Page]) -> Callable[..., Page]:
+def opened(people: Person) -> Person:
     """Call it to open a sale's page as a buyer or visitor, in a browser context of their own."""
 
     def page_of(
@@ -213,7 +213,7 @@ def window(db: None) -> Window:
 
 
 @pytest.fixture(scope="module")
-def tabs(browser: Browser, window: Window, web: Web) -> Iterator[Callable[..., Page]]:
+def tabs(browser: Browser, window: Window, web: Web) -> Iterator[Person]:
     """Call it for a user's page ("" is a visitor), which stays open for the module.
 
     A new page for each test would be a new browser process each time.
@@ -272,7 +272,7 @@ class Faults:
 
 
 @pytest.fixture
-def visit(tabs: Callable[..., Page], web: Web) -> Iterator[Callable[..., Page]]:
+def visit(tabs: Person, web: Web) -> Iterator[Person]:
     """Call it with a user and a URL for the page as that user sees it. No page may have faults."""
     faults = Faults(web.url)
 

@@ -14,7 +14,7 @@ from axe_playwright_python.base import AXE_SCRIPT  # type: ignore[import-untyped
 from django.utils import timezone
 from playwright.sync_api import Page, Route, ViewportSize, expect
 
-from tests.browser.conftest import Faults
+from tests.browser.conftest import Faults, Person
 from tests.browser.window import Window, join_line, miss_turns
 from tests.support.draws import draw_to_the_end, end, entered, make_draw
 from tests.support.orders import make_buyers, token_for
@@ -36,7 +36,7 @@ TARGET_PX = 44
 # --- Pages and their users -----------------------------------------------------
 
 Where = Callable[[Window], str]
-Visit = Callable[..., Page]
+Visit = Person
 
 
 def sale(name: str) -> Where:
@@ -470,7 +470,7 @@ SPOIL = """() => {
 }"""
 
 
-def test_checks_find_faults_of_a_page(tabs: Callable[..., Page], web: Web) -> None:
+def test_checks_find_faults_of_a_page(tabs: Person, web: Web) -> None:
     page, faults, foreign = tabs("", "en"), Faults(web.url), Faults("http://elsewhere")
     for watcher in (faults, foreign):
         watcher.watch(page)

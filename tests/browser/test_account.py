@@ -15,7 +15,7 @@ from allauth.mfa.totp.internal.auth import (
 from django.contrib.auth.models import User
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import PASSWORD, Faults, make_person, sign_in_by_form
+from tests.browser.conftest import PASSWORD, Faults, Person, make_person, sign_in_by_form
 from tests.support.patience import eventually
 from tests.support.stack import Web
 
@@ -49,7 +49,7 @@ def submit(page: Page, **fields: str) -> None:
 
 
 def test_account_from_sign_up_to_its_end(
-    people: Callable[..., Page], web: Web, printed: Callable[[re.Pattern[str]], str]
+    people: Person, web: Web, printed: Callable[[re.Pattern[str]], str]
 ) -> None:
     page, faults = people(), Faults(web.url)
     faults.watch(page)
@@ -96,7 +96,7 @@ def test_account_from_sign_up_to_its_end(
     assert not faults.found
 
 
-def test_security_key_is_added_and_asked_for(people: Callable[..., Page], web: Web) -> None:
+def test_security_key_is_added_and_asked_for(people: Person, web: Web) -> None:
     make_person("kim", password=PASSWORD)
     site = web.url.replace("127.0.0.1", "localhost")  # a key belongs to a name, not to a number
     page, faults = people(), Faults(site)

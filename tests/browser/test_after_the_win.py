@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable
 
 import pytest
 from django.utils import timezone
@@ -14,7 +13,7 @@ from orders.lifecycle.cancellation import cancel_order
 from orders.lifecycle.redemption import written_code
 from orders.lifecycle.transitions import SYSTEM
 from orders.models import OrderStatus, VoucherOrder, WaitingEntry
-from tests.browser.conftest import PASSWORD, PHONE, make_person, sign_in_by_form
+from tests.browser.conftest import PASSWORD, PHONE, Person, make_person, sign_in_by_form
 from tests.concurrency.sales import assert_the_sum_is_right, make_sale, wait_until_quiet
 from tests.fixtures.processes import on_both_ways
 from tests.support.orders import make_order
@@ -32,7 +31,7 @@ A_WHILE_MS = 30_000
 """The time a page may take to show what beat or the sandbox has done."""
 
 
-def signed_in(people: Callable[..., Page], name: str, **options: object) -> Page:
+def signed_in(people: Person, name: str, **options: object) -> Page:
     return people(make_person(name), **options)
 
 
@@ -62,7 +61,7 @@ def expect_the_code(page: Page, order: VoucherOrder) -> None:
     expect(page.locator(".code__picture .qr")).to_be_visible()
 
 
-def test_open_receipt_shows_payment_and_refund_without_reload(people: Callable[..., Page]) -> None:
+def test_open_receipt_shows_payment_and_refund_without_reload(people: Person) -> None:
     sale = make_sale(stock=1)
     page = signed_in(people, "ann", **PHONE)
     order = buy(page, sale)
@@ -90,7 +89,7 @@ def test_open_receipt_shows_payment_and_refund_without_reload(people: Callable[.
 
 @pytest.mark.parametrize(("choice", "within_s"), [("pay", 3), ("never", 5)])
 def test_code_comes_within_seconds_of_the_return(
-    people: Callable[..., Page], choice: str, within_s: int
+    people: Person, choice: str, within_s: int
 ) -> None:
     """The best of three, because the machine may stand still."""
     best_ms = within_s * 10_000.0
@@ -108,7 +107,7 @@ def test_code_comes_within_seconds_of_the_return(
     assert best_ms <= within_s * 1000
 
 
-def test_cancelled_unit_goes_to_the_waiting_buyer(people: Callable[..., Page]) -> None:
+def test_cancelled_unit_goes_to_the_waiting_buyer(people: Person) -> None:
     sale = make_sale(stock=1)
     ann, ben = (signed_in(people, name) for name in ("ann", "ben"))
     ben.goto(f"/vouchers/{sale.pk}/")
@@ -133,7 +132,7 @@ def test_cancelled_unit_goes_to_the_waiting_buyer(people: Callable[..., Page]) -
     assert_the_sum_is_right(sale, ordered=1)
 
 
-def test_open_receipt_shows_that_the_order_expired(people: Callable[..., Page]) -> None:
+def test_open_receipt_shows_that_the_order_expired(people: Person) -> None:
     sale = make_sale(stock=1)
     page = signed_in(people, "ann")
     order = buy(page, sale)
@@ -150,7 +149,7 @@ def test_open_receipt_shows_that_the_order_expired(people: Callable[..., Page]) 
     assert_the_sum_is_right(sale, ordered=0)
 
 
-def test_turn_while_offline_leads_to_the_order_later(people: Callable[..., Page]) -> None:
+def test_turn_while_offline_leads_to_the_order_later(people: Person) -> None:
     sale = make_sale(stock=1)
     ann, ben = (signed_in(people, name) for name in ("ann", "ben"))
     order = buy(ann, sale)
@@ -171,7 +170,7 @@ def test_turn_while_offline_leads_to_the_order_later(people: Callable[..., Page]
     expect(ben.locator("#receipt")).to_have_attribute("data-status", "unpaid")
 
 
-def test_paying_and_waiting_work_without_javascript(people: Callable[..., Page]) -> None:
+def test_paying_and_waiting_work_without_javascript(people: Person) -> None:
     sale = make_sale(stock=1)
     make_person("plain ann", password=PASSWORD)
     ann, ben = (
@@ -200,9 +199,7 @@ def test_paying_and_waiting_work_without_javascript(people: Callable[..., Page])
 
 
 @on_both_ways
-def test_buyer_signs_in_and_pays_at_the_own_address(
-    people: Callable[..., Page], served: Web
-) -> None:
+def test_buyer_signs_in_and_pays_at_the_own_address(people: Person, served: Web) -> None:
     buyer = make_person("payer", password=PASSWORD)
     order = make_order(make_sale(stock=1), buyer)
     page = people()
@@ -215,7 +212,7 @@ def test_buyer_signs_in_and_pays_at_the_own_address(
     expect(page.locator("#code")).to_be_visible()
 
 
-def test_token_is_kept_for_its_receipt_alone(people: Callable[..., Page]) -> None:
+def test_token_is_kept_for_its_receipt_alone(people: Person) -> None:
     """Loaded again, the page of an order that the ledger has lost can still be told so."""
     sale, page = make_sale(stock=1), people(make_person("keeper"))
     page.goto(f"/vouchers/{sale.pk}/")

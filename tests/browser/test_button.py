@@ -8,7 +8,6 @@ from __future__ import annotations
 import datetime as dt
 import re
 import time
-from collections.abc import Callable
 
 import pytest
 from django.utils import timezone
@@ -19,10 +18,10 @@ from orders.lifecycle.cancellation import cancel_order
 from orders.lifecycle.transitions import SYSTEM
 from orders.models import VoucherOrder
 from seckill_site.clocks.machine import epoch_ms
-from tests.browser.conftest import IN_A_HURRY, PHONE, begin_in, change, cut, sign_in
+from tests.browser.conftest import IN_A_HURRY, PHONE, Person, begin_in, change, cut, sign_in
 from tests.concurrency.sales import make_sale
 from tests.support.inspection import pending_ids
-from tests.support.orders import make_buyer, make_buyers, pending, reserved
+from tests.support.orders import make_buyer, make_buyers, pending, reserved, written_orders
 from tests.support.payments import pay
 from tests.support.stack import Web
 from vouchers.inventory.reservations import confirm
@@ -96,7 +95,7 @@ def only_order(sale: SeckillVoucher) -> VoucherOrder:
 # --- Before the win ------------------------------------------------------------------------------
 
 
-def test_button_opens_by_the_servers_clock_never_early(opened: Callable[..., Page]) -> None:
+def test_button_opens_by_the_servers_clock_never_early(opened: Person) -> None:
     sale = make_sale(stock=5, begins_in_s=300)
     visitor = opened(sale)
     pages = [opened(sale, make_buyer(), script=SHIFTED % minutes) for minutes in (-10, 0, 10)]
@@ -122,7 +121,7 @@ def test_button_opens_by_the_servers_clock_never_early(opened: Callable[..., Pag
     expect(pages[0].locator("#pay-left")).to_have_text(re.compile(FIFTEEN_MINUTES))
 
 
-def test_button_follows_pause_resume_and_end(opened: Callable[..., Page]) -> None:
+def test_button_follows_pause_resume_and_end(opened: Person) -> None:
     sale = make_sale(stock=5)
     page = opened(sale, make_buyer(), script=IN_A_HURRY)
     expect_state(page, "open", "Buy now")
@@ -137,7 +136,7 @@ def test_button_follows_pause_resume_and_end(opened: Callable[..., Page]) -> Non
     page.wait_for_url("**/")
 
 
-def test_late_buyer_learns_by_how_much_and_may_wait(opened: Callable[..., Page]) -> None:
+def test_late_buyer_learns_by_how_much_and_may_wait(opened: Person) -> None:
     sale = make_sale(stock=1)
     page = opened(sale, make_buyer(), **PHONE)
     page.route("**/live/", cut)  # the page has not heard of it when the button is pressed
@@ -163,7 +162,7 @@ def test_late_buyer_learns_by_how_much_and_may_wait(opened: Callable[..., Page])
 # --- The running request -------------------------------------------------------------------------
 
 
-def test_busy_shop_is_asked_again_and_gets_one_order(opened: Callable[..., Page]) -> None:
+def test_busy_shop_is_asked_again_and_gets_one_order(opened: Person) -> None:
     sale = make_sale(stock=5)
     page = opened(sale, make_buyer())
     held: list[Route] = []
@@ -182,7 +181,7 @@ def test_busy_shop_is_asked_again_and_gets_one_order(opened: Callable[..., Page]
     assert len(pending_ids(sale)) == 1
 
 
-def test_page_finds_its_order_after_a_lost_answer(opened: Callable[..., Page]) -> None:
+def test_page_finds_its_order_after_a_lost_answer(opened: Person) -> None:
     sale = make_sale(stock=5)
     page = opened(sale, make_buyer(), script=IN_A_HURRY)
 
@@ -198,7 +197,7 @@ def test_page_finds_its_order_after_a_lost_answer(opened: Callable[..., Page]) -
     assert len(pending_ids(sale)) == 1
 
 
-def test_request_is_repeated_until_it_arrives(opened: Callable[..., Page]) -> None:
+def test_request_is_repeated_until_it_arrives(opened: Person) -> None:
     """Many more times than the quick ones, with one token and one press."""
     sale = make_sale(stock=5)
     page = opened(sale, make_buyer(), script=IN_A_HURRY)
@@ -225,7 +224,7 @@ def test_request_is_repeated_until_it_arrives(opened: Callable[..., Page]) -> No
 # --- The buyer's own orders ----------------------------------------------------------------------
 
 
-def test_second_tab_follows_the_order_of_the_first(opened: Callable[..., Page]) -> None:
+def test_second_tab_follows_the_order_of_the_first(opened: Person) -> None:
     sale = make_sale(stock=9)
     reserved(sale, make_buyers(5))
     buyer = make_buyer()
@@ -257,7 +256,7 @@ def test_second_tab_follows_the_order_of_the_first(opened: Callable[..., Page]) 
 
 
 def test_tab_without_broadcast_channel_learns_of_order_from_server(
-    opened: Callable[..., Page],
+    opened: Person,
 ) -> None:
     sale, buyer = make_sale(stock=5), make_buyer()
     page = opened(sale, buyer, script="delete window.BroadcastChannel")
@@ -272,9 +271,7 @@ def test_tab_without_broadcast_channel_learns_of_order_from_server(
 
 
 @pytest.mark.parametrize("back", ["by the history", "to a page that was kept"])
-def test_going_back_from_the_receipt_shows_the_order(
-    opened: Callable[..., Page], back: str
-) -> None:
+def test_going_back_from_the_receipt_shows_the_order(opened: Person, back: str) -> None:
     sale, buyer = make_sale(stock=5), make_buyer()
     page = opened(sale, buyer)
     if back == "by the history":
@@ -293,7 +290,7 @@ def test_going_back_from_the_receipt_shows_the_order(
     expect_receipt(page, "unpaid")
 
 
-def test_ended_order_stays_linked_and_buyer_may_buy_again(opened: Callable[..., Page]) -> None:
+def test_ended_order_stays_linked_and_buyer_may_buy_again(opened: Person) -> None:
     sale, buyer = make_sale(stock=5), make_buyer()
     reserved(sale, [buyer])
     page = opened(sale, buyer)
@@ -309,12 +306,11 @@ def test_ended_order_stays_linked_and_buyer_may_buy_again(opened: Callable[..., 
     expect_receipt(page)
 
 
-def test_page_says_that_time_to_pay_has_run_out(opened: Callable[..., Page]) -> None:
+def test_page_says_that_time_to_pay_has_run_out(opened: Person) -> None:
     sale, buyer = make_sale(stock=5), make_buyer()
     SeckillVoucher.objects.filter(pk=sale.pk).update(pay_within_s=5)
     page = opened(sale, buyer)
-    reserved(sale, [buyer])
-    fulfil_sale(sale_id=sale.pk)
+    written_orders(sale, [buyer])
     notify_from_another_tab(second_tab(page))
     expect_state(page, "yours", "It's yours! Pay within", "00:0[1-5]")
     told = expect(page.locator("#status"))
@@ -322,7 +318,7 @@ def test_page_says_that_time_to_pay_has_run_out(opened: Callable[..., Page]) -> 
     expect_state(page, "yours", "See your order")
 
 
-def test_buyer_below_the_limit_buys_again_with_a_new_token(opened: Callable[..., Page]) -> None:
+def test_buyer_below_the_limit_buys_again_with_a_new_token(opened: Person) -> None:
     sale = make_sale(stock=5, limit=2)
     page = opened(sale, make_buyer())
     other = second_tab(page)
@@ -341,7 +337,7 @@ def test_buyer_below_the_limit_buys_again_with_a_new_token(opened: Callable[...,
     assert VoucherOrder.objects.filter(seckill_voucher=sale, live=True).count() == 2
 
 
-def test_page_notices_sign_out_and_another_user(opened: Callable[..., Page], web: Web) -> None:
+def test_page_notices_sign_out_and_another_user(opened: Person, web: Web) -> None:
     sale, (ann, ben) = make_sale(stock=5), make_buyers(2)
     page = opened(sale, ann)
     anns_token = page.input_value("#token")
@@ -360,7 +356,7 @@ def test_page_notices_sign_out_and_another_user(opened: Callable[..., Page], web
     assert only_order(sale).user == ben
 
 
-def test_queue_order_and_refusal_work_without_javascript(people: Callable[..., Page]) -> None:
+def test_queue_order_and_refusal_work_without_javascript(people: Person) -> None:
     sale = make_sale(stock=2)
     reserved(sale, [make_buyer()])
     ann, ben = (people(make_buyer(), java_script_enabled=False) for _ in range(2))
@@ -415,7 +411,7 @@ GONE_MS = [(0, "same millisecond"), (42, "42 ms"), (422, "0.4 s"), (59_999, "59.
            (60_000, "1 min"), (7_200_000, "2 h"), (259_200_000, "3 d")]  # fmt: skip
 
 
-def test_queue_and_lateness_texts_follow_the_answers(opened: Callable[..., Page]) -> None:
+def test_queue_and_lateness_texts_follow_the_answers(opened: Person) -> None:
     page = opened(make_sale(stock=1))
     page.evaluate(
         """async ([queue, why]) => {
@@ -466,7 +462,7 @@ def test_queue_and_lateness_texts_follow_the_answers(opened: Callable[..., Page]
     ],
 )
 def test_pages_of_a_crowd_take_turns_before_the_start(
-    opened: Callable[..., Page], sale: str, left_ms: int, pace_ms: int, latest_ms: int
+    opened: Person, sale: str, left_ms: int, pace_ms: int, latest_ms: int
 ) -> None:
     page = opened(make_sale(stock=1))
     ask = """async ([path, asked]) => (await import(path)).meDelayMs(asked)"""
@@ -478,7 +474,7 @@ def test_pages_of_a_crowd_take_turns_before_the_start(
     assert delays == [0, latest_ms / 2, latest_ms]
 
 
-def test_page_asks_who_is_there_at_the_pace_of_the_server(people: Callable[..., Page]) -> None:
+def test_page_asks_who_is_there_at_the_pace_of_the_server(people: Person) -> None:
     sale, page = make_sale(stock=1, begins_in_s=120), people(make_buyer())
     page.add_init_script("Math.random = () => 0.5;")
     asked: list[float] = []

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, BrowserType, Page, expect
 
 from orders.lifecycle.redemption import written_code
 from orders.models import OrderStatus, VoucherOrder
-from tests.browser.conftest import PATIENT_MS, Faults, make_person, sign_in
+from tests.browser.conftest import PATIENT_MS, Faults, Person, make_person, sign_in
 from tests.support.orders import make_order, make_sale
 from tests.support.stack import Web
 
@@ -83,7 +83,7 @@ def counter(
     browser_type_launch_args: dict[str, Any],
     web: Web,
     tmp_path: Path,
-) -> Iterator[Callable[..., Page]]:
+) -> Iterator[Person]:
     """Call it with what the camera sees (None: no camera): the counter's page of a clerk.
 
     The headless shell knows no camera, so this is the whole Chromium, without a window.
@@ -135,7 +135,7 @@ def press_scan(page: Page) -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_camera_reads_a_voucher_and_stops(
-    counter: Callable[..., Page], voucher: VoucherOrder, web: Web, size: str
+    counter: Person, voucher: VoucherOrder, web: Web, size: str
 ) -> None:
     address = f"{web.url}{PAGE}#code={code_of(voucher)}"
     page = counter(address, size=size)
@@ -149,7 +149,7 @@ def test_camera_reads_a_voucher_and_stops(
     expect(page.locator("#code")).to_have_value("")
 
 
-def test_camera_shows_its_picture_until_it_is_stopped(counter: Callable[..., Page]) -> None:
+def test_camera_shows_its_picture_until_it_is_stopped(counter: Person) -> None:
     page = counter("https://elsewhere.example/menu", script=TRACKED)
     assert "jsQR" not in str(
         page.evaluate("performance.getEntriesByType('resource').map(it => it.name)")
@@ -179,7 +179,7 @@ def test_camera_shows_its_picture_until_it_is_stopped(counter: Callable[..., Pag
     ],
 )  # fmt: skip
 def test_counter_says_why_there_is_no_camera(
-    counter: Callable[..., Page],
+    counter: Person,
     voucher: VoucherOrder,
     seen: str | None,
     allow: bool,
@@ -208,7 +208,7 @@ def scan_by_hand(page: Page, text: str) -> None:
 
 @pytest.mark.parametrize("write", [str.upper, "{}".format], ids=["capitals", "as_written"])
 def test_scanner_types_an_address_or_a_code_into_the_page(
-    counter: Callable[..., Page], voucher: VoucherOrder, web: Web, write: Callable[[str], str]
+    counter: Person, voucher: VoucherOrder, web: Web, write: Callable[[str], str]
 ) -> None:
     page = counter(None)
     expect(page.locator("#code")).to_be_focused()
@@ -220,9 +220,7 @@ def test_scanner_types_an_address_or_a_code_into_the_page(
     expect(page.locator("[data-verdict=used_before]")).to_be_visible()
 
 
-def test_next_scan_replaces_an_open_or_a_wrong_code(
-    counter: Callable[..., Page], voucher: VoucherOrder
-) -> None:
+def test_next_scan_replaces_an_open_or_a_wrong_code(counter: Person, voucher: VoucherOrder) -> None:
     page = counter(None)
     scan_by_hand(page, "WRONG-CODE")
     expect(page.locator("[data-verdict=no_such_code]")).to_be_visible()
@@ -236,9 +234,7 @@ def test_next_scan_replaces_an_open_or_a_wrong_code(
     assert voucher.status == OrderStatus.PAID
 
 
-def test_scanned_code_is_in_no_request_address(
-    people: Callable[..., Page], voucher: VoucherOrder
-) -> None:
+def test_scanned_code_is_in_no_request_address(people: Person, voucher: VoucherOrder) -> None:
     page = people(make_person("clerk", admin=True))
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url.partition("#")[0]))

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from playwright.sync_api import Page, Request, Route, expect
+from playwright.sync_api import Request, Route, expect
 
-from tests.browser.conftest import IN_A_HURRY, make_person, run_first
-from tests.support.draws import draw_to_the_end, end, entered, listed, make_draw
+from tests.browser.conftest import IN_A_HURRY, Person, make_person, run_first
+from tests.support.draws import draw_to_the_end, end, entered_draw, listed, make_draw
 from tests.support.inspection import live_ids
 from tests.support.orders import make_buyers
 from tests.support.patience import wait_for
@@ -28,14 +28,13 @@ LATER_MS = 30_000
 
 
 def drawn() -> SeckillVoucher:
-    sale = make_draw(stock=2)
-    entered(sale, make_buyers(5))
+    sale, _ = entered_draw(make_buyers(5), stock=2)
     end(sale)
     draw_to_the_end(sale)
     return sale
 
 
-def test_buyer_enters_withdraws_and_enters_again(person: Callable[..., Page]) -> None:
+def test_buyer_enters_withdraws_and_enters_again(person: Person) -> None:
     sale, buyer = make_draw(stock=5), make_person("dora")
     page = person(buyer)
     page.goto(f"/vouchers/{sale.pk}/")
@@ -55,7 +54,7 @@ def test_buyer_enters_withdraws_and_enters_again(person: Callable[..., Page]) ->
     wait_for(lambda: len(listed(sale)) == 1, what="a row of the entry")
 
 
-def test_open_receipt_shows_the_win_without_reload(person: Callable[..., Page]) -> None:
+def test_open_receipt_shows_the_win_without_reload(person: Person) -> None:
     sale = make_draw(stock=5)
     page = person(make_person("edith"))
     run_first(page, IN_A_HURRY)
@@ -68,7 +67,7 @@ def test_open_receipt_shows_the_win_without_reload(person: Callable[..., Page]) 
     assert len(live_ids(sale)) == 1
 
 
-def test_draw_is_checked_in_the_browser(person: Callable[..., Page]) -> None:
+def test_draw_is_checked_in_the_browser(person: Person) -> None:
     sale = drawn()
     page, sizes = person(), list[int]()
 
@@ -100,7 +99,7 @@ FORGERIES: list[tuple[Callable[[list[str]], list[str]], str]] = [
 ]
 
 
-def test_forged_record_is_found_out_in_the_browser(person: Callable[..., Page]) -> None:
+def test_forged_record_is_found_out_in_the_browser(person: Person) -> None:
     sale, page = drawn(), person()
 
     def answer(forge: Callable[[list[str]], list[str]], route: Route) -> None:
@@ -115,7 +114,7 @@ def test_forged_record_is_found_out_in_the_browser(person: Callable[..., Page]) 
         expect(page.locator("#result")).to_contain_text(words)
 
 
-def test_page_of_an_open_draw_has_nothing_to_check(person: Callable[..., Page]) -> None:
+def test_page_of_an_open_draw_has_nothing_to_check(person: Person) -> None:
     sale = make_draw()
     page = person()
     page.goto(f"/vouchers/{sale.pk}/draw/")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
 
 import pytest
 from django.utils import timezone
@@ -11,7 +10,7 @@ from PIL import Image
 from playwright.sync_api import Page, expect
 
 from orders.models import OrderStatus, VoucherOrder
-from tests.browser.conftest import make_person, put_on_sale
+from tests.browser.conftest import Person, make_person, put_on_sale
 from tests.browser.test_accessibility import DESK, PHONE, check_layout, emulate, findings
 from tests.support.orders import make_buyer, make_order
 from tests.support.stack import Stack, Web
@@ -59,9 +58,7 @@ def meta(page: Page, name: str) -> str:
 
 
 @pytest.mark.parametrize("size", [PHONE, DESK], ids=["phone", "desk"])
-def test_pages_wear_the_face(
-    person: Callable[..., Page], sale: SeckillVoucher, size: dict[str, int]
-) -> None:
+def test_pages_wear_the_face(person: Person, sale: SeckillVoucher, size: dict[str, int]) -> None:
     page = person(viewport=size)
     page.goto(f"/vouchers/{sale.pk}/")
     expect(page).to_have_title("Hot tea · Voucher Market")
@@ -91,9 +88,7 @@ def test_pages_wear_the_face(
 
 
 @pytest.mark.parametrize("where", ["/", "sale", "/terms/", "/accounts/login/", "/nothing/"])
-def test_any_colour_stays_readable(
-    people: Callable[..., Page], sale: SeckillVoucher, where: str
-) -> None:
+def test_any_colour_stays_readable(people: Person, sale: SeckillVoucher, where: str) -> None:
     path = f"/vouchers/{sale.pk}/" if where == "sale" else where
     for size, scheme in ((PHONE, "light"), (DESK, "dark")):
         page = people(viewport=size)
@@ -104,9 +99,7 @@ def test_any_colour_stays_readable(
         check_layout(page)
 
 
-def test_past_voucher_at_the_counter_is_accessible(
-    people: Callable[..., Page], sale: SeckillVoucher
-) -> None:
+def test_past_voucher_at_the_counter_is_accessible(people: Person, sale: SeckillVoucher) -> None:
     order = make_order(sale, make_buyer(), status=OrderStatus.PAID)
     code = f"{order.pk:016d}"[-16:]
     VoucherOrder.objects.filter(pk=order.pk).update(code=code)

@@ -13,7 +13,6 @@ from typing import Any, Literal
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Response, expect
 
-from orders.fulfilment.worker import fulfil_sale
 from tests.browser.conftest import sign_in
 from tests.browser.test_accessibility import (
     BUYERS_PAGES,
@@ -29,7 +28,7 @@ from tests.browser.test_accessibility import (
 from tests.browser.test_paying import LARGEST_SHIFT, WATCH_SHIFTS
 from tests.browser.window import OFFERS, Window, fill_window, join_line
 from tests.support.draws import make_draw
-from tests.support.orders import make_buyers, make_sale, reserved
+from tests.support.orders import make_buyers, make_sale, written_orders
 from tests.support.photos import noise_file
 from tests.support.stack import Web
 
@@ -80,8 +79,7 @@ def room(window: Window) -> int:
 def sold_out_to(window: Window, who: str) -> int:
     """Return a sale whose only unit this buyer has still to pay."""
     sale = make_sale(stock=1)
-    reserved(sale, [window.people[who]])
-    fulfil_sale(sale_id=sale.pk)
+    written_orders(sale, [window.people[who]])
     return sale.pk
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from django.utils import timezone
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import PHONE
+from tests.browser.conftest import PHONE, Person
 from tests.support.patience import wait_for
 from tests.support.photos import give_picture
 from tests.support.sales import HOUR, make_sale, make_voucher
@@ -22,7 +20,7 @@ LONG_TITLE = (
 
 
 @pytest.fixture
-def phone(people: Callable[..., Page]) -> Page:
+def phone(people: Person) -> Page:
     """A visitor's phone, and a shop without a sale so far."""
     SeckillVoucher.objects.update(stage=SaleStage.DRAFT)
     return people(timezone_id="Asia/Shanghai", **PHONE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -11,7 +10,7 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
-from tests.browser.conftest import PASSWORD, PHONE, make_person
+from tests.browser.conftest import PASSWORD, PHONE, Person, make_person
 from tests.concurrency.sales import (
     assert_the_sum_is_right,
     live_orders,
@@ -39,7 +38,7 @@ def make_sale_in_the_admin(page: Page, *, title: str, stock: int, begins_at: dt.
 
 
 @pytest.mark.slow
-def test_admin_creates_a_sale_and_three_buyers_want_two_units(people: Callable[..., Page]) -> None:
+def test_admin_creates_a_sale_and_three_buyers_want_two_units(people: Person) -> None:
     make_person("shopkeeper", admin=True, password=PASSWORD)
 
     buyers = [people(make_person(name)) for name in ("ann", "ben", "cy")]
@@ -89,7 +88,7 @@ def test_admin_creates_a_sale_and_three_buyers_want_two_units(people: Callable[.
 
 
 @on_both_ways
-def test_buyer_signs_up_on_a_phone_in_chinese_and_buys(people: Callable[..., Page]) -> None:
+def test_buyer_signs_up_on_a_phone_in_chinese_and_buys(people: Person) -> None:
     sale = make_sale(stock=1)
     page = people(locale="zh-CN", **PHONE)
     page.goto(f"/vouchers/{sale.pk}/")

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
 
 import pytest
 from django.utils import timezone, translation
 from playwright.sync_api import Page, Route, expect
 
-from tests.browser.conftest import IN_A_HURRY, begin_in, change, cut, run_first, sign_in
+from tests.browser.conftest import IN_A_HURRY, Person, begin_in, change, cut, run_first, sign_in
 from tests.concurrency.sales import make_sale
 from tests.support.orders import make_buyer, make_buyers, reserved
 from tests.support.patience import GENEROUS_S
@@ -61,7 +60,7 @@ def animation_of(page: Page, selector: str) -> str:
 ANIMATIONS = {"no-preference": "beat", "reduce": "none"}
 
 
-def test_last_ten_seconds_look_different(opened: Callable[..., Page]) -> None:
+def test_last_ten_seconds_look_different(opened: Person) -> None:
     sale, buyer = make_sale(stock=5, begins_in_s=300), make_buyer()
     pages = {it: opened(sale, buyer, reduced_motion=it) for it in ANIMATIONS}
     ground = "(it) => getComputedStyle(it).backgroundColor"
@@ -79,7 +78,7 @@ def test_last_ten_seconds_look_different(opened: Callable[..., Page]) -> None:
         expect(page.locator("#status")).to_have_text("It's live! Tap once.")
 
 
-def test_card_in_its_last_ten_seconds_looks_different(people: Callable[..., Page]) -> None:
+def test_card_in_its_last_ten_seconds_looks_different(people: Person) -> None:
     SeckillVoucher.objects.update(stage=SaleStage.DRAFT)
     sale, page = make_sale(stock=5, begins_in_s=300), people()
     run_first(page, IN_A_HURRY)
@@ -93,7 +92,7 @@ def test_card_in_its_last_ten_seconds_looks_different(people: Callable[..., Page
     expect(card).to_have_attribute("data-final", "")
 
 
-def test_bar_is_empty_until_something_is_gone(opened: Callable[..., Page]) -> None:
+def test_bar_is_empty_until_something_is_gone(opened: Person) -> None:
     sale = make_sale(stock=4)
     page = opened(sale, make_buyer())
     expect(page.locator("#stock-words")).to_have_text("4 of 4 left")
@@ -107,7 +106,7 @@ def test_bar_is_empty_until_something_is_gone(opened: Callable[..., Page]) -> No
     expect(card.locator("meter")).to_have_js_property("value", 3)
 
 
-def test_stock_in_words_agrees_with_the_server(opened: Callable[..., Page]) -> None:
+def test_stock_in_words_agrees_with_the_server(opened: Person) -> None:
     page = opened(make_sale(stock=4), make_buyer())
     module = page.locator("link[href*='seckill/clock.']").get_attribute("href")
     stocks = [(None, 9), (9, 9), (999, 1_000), (3, 100), (1, 1_000), (0, 7), (0, 0)]
@@ -126,7 +125,7 @@ def test_stock_in_words_agrees_with_the_server(opened: Callable[..., Page]) -> N
 # --- A shop that does not answer -----------------------------------------------------------------
 
 
-def test_order_is_sent_once_the_device_is_online_again(opened: Callable[..., Page]) -> None:
+def test_order_is_sent_once_the_device_is_online_again(opened: Person) -> None:
     page = opened(make_sale(stock=5), make_buyer(), script=FROZEN_PAUSES)
     page.context.set_offline(True)
     page.click("#buy")
@@ -137,7 +136,7 @@ def test_order_is_sent_once_the_device_is_online_again(opened: Callable[..., Pag
     expect_receipt(page)
 
 
-def test_order_is_sent_once_the_page_is_seen_again(opened: Callable[..., Page]) -> None:
+def test_order_is_sent_once_the_page_is_seen_again(opened: Person) -> None:
     page = opened(make_sale(stock=5), make_buyer(), script=FROZEN_PAUSES)
     page.route(ORDERS, cut)
     page.click("#buy")
@@ -149,7 +148,7 @@ def test_order_is_sent_once_the_page_is_seen_again(opened: Callable[..., Page]) 
     expect_receipt(page)
 
 
-def test_order_is_sent_once_polling_recovers(opened: Callable[..., Page]) -> None:
+def test_order_is_sent_once_polling_recovers(opened: Person) -> None:
     page = opened(make_sale(stock=5), make_buyer(), script=FROZEN_PAUSES)
     failed: list[Route] = []
 
@@ -167,7 +166,7 @@ def test_order_is_sent_once_polling_recovers(opened: Callable[..., Page]) -> Non
     expect_receipt(page)
 
 
-def test_order_survives_a_stopped_server(opened: Callable[..., Page], module_stack: Stack) -> None:
+def test_order_survives_a_stopped_server(opened: Person, module_stack: Stack) -> None:
     sale, buyer = make_sale(stock=5), make_buyer()
     first = module_stack.web(workers=1, threads=4)
     page = opened(sale)
@@ -182,7 +181,7 @@ def test_order_survives_a_stopped_server(opened: Callable[..., Page], module_sta
     expect_receipt(page)
 
 
-def test_busy_shop_is_told_apart(opened: Callable[..., Page]) -> None:
+def test_busy_shop_is_told_apart(opened: Person) -> None:
     page = opened(make_sale(stock=5), make_buyer(), script=IN_A_HURRY)
     page.route(LIVE, busy)
     expect(page.locator("#connection")).to_contain_text("The shop is very busy")
@@ -203,7 +202,7 @@ def test_busy_shop_is_told_apart(opened: Callable[..., Page]) -> None:
     ],
 )
 def test_stale_page_says_so_until_the_shop_answers(
-    people: Callable[..., Page], path: str, locale: str, offline: str, unreachable: str
+    people: Person, path: str, locale: str, offline: str, unreachable: str
 ) -> None:
     sale = make_sale(stock=5)
     page = people(make_buyer(), locale=locale)
@@ -222,7 +221,7 @@ def test_stale_page_says_so_until_the_shop_answers(
     expect(told).to_be_hidden(timeout=PATIENT_MS)
 
 
-def test_list_from_the_history_is_refreshed(people: Callable[..., Page]) -> None:
+def test_list_from_the_history_is_refreshed(people: Person) -> None:
     SeckillVoucher.objects.update(stage=SaleStage.DRAFT)
     sale = make_sale(stock=2)
     page = people()
@@ -240,9 +239,7 @@ def test_list_from_the_history_is_refreshed(people: Callable[..., Page]) -> None
 
 
 @pytest.mark.parametrize("script", [True, False], ids=["script", "plain"])
-def test_paused_sale_without_stock_offers_the_waiting_list(
-    people: Callable[..., Page], script: bool
-) -> None:
+def test_paused_sale_without_stock_offers_the_waiting_list(people: Person, script: bool) -> None:
     sale = make_sale(stock=1)
     reserved(sale, [make_buyer()])
     change(sale, paused=True)
@@ -256,7 +253,7 @@ def test_paused_sale_without_stock_offers_the_waiting_list(
     expect(page.get_by_role("link", name="See your place in line")).to_be_visible()
 
 
-def test_paused_sale_with_stock_offers_no_waiting_list(opened: Callable[..., Page]) -> None:
+def test_paused_sale_with_stock_offers_no_waiting_list(opened: Person) -> None:
     sale = make_sale(stock=1)
     change(sale, paused=True)
     page = opened(sale, make_buyer())
@@ -267,9 +264,7 @@ def test_paused_sale_with_stock_offers_no_waiting_list(opened: Callable[..., Pag
 # --- A refusal -----------------------------------------------------------------------------------
 
 
-def test_reason_of_a_refusal_survives_reload_and_return(
-    opened: Callable[..., Page], web: Web
-) -> None:
+def test_reason_of_a_refusal_survives_reload_and_return(opened: Person, web: Web) -> None:
     sale, (ann, ben) = make_sale(stock=1), make_buyers(2)
     page = opened(sale, ann)
     page.route(LIVE, cut)  # the page has not heard of it when the button is pressed
@@ -292,7 +287,7 @@ def test_reason_of_a_refusal_survives_reload_and_return(
     expect(told).to_contain_text("Sold out.")
 
 
-def test_reason_is_over_once_there_is_stock_again(opened: Callable[..., Page]) -> None:
+def test_reason_is_over_once_there_is_stock_again(opened: Person) -> None:
     sale = make_sale(stock=1)
     page = opened(sale, make_buyer())
     page.route(LIVE, cut)
@@ -343,7 +338,7 @@ PLAIN = {
 """What a buyer without an order reads."""
 
 
-def test_page_without_javascript_does_not_contradict_itself(people: Callable[..., Page]) -> None:
+def test_page_without_javascript_does_not_contradict_itself(people: Person) -> None:
     page = people(make_buyer(), java_script_enabled=False)
     for name, sale in sales_by_state().items():
         words, button, ways = PLAIN[name]
@@ -362,7 +357,7 @@ def test_page_without_javascript_does_not_contradict_itself(people: Callable[...
         assert links == {on.get(name, "Continue without JavaScript")}, name
 
 
-def test_visitor_without_javascript_is_led_to_the_sign_in(people: Callable[..., Page]) -> None:
+def test_visitor_without_javascript_is_led_to_the_sign_in(people: Person) -> None:
     page = people(java_script_enabled=False)
     for name, sale in sales_by_state().items():
         page.goto(f"/vouchers/{sale.pk}/form/")
@@ -373,7 +368,7 @@ def test_visitor_without_javascript_is_led_to_the_sign_in(people: Callable[..., 
         assert bar.locator("button:visible").count() == 0, name
 
 
-def test_owner_without_javascript_reads_of_no_timer(people: Callable[..., Page]) -> None:
+def test_owner_without_javascript_reads_of_no_timer(people: Person) -> None:
     sale, buyer = make_sale(stock=2), make_buyer()
     reserved(sale, [buyer])
     page = people(buyer, java_script_enabled=False)

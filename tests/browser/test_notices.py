@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from allauth.account.models import EmailAddress
 from django.contrib.auth.models import User
 from django.utils import timezone
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from orders.lifecycle.cancellation import cancel_order
 from orders.lifecycle.transitions import Actor
 from orders.models import Notice
-from tests.browser.conftest import Faults, make_person, put_on_sale
+from tests.browser.conftest import Faults, Person, make_person, put_on_sale
 from tests.concurrency.sales import DETAILS
 from tests.support.patience import eventually
 from tests.support.payments import make_unpaid_order
@@ -49,7 +48,7 @@ def make_reader(name: str) -> User:
     ],
 )
 def test_reminder_is_asked_for_and_switched_off(
-    people: Callable[..., Page],
+    people: Person,
     web: Web,
     name: str,
     options: dict[str, Any],
@@ -76,7 +75,7 @@ def test_reminder_is_asked_for_and_switched_off(
     assert not faults.found
 
 
-def test_visitor_signs_in_first_and_confirms_an_address(people: Callable[..., Page]) -> None:
+def test_visitor_signs_in_first_and_confirms_an_address(people: Person) -> None:
     sale = put_on_sale(begins_in_s=HOUR_S)
     visitor = people()
     visitor.goto(f"/vouchers/{sale.pk}/")
@@ -91,7 +90,7 @@ def test_visitor_signs_in_first_and_confirms_an_address(people: Callable[..., Pa
 
 @pytest.mark.parametrize("scripts", [True, False])
 def test_free_unit_is_told_by_mail_with_a_stop_link(
-    people: Callable[..., Page], module_stack: Stack, scripts: bool
+    people: Person, module_stack: Stack, scripts: bool
 ) -> None:
     sale = put_on_sale(stock=1, begins_in_s=-HOUR_S)
     order = make_unpaid_order(sale)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from django.utils import timezone
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from orders.models import Payment
-from tests.browser.conftest import make_person
+from tests.browser.conftest import Person, make_person
 from tests.browser.test_accessibility import findings
 from tests.browser.test_after_the_win import A_WHILE_MS, buy, expect_the_code
 from tests.concurrency.sales import make_sale
@@ -65,7 +65,7 @@ def workers(module_stack: Stack, environ: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("javascript", [True, False], ids=["script", "no-script"])
 def test_buyer_chooses_and_scans_the_code(
-    person: Callable[..., Page], wechat: WeChatStandIn, javascript: bool
+    person: Person, wechat: WeChatStandIn, javascript: bool
 ) -> None:
     page = person(make_person(f"eve-{javascript}"), java_script_enabled=javascript, **DESK)
     order = buy(page, make_sale(stock=1), path="" if javascript else "form/")
@@ -87,7 +87,7 @@ def test_buyer_chooses_and_scans_the_code(
 
 @pytest.mark.parametrize(("screen", "scheme"), [(PHONE, "dark"), (DESK, "light")])
 def test_choice_and_code_are_accessible(
-    person: Callable[..., Page], screen: dict[str, Any], scheme: str
+    person: Person, screen: dict[str, Any], scheme: str
 ) -> None:
     page = person(make_person(f"ann-{scheme}"), color_scheme=scheme, bypass_csp=True, **screen)
     buy(page, make_sale(stock=1))

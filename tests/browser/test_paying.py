@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from orders.payments.refunds import finish_refunds
 from orders.payments.sandbox import Sandbox
 from orders.receipts.payment_state import SETTLE_FOR
 from seckill_site.process_memory import forget_everything
-from tests.browser.conftest import make_person
+from tests.browser.conftest import Person, make_person
 from tests.concurrency.sales import make_sale
 from tests.support.payments import make_unpaid_order, receipt_url
 
@@ -46,7 +45,7 @@ def pay(page: Page, choice: str) -> None:
     page.wait_for_url("**/orders/*/")
 
 
-def to_the_receipt(people: Callable[..., Page], **options: Any) -> Turn:
+def to_the_receipt(people: Person, **options: Any) -> Turn:
     """Give a buyer an order to pay, and open its receipt."""
     user = make_person("ann")
     order = make_unpaid_order(make_sale(stock=1), [user])
@@ -71,7 +70,7 @@ def expect_the_code(page: Page, order: VoucherOrder) -> None:
 
 @pytest.mark.parametrize("screen", [PHONE, DESK], ids=["phone", "desk"])
 def test_code_takes_its_place_without_moving_anything(
-    people: Callable[..., Page], screen: dict[str, Any]
+    people: Person, screen: dict[str, Any]
 ) -> None:
     page, order = to_the_receipt(people, **screen)
     page.add_init_script(WATCH_SHIFTS)
@@ -87,9 +86,7 @@ def test_code_takes_its_place_without_moving_anything(
 
 
 @pytest.mark.parametrize("screen", [PHONE, DESK], ids=["phone", "desk"])
-def test_return_without_payment_brings_pay_back(
-    people: Callable[..., Page], screen: dict[str, Any]
-) -> None:
+def test_return_without_payment_brings_pay_back(people: Person, screen: dict[str, Any]) -> None:
     page, order = to_the_receipt(people, **screen)
     page.add_init_script(WATCH_SHIFTS)
     page.click("#pay")
@@ -109,7 +106,7 @@ def test_return_without_payment_brings_pay_back(
 
 
 def test_silent_provider_is_named_until_it_answers(
-    people: Callable[..., Page], monkeypatch: pytest.MonkeyPatch
+    people: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page, order = to_the_receipt(people)
     pay(page, "never")
@@ -127,7 +124,7 @@ def test_silent_provider_is_named_until_it_answers(
     expect_the_code(page, order)
 
 
-def test_every_open_tab_follows_the_payment(people: Callable[..., Page]) -> None:
+def test_every_open_tab_follows_the_payment(people: Person) -> None:
     first, order = to_the_receipt(people)
     second = first.context.new_page()
     second.goto(first.url)
@@ -143,7 +140,7 @@ def test_every_open_tab_follows_the_payment(people: Callable[..., Page]) -> None
     assert second.evaluate("window.neverReloaded")
 
 
-def test_money_for_a_cancelled_order_is_shown_going_back(people: Callable[..., Page]) -> None:
+def test_money_for_a_cancelled_order_is_shown_going_back(people: Person) -> None:
     first, order = to_the_receipt(people)
     second = first.context.new_page()
     second.goto(first.url)
@@ -169,7 +166,7 @@ def test_money_for_a_cancelled_order_is_shown_going_back(people: Callable[..., P
         expect(tab.locator("#late")).to_contain_text("It has been refunded")
 
 
-def test_phone_without_network_learns_of_it_when_back(people: Callable[..., Page]) -> None:
+def test_phone_without_network_learns_of_it_when_back(people: Person) -> None:
     page, order = to_the_receipt(people, **PHONE)
     pay(page, "never")
     expect_status(page, "confirming")
@@ -180,7 +177,7 @@ def test_phone_without_network_learns_of_it_when_back(people: Callable[..., Page
     expect_the_code(page, order)
 
 
-def test_page_without_javascript_refreshes_itself(people: Callable[..., Page]) -> None:
+def test_page_without_javascript_refreshes_itself(people: Person) -> None:
     page, order = to_the_receipt(people, java_script_enabled=False)
     pay(page, "never")
     expect(page.locator("#heading")).to_have_text("Paid, confirming…")
@@ -189,7 +186,7 @@ def test_page_without_javascript_refreshes_itself(people: Callable[..., Page]) -
     expect_the_code(page, order)
 
 
-def test_code_is_copied_shown_large_and_saved(people: Callable[..., Page]) -> None:
+def test_code_is_copied_shown_large_and_saved(people: Person) -> None:
     page, order = to_the_receipt(people, **PHONE, permissions=["clipboard-read", "clipboard-write"])
     pay(page, "never")
     ask_the_provider(order)
@@ -217,7 +214,7 @@ def test_code_is_copied_shown_large_and_saved(people: Callable[..., Page]) -> No
     expect(page.locator("#heading")).to_have_text("Used")
 
 
-def test_receipt_prints_code_without_buttons(people: Callable[..., Page]) -> None:
+def test_receipt_prints_code_without_buttons(people: Person) -> None:
     page, order = to_the_receipt(people)
     pay(page, "never")
     ask_the_provider(order)

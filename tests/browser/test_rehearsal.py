@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.conftest import make_person
+from tests.browser.conftest import Person, make_person
 from tests.concurrency.sales import make_sale
 
 pytestmark = [
@@ -20,7 +18,7 @@ A_WHILE_MS = 60_000
 
 
 @pytest.fixture
-def boss(people: Callable[..., Page]) -> Page:
+def boss(people: Person) -> Page:
     """The page of somebody who may do everything."""
     return people(make_person("boss", admin=True), viewport={"width": 360, "height": 740})
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import make_person
+from tests.browser.conftest import Person, make_person
 from tests.support.orders import make_sale
 from vouchers.models import AnswerCount, SeckillVoucher
 
 pytestmark = pytest.mark.browser
 
-Report = Callable[..., Page]
+Report = Person
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +30,7 @@ def sale(db: None) -> SeckillVoucher:
 
 
 @pytest.fixture
-def report(people: Callable[..., Page], sale: SeckillVoucher) -> Report:
+def report(people: Person, sale: SeckillVoucher) -> Report:
     """Call it for the page as the shop's owner sees it."""
 
     def opened(**options: object) -> Page:

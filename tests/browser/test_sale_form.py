@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
 
 import pytest
 from django.utils import timezone
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import make_person
+from tests.browser.conftest import Person, make_person
 from tests.support.sales import HOUR, make_loaded_sale
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
@@ -18,7 +17,7 @@ SALES = "/admin/vouchers/seckillvoucher/"
 
 
 @pytest.fixture
-def desk(people: Callable[..., Page]) -> Page:
+def desk(people: Person) -> Page:
     """The page of the shop's superuser."""
     return people(make_person("shop", admin=True))
 
