@@ -18,7 +18,6 @@ from PIL import Image
 
 from api.models import Scope
 from orders.draws.drawing import close_list
-from orders.fulfilment.worker import fulfil_sale
 from orders.lifecycle.redemption import GUESSES, written_code
 from orders.models import InvitationCode, VoucherOrder
 from tests.support import asgi, openapi, wsgi
@@ -26,7 +25,7 @@ from tests.support.api import make_token
 from tests.support.browsers import session_cookie
 from tests.support.draws import end, entered, make_draw
 from tests.support.notices import make_reader
-from tests.support.orders import make_buyer, make_sale, reserved, token_for
+from tests.support.orders import make_buyer, make_sale, token_for, written_orders
 from tests.support.payments import make_unpaid_order, owner_of, pay
 from tests.support.rooms import change_room
 from tests.support.wsgi import Answer
@@ -225,8 +224,7 @@ def entering(code: str) -> Ask:
 
 def on_waiting_list(what: str = "") -> Ask:
     sale = make_sale(stock=1)
-    reserved(sale, [make_buyer()])
-    fulfil_sale(sale_id=sale.pk)
+    written_orders(sale, [make_buyer()])
     buyer = make_buyer()
     Ask(f"/vouchers/{sale.pk}/waiting/", {"token": token_for(sale, buyer).sign()}, by=buyer).send(
         "POST", wsgi
@@ -237,8 +235,7 @@ def on_waiting_list(what: str = "") -> Ask:
 def joining(*, stock_left: bool = False, forged: bool = False) -> Ask:
     sale, buyer = make_sale(stock=1), make_buyer()
     if not stock_left:
-        reserved(sale, [make_buyer()])
-        fulfil_sale(sale_id=sale.pk)
+        written_orders(sale, [make_buyer()])
     token = token_for(make_sale() if forged else sale, buyer).sign()
     return Ask(f"/vouchers/{sale.pk}/waiting/", {"token": token}, by=buyer)
 

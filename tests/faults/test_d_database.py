@@ -6,7 +6,7 @@ What changes global variables, or kills the server, happens to a MariaDB of the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -70,14 +70,14 @@ def held_buyers(tokens: list[str], sale: SeckillVoucher) -> Iterator[Any]:
 
 def inserting(*, besides: list[int] | None = None) -> list[int]:
     """Wait until others insert orders, and return their connections."""
-    found: list[int] = []
+    inserters: list[int] = []
 
     def look() -> bool:
-        found[:] = set(sessions_of_others(doing="INSERT INTO `orders_")) - set(besides or [])
-        return bool(found)
+        inserters[:] = set(sessions_of_others(doing="INSERT INTO `orders_")) - set(besides or [])
+        return bool(inserters)
 
     wait_for(look, what="an INSERT that waits")
-    return list(found)
+    return inserters
 
 
 def finish(history: History, sale: SeckillVoucher, *, ordered: int, report: Report) -> None:
@@ -199,31 +199,25 @@ def own_stack(mariadb: OwnMariaDB, transactional_db: None, tmp_path: Path) -> It
 
 
 @pytest.mark.faults
-def test_d1_orders_wait_while_database_is_read_only(
-    own_stack: Stack, mariadb: OwnMariaDB, report: Report
-) -> None:
-    history = History("D1", "read-only")
+@pytest.mark.parametrize(
+    ("fault", "variable", "value", "error"),
+    [
+        ("read-only", "read_only", 1, "1290"),
+        ("too many connections", "max_connections", 10, "1040"),
+    ],
+)
+def test_d1_orders_wait_while_database_refuses(
+    own_stack: Stack, mariadb: OwnMariaDB, report: Report,
+    fault: str, variable: str, value: int, error: str,
+) -> None:  # fmt: skip
+    history = History("D1", fault)
     with own_stack.together():
         web, worker = own_stack.web(), own_stack.worker("--beat", concurrency=1)
     sale, tokens = sale_and_crowd(stock=10, count=5)
-    with mariadb.with_global("read_only", 1):
+    crowded = full_house() if variable == "max_connections" else nullcontext()
+    with mariadb.with_global(variable, value), crowded:
         history.fire(sale, tokens, url=web.url)
-        worker.wait_for_log("1290")  # after its own tries it leaves the rest to the sweep
-    history.fault_is_over()
-    finish(history, sale, ordered=5, report=report)
-
-
-@pytest.mark.faults
-def test_d1_orders_wait_while_connections_are_exhausted(
-    own_stack: Stack, mariadb: OwnMariaDB, report: Report
-) -> None:
-    history = History("D1", "too many connections")
-    with own_stack.together():
-        web, worker = own_stack.web(), own_stack.worker("--beat", concurrency=1)
-    sale, tokens = sale_and_crowd(stock=10, count=5)
-    with mariadb.with_global("max_connections", 10), full_house():
-        history.fire(sale, tokens, url=web.url)
-        worker.wait_for_log("1040")
+        worker.wait_for_log(error)  # after its own tries it leaves the rest to the sweep
     history.fault_is_over()
     finish(history, sale, ordered=5, report=report)
 

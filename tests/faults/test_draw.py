@@ -25,7 +25,7 @@ from tests.concurrency.sales import crowd_of
 from tests.faults.conftest import OwnRedis, with_inside
 from tests.faults.history import History, Report
 from tests.faults.test_k_back_half import QUICK
-from tests.support.draws import draw_to_the_end, end, entered, listed, make_draw
+from tests.support.draws import draw_to_the_end, end, entered, entered_draw, listed, make_draw
 from tests.support.inspection import live_ids
 from tests.support.orders import at_once, ids, make_buyer, make_buyers
 from tests.support.patience import wait_for
@@ -211,8 +211,7 @@ def test_dr_ledger_emptied_in_the_middle_of_a_draw(
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("point", ["draw.entries_closed", "draw.before_close", "draw.before_draw"])
 def test_dr_connection_killed_in_the_transaction_is_repeated(point: str) -> None:
-    sale = make_draw(stock=UNITS)
-    tokens = entered(sale, make_buyers(ENTRIES))
+    sale, tokens = entered_draw(make_buyers(ENTRIES), stock=UNITS)
     end(sale)
 
     def kill(name: str) -> None:
@@ -241,8 +240,7 @@ def test_dr_connection_killed_in_the_transaction_is_repeated(point: str) -> None
 
 @pytest.mark.django_db(transaction=True)
 def test_dr_four_workers_draw_at_once_without_their_lock() -> None:
-    sale = make_draw(stock=UNITS)
-    tokens = entered(sale, make_buyers(ENTRIES))
+    sale, tokens = entered_draw(make_buyers(ENTRIES), stock=UNITS)
     end(sale)
     found: set[tuple[object, ...]] = set()
 

@@ -22,7 +22,7 @@ from tests.support.orders import (
     make_buyer,
     make_buyers,
     make_sale,
-    reserved,
+    reserved_sale,
     tokens_for,
 )
 from tests.support.sales import reserve
@@ -84,8 +84,7 @@ def test_accepted_order_survives_a_lost_message(
     """The pending set: without it the only word of an accepted order is a message."""
     if not guarded:
         take_out(monkeypatch, "redis.call('ZADD', KEYS[2], now, order_id .. ':' .. field)")
-    sale = make_sale()
-    tokens = reserved(sale, make_buyers(3))
+    sale, tokens = reserved_sale(make_buyers(3))
     # The message of the reservations is lost; this is the one that the sweep sends.
     fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == (ids(tokens) if guarded else [])

@@ -48,6 +48,14 @@ def entered(sale: SeckillVoucher, buyers: Sequence[User]) -> list[PurchaseToken]
     return tokens
 
 
+def entered_draw(
+    buyers: Sequence[User], **fields: Any
+) -> tuple[SeckillVoucher, list[PurchaseToken]]:
+    """Return a draw that these buyers have entered, and their tokens."""
+    sale = make_draw(**fields)
+    return sale, entered(sale, buyers)
+
+
 def end(sale: SeckillVoucher) -> None:
     """Move the end of a draw to a moment ago."""
     ends_at = from_epoch_ms(redis_now_ms()) - dt.timedelta(seconds=1)

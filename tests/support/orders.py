@@ -16,6 +16,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils import timezone
 
 from orders.fulfilment import batch
+from orders.fulfilment.worker import fulfil_sale
 from orders.models import LIVE_STATUSES, OrderStatus, VoucherOrder
 from orders.placing.order_ids import EPOCH, SEQUENCE_BITS
 from orders.placing.tokens import PurchaseToken, issue_tokens
@@ -71,6 +72,21 @@ def reserved(sale: SeckillVoucher, buyers: Sequence[User]) -> list[PurchaseToken
     for token in tokens:
         sales.reserve(sale_id=sale.pk, order_id=token.order_id, user_id=token.user_id)
     return tokens
+
+
+def written_orders(sale: SeckillVoucher, buyers: Sequence[User]) -> list[PurchaseToken]:
+    """Reserve a unit for each buyer, and let a worker write their orders."""
+    tokens = reserved(sale, buyers)
+    fulfil_sale(sale_id=sale.pk)
+    return tokens
+
+
+def reserved_sale(
+    buyers: Sequence[User], **terms: Any
+) -> tuple[SeckillVoucher, list[PurchaseToken]]:
+    """Return a sale in which each of these buyers has a pending unit, and their tokens."""
+    sale = make_sale(**terms)
+    return sale, reserved(sale, buyers)
 
 
 def pending(sale: SeckillVoucher) -> list[PendingEntry]:

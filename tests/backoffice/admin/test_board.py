@@ -30,6 +30,8 @@ from tests.support.orders import (
     make_sale,
     pending,
     reserved,
+    reserved_sale,
+    written_orders,
 )
 from tests.support.patience import wait_for
 from tests.support.sales import change_stock, reserve
@@ -107,8 +109,7 @@ def to_the_second(moment: dt.datetime) -> str:
 
 def test_board_shows_figures_without_script(operator: Client) -> None:
     sale = make_sale(stock=20)
-    reserved(sale, make_buyers(3))
-    fulfil_sale(sale_id=sale.pk)
+    written_orders(sale, make_buyers(3))
     reserved(sale, [make_buyer()])
     make_order(sale, make_buyer(), status=OrderStatus.EXPIRED)
 
@@ -176,8 +177,7 @@ def test_board_query_count_ignores_history_length(operator: Client) -> None:
     before = statements()
     for stock in range(101, 113):
         act(operator, sale, "stock", stock=stock)
-    reserved(sale, make_buyers(30))
-    fulfil_sale(sale_id=sale.pk)
+    written_orders(sale, make_buyers(30))
     assert statements() == before
 
 
@@ -325,8 +325,7 @@ def test_added_stock_sends_the_task_of_who_waits(
     operator: Client, waiting: int, tasks: int
 ) -> None:
     sale = make_sale(stock=1)
-    reserved(sale, [make_buyer()])
-    fulfil_sale(sale_id=sale.pk)
+    written_orders(sale, [make_buyer()])
     for order_id in range(901, 901 + waiting):
         join_waiting(sale_id=sale.pk, order_id=order_id, user_id=make_buyer().pk, joined_at_ms=1)
     empty_broker()
@@ -373,8 +372,7 @@ def test_board_lists_the_last_ten_changes(operator: Client) -> None:
     ("name", "outcome"), [("retry-unwritten", "unpaid"), ("refuse-unwritten", "refused")]
 )
 def test_staff_decide_about_unwritten_orders(operator: Client, name: str, outcome: str) -> None:
-    sale = make_sale(stock=5)
-    (token,) = reserved(sale, [make_buyer()])
+    sale, (token,) = reserved_sale([make_buyer()], stock=5)
     assert name not in data_of(operator, sale)["actions"]
     set_aside(sale_id=sale.pk, entry=pending(sale)[0])
     found = data_of(operator, sale)

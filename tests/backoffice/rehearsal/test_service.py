@@ -44,7 +44,7 @@ from orders.models import Rehearsal, RehearsalPhase, VoucherOrder
 from seckill_site.failpoints import FailpointReached, armed
 from tests.fixtures.site import RedisGone
 from tests.support.inspection import assert_conserved, broker_length, ledger_contents
-from tests.support.orders import at_once, make_buyers, make_sale, reserved
+from tests.support.orders import at_once, make_buyers, make_sale, reserved, written_orders
 from tests.support.rehearsals import (
     begun,
     everything_there,
@@ -86,8 +86,7 @@ def url(live_server: LiveServer) -> str:
 def source_of_truth(**fields: Any) -> SeckillVoucher:
     """Return a sale with buyers of its own, some with orders and some without."""
     sale = make_sale(stock=8, limit=2, begins_in_s=-60, **fields)
-    reserved(sale, make_buyers(2))
-    fulfil_sale(sale_id=sale.pk)
+    written_orders(sale, make_buyers(2))
     reserved(sale, make_buyers(1))
     return sale
 
@@ -404,8 +403,7 @@ def test_original_sale_sells_during_rehearsal(url: str) -> None:
     sale = source_of_truth()
     keys = LedgerKeys(sale.pk)
     rehearsal = steps_until(begun(sale, url), DRAINING)
-    tokens = reserved(sale, make_buyers(2))
-    fulfil_sale(sale_id=sale.pk)
+    tokens = written_orders(sale, make_buyers(2))
     finish(rehearsal)
     assert VoucherOrder.objects.filter(pk__in=[it.order_id for it in tokens]).count() == 2
     assert {keys.sale, keys.buyers} <= set(ledger_contents())

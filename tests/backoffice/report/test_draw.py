@@ -15,7 +15,7 @@ from backoffice.report.draw import read_draw
 from orders.draws.drawing import close_list, take_due_steps
 from orders.draws.entries import store_entries, withdraw
 from seckill_site.clocks.database import database_now
-from tests.support.draws import draw_to_the_end, end, entered, make_draw
+from tests.support.draws import draw_to_the_end, end, entered, entered_draw, make_draw
 from tests.support.orders import make_buyers, make_sale
 from tests.support.sales import redis_now_ms
 from vouchers.models import Draw, SeckillVoucher
@@ -31,8 +31,7 @@ def shown(sale: SeckillVoucher) -> str:
 
 
 def test_board_follows_a_draw() -> None:
-    sale = make_draw(stock=1)
-    entered(sale, make_buyers(3))
+    sale, _ = entered_draw(make_buyers(3), stock=1)
     assert shown(sale) == "3 entries"
     end(sale)
     close_list(sale_id=sale.pk)

@@ -40,6 +40,7 @@ from tests.support.orders import (
     make_sale,
     race,
     reserved,
+    written_orders,
 )
 from tests.support.patience import GENEROUS_S
 from vouchers.inventory.sale_state import snapshot
@@ -122,8 +123,7 @@ def test_second_order_of_a_code_gives_its_unit_back() -> None:
 def test_ended_order_returns_its_code_if_it_may_be_bought_again(rebuy: bool, uses: int) -> None:
     sale, buyer = make_sale(needs_code=True, rebuy=rebuy), make_buyer()
     give_code(sale, buyer)
-    (token,) = reserved(sale, [buyer])
-    fulfil_sale(sale_id=sale.pk)
+    (token,) = written_orders(sale, [buyer])
     assert CodeUse.objects.count() == 1
     cancel(token.order_id)
     assert CodeUse.objects.count() == uses
@@ -193,8 +193,7 @@ def test_refused_order_leaves_the_first_to_another() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_after_an_ended_order_the_next_is_the_first() -> None:
     sale, buyer = make_sale(first_order_only=True, rebuy=False), make_buyer()
-    (token,) = reserved(sale, [buyer])
-    fulfil_sale(sale_id=sale.pk)
+    (token,) = written_orders(sale, [buyer])
     cancel(token.order_id)
     other = make_sale(first_order_only=True)
     entry = an_entry(other, buyer.pk, order_id=2_001)

@@ -26,7 +26,7 @@ from seckill_site.clocks.database import database_now
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.failpoints import FailpointReached
 from seckill_site.redis.ledger_connection import ledger_connection
-from tests.support.draws import draw_to_the_end, end, entered, listed, make_draw
+from tests.support.draws import draw_to_the_end, end, entered_draw, listed, make_draw
 from tests.support.inspection import assert_conserved, live_ids, pending_ids, refusals_of
 from tests.support.orders import ids, make_buyers, token_for
 from vouchers.inventory.keys import LedgerKeys
@@ -45,8 +45,7 @@ def order_of(sale: SeckillVoucher) -> list[int]:
 
 
 def ended_draw(*, buyers: int = 6, stock: int = 2, **fields: int) -> SeckillVoucher:
-    sale = make_draw(stock=stock, **fields)
-    entered(sale, make_buyers(buyers))
+    sale, _ = entered_draw(make_buyers(buyers), stock=stock, **fields)
     end(sale)
     return sale
 
@@ -176,8 +175,7 @@ POINTS = (
 @pytest.mark.parametrize("loss", [False, True], ids=["", "and Redis is emptied"])
 @pytest.mark.parametrize("point", POINTS)
 def test_draw_that_stops_anywhere_is_continued(point: str, loss: bool) -> None:
-    sale = make_draw(stock=3, draw_wait_s=3_600)
-    tokens = entered(sale, make_buyers(8))
+    sale, tokens = entered_draw(make_buyers(8), stock=3, draw_wait_s=3_600)
     if loss:
         take_due_steps(sale_id=sale.pk)  # the entries are rows: nothing of them may be lost
         if point in ("draw.before_store", "draw.stored"):

@@ -10,9 +10,10 @@ from pytest_django import Settings
 from orders.draws.drawing import close_list, take_due_steps
 from orders.draws.entries import store_entries, withdraw
 from orders.models import DrawEntry
+from orders.placing.tokens import PurchaseToken
 from seckill_site.redis.ledger_connection import ledger_connection
-from tests.fixtures.vouchers import ScriptWithout
-from tests.support.draws import end, enter, entered, in_redis, listed, make_draw
+from tests.fixtures.vouchers import DropGuard
+from tests.support.draws import end, enter, entered, entered_draw, in_redis, listed, make_draw
 from tests.support.orders import ids, make_buyer, make_buyers, make_sale, token_for
 from tests.support.sales import change_state, lose_state, redis_now_ms, reserve
 from vouchers.inventory import entering
@@ -33,16 +34,16 @@ from vouchers.models import Draw, SeckillVoucher
 pytestmark = pytest.mark.django_db
 
 
-def take_back(sale: SeckillVoucher, order_id: int, user_id: int) -> None:
-    withdraw(sale_id=sale.pk, order_id=order_id, user_id=user_id, now_ms=redis_now_ms())
+def take_back(token: PurchaseToken) -> None:
+    entry = {"sale_id": token.sale_id, "order_id": token.order_id, "user_id": token.user_id}
+    withdraw(**entry, now_ms=redis_now_ms())
 
 
 # --- Entering -------------------------------------------------------------------------------------
 
 
 def test_same_token_enters_once() -> None:
-    sale = make_draw()
-    [token] = entered(sale, [make_buyer()])
+    sale, [token] = entered_draw([make_buyer()])
     enter(token)
     assert in_redis(sale) == [token.order_id]
     assert snapshot(sale_id=sale.pk).entries == 1
@@ -57,8 +58,7 @@ def test_account_has_one_entry() -> None:
 
 
 def test_entry_takes_no_unit() -> None:
-    sale = make_draw(stock=1)
-    entered(sale, make_buyers(3))
+    sale, _ = entered_draw(make_buyers(3), stock=1)
     assert snapshot(sale_id=sale.pk).remaining == 1
     assert snapshot(sale_id=sale.pk).state == "open"
 
@@ -94,8 +94,7 @@ def test_entry_outside_the_window_is_refused(
 
 
 def test_known_entry_is_accepted_after_the_end() -> None:
-    sale = make_draw()
-    [token] = entered(sale, [make_buyer()])
+    sale, [token] = entered_draw([make_buyer()])
     end(sale)
     enter(token)
 
@@ -116,8 +115,7 @@ def test_closed_list_takes_nothing_when_the_clock_goes_back() -> None:
 
 
 def test_entries_become_rows_and_leave_the_log() -> None:
-    sale = make_draw()
-    tokens = entered(sale, make_buyers(3))
+    sale, tokens = entered_draw(make_buyers(3))
     store_entries(sale_id=sale.pk)
     assert listed(sale) == ids(tokens)
     assert fresh_entries(sale_id=sale.pk, most=0) == ([], [])
@@ -126,8 +124,7 @@ def test_entries_become_rows_and_leave_the_log() -> None:
 
 
 def test_storing_again_changes_nothing() -> None:
-    sale = make_draw()
-    tokens = entered(sale, make_buyers(3))
+    sale, tokens = entered_draw(make_buyers(3))
     store_entries(sale_id=sale.pk)
     with CaptureQueriesContext(connection) as queries:
         store_entries(sale_id=sale.pk)
@@ -137,8 +134,7 @@ def test_storing_again_changes_nothing() -> None:
 
 @pytest.mark.parametrize("how", ["lost", "of a wrong type"])
 def test_lost_log_loses_no_entry(how: str) -> None:
-    sale = make_draw()
-    tokens = entered(sale, make_buyers(2))
+    sale, tokens = entered_draw(make_buyers(2))
     key = LedgerKeys(sale.pk).fresh
     ledger_connection().delete(key)
     if how != "lost":
@@ -150,8 +146,7 @@ def test_lost_log_loses_no_entry(how: str) -> None:
 
 @pytest.mark.parametrize("how", ["lost", "of a wrong type"])
 def test_lost_entries_close_the_ledger_and_come_back_from_rows(how: str) -> None:
-    sale = make_draw()
-    tokens = entered(sale, make_buyers(3))
+    sale, tokens = entered_draw(make_buyers(3))
     store_entries(sale_id=sale.pk)
     key = LedgerKeys(sale.pk).entries
     ledger_connection().delete(key)
@@ -166,8 +161,7 @@ def test_lost_entries_close_the_ledger_and_come_back_from_rows(how: str) -> None
 
 
 def test_emptied_redis_keeps_what_has_rows() -> None:
-    sale = make_draw()
-    tokens = entered(sale, make_buyers(3))
+    sale, tokens = entered_draw(make_buyers(3))
     store_entries(sale_id=sale.pk)
     ledger_connection().unlink(*LedgerKeys(sale.pk).movable)
     load_sale(sale_id=sale.pk)
@@ -176,8 +170,7 @@ def test_emptied_redis_keeps_what_has_rows() -> None:
 
 
 def test_rebuild_keeps_entries_without_rows() -> None:
-    sale = make_draw()
-    tokens = entered(sale, make_buyers(3))
+    sale, tokens = entered_draw(make_buyers(3))
     rebuild_sale(sale_id=sale.pk)
     store_entries(sale_id=sale.pk)
     assert listed(sale) == ids(tokens)
@@ -212,12 +205,11 @@ def test_entry_of_a_deleted_account_stays_listed() -> None:
 
 @pytest.mark.parametrize("is_stored", [False, True])
 def test_withdrawn_entry_is_not_listed(is_stored: bool) -> None:
-    sale, buyer = make_draw(), make_buyer()
-    [token] = entered(sale, [buyer])
+    sale, [token] = entered_draw([make_buyer()])
     if is_stored:
         store_entries(sale_id=sale.pk)
-    take_back(sale, token.order_id, buyer.pk)
-    take_back(sale, token.order_id, buyer.pk)
+    take_back(token)
+    take_back(token)
     store_entries(sale_id=sale.pk)
     assert (in_redis(sale), listed(sale)) == ([], [])
     assert DrawEntry.objects.get(pk=token.order_id).outcome == "withdrawn"
@@ -228,8 +220,8 @@ def test_withdrawn_entry_is_not_listed(is_stored: bool) -> None:
 def test_buyer_may_enter_again_after_withdrawing() -> None:
     sale, buyer = make_draw(), make_buyer()
     [first] = entered(sale, [buyer])
-    keys, args = LedgerKeys(sale.pk), (first.order_id, buyer.pk)
-    take_back(sale, *args)
+    keys = LedgerKeys(sale.pk)
+    take_back(first)
     DrawEntry.objects.all().delete()  # as if the process had died before its row
     [second] = entered(sale, [buyer])
     assert ledger_connection().zcard(keys.fresh) == 3
@@ -238,10 +230,9 @@ def test_buyer_may_enter_again_after_withdrawing() -> None:
 
 
 def test_withdrawal_survives_a_rebuild() -> None:
-    sale, buyer = make_draw(), make_buyer()
-    [token] = entered(sale, [buyer])
+    sale, [token] = entered_draw([make_buyer()])
     store_entries(sale_id=sale.pk)
-    take_back(sale, token.order_id, buyer.pk)
+    take_back(token)
     ledger_connection().unlink(*LedgerKeys(sale.pk).movable)
     load_sale(sale_id=sale.pk)
     assert in_redis(sale) == []
@@ -253,33 +244,28 @@ def test_nobody_withdraws_after_the_end_or_another_entry() -> None:
     sale, buyers = make_draw(), make_buyers(2)
     tokens = entered(sale, buyers)
     with pytest.raises(NoEntry):
-        take_back(sale, tokens[0].order_id, buyers[1].pk)
+        take_back(tokens[0]._replace(user_id=buyers[1].pk))
     end(sale)
     with pytest.raises(SaleEnded):
-        take_back(sale, tokens[0].order_id, buyers[0].pk)
+        take_back(tokens[0])
     assert in_redis(sale) == ids(tokens)
 
 
 def test_withdrawing_after_the_entries_expired_keeps_the_ledger() -> None:
-    sale, buyer = make_draw(), make_buyer()
-    [token] = entered(sale, [buyer])
+    sale, [token] = entered_draw([make_buyer()])
     end(sale)
     ledger_connection().delete(LedgerKeys(sale.pk).entries)  # as an hour later
     with pytest.raises(SaleEnded):
-        take_back(sale, token.order_id, buyer.pk)
+        take_back(token)
     assert snapshot(sale_id=sale.pk).entries == 0
 
 
 @pytest.mark.parametrize("guarded", [True, False], ids=["guard", "control"])
-def test_ended_hash_of_a_wrong_type_takes_no_entry(
-    guarded: bool, monkeypatch: pytest.MonkeyPatch, script_without: ScriptWithout
-) -> None:
+def test_ended_hash_of_a_wrong_type_takes_no_entry(guarded: bool, drop_guard: DropGuard) -> None:
     if not guarded:
-        without = script_without("enter", " or sale.plain == '0' and not others_are_whole()", "")
-        monkeypatch.setattr(entering, "_ENTER", without)
-    sale, buyer = make_draw(), make_buyer()
-    [token] = entered(sale, [buyer])
-    take_back(sale, token.order_id, buyer.pk)
+        drop_guard(entering, "_ENTER", " or sale.plain == '0' and not others_are_whole()")
+    sale, [token] = entered_draw([make_buyer()])
+    take_back(token)
     ledger_connection().set(LedgerKeys(sale.pk).ended, "x")
 
     with pytest.raises(NotLoaded if guarded else LedgerUnavailable):
@@ -290,16 +276,14 @@ def test_ended_hash_of_a_wrong_type_takes_no_entry(
 
 
 def test_list_is_not_closed_before_the_end() -> None:
-    sale = make_draw()
-    entered(sale, make_buyers(1))
+    sale, _ = entered_draw(make_buyers(1))
     take_due_steps(sale_id=sale.pk)
     assert Draw.of(sale).closed_at is None
     assert len(listed(sale)) == 1
 
 
 def test_close_lists_what_only_redis_has() -> None:
-    sale = make_draw(stock=2)
-    tokens = entered(sale, make_buyers(2))
+    sale, tokens = entered_draw(make_buyers(2), stock=2)
     store_entries(sale_id=sale.pk)
     tokens += entered(sale, make_buyers(3))
     ledger_connection().delete(LedgerKeys(sale.pk).fresh)
@@ -311,8 +295,7 @@ def test_close_lists_what_only_redis_has() -> None:
 
 
 def test_closing_again_changes_nothing() -> None:
-    sale = make_draw()
-    entered(sale, make_buyers(2))
+    sale, _ = entered_draw(make_buyers(2))
     end(sale)
     close_list(sale_id=sale.pk)
     before = Draw.objects.values().get()
@@ -322,8 +305,7 @@ def test_closing_again_changes_nothing() -> None:
 
 
 def test_close_loads_a_lost_ledger() -> None:
-    sale = make_draw()
-    tokens = entered(sale, make_buyers(2))
+    sale, tokens = entered_draw(make_buyers(2))
     store_entries(sale_id=sale.pk)
     end(sale)
     lose_state(sale.pk)

@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 
 from orders.draws.standing import Stage, entries_of
 from orders.models import WaitingEntry
-from tests.support.draws import draw_to_the_end, end, entered, make_draw
+from tests.support.draws import draw_to_the_end, end, entered_draw, make_draw
 from tests.support.orders import make_buyer, make_buyers
 from vouchers.models import Draw
 
@@ -22,8 +22,7 @@ HTML = {"Accept": "text/html"}
 def test_entries_cost_the_same_queries_however_many(draws: int) -> None:
     buyer = make_buyer()
     while len(entries_of(user_id=buyer.pk)) < draws:  # a draw that the buyer wins adds an order
-        sale = make_draw(stock=1, draw_wait_s=3600)
-        entered(sale, [*make_buyers(3), buyer])
+        sale, _ = entered_draw([*make_buyers(3), buyer], stock=1, draw_wait_s=3600)
         end(sale)
         draw_to_the_end(sale)
         WaitingEntry.objects.filter(user=buyer, seckill_voucher=sale, live=True).update(outcome="")

@@ -36,6 +36,7 @@ from tests.support.orders import (
     make_order,
     make_sale,
     reserved,
+    written_orders,
 )
 from tests.support.sales import change_state
 from vouchers.inventory.holdings import add_buyers
@@ -50,8 +51,7 @@ pytestmark = pytest.mark.django_db
 def sale_with(*, ordered: int, waiting: int = 0, stock: int = 20) -> SeckillVoucher:
     """Return a healthy sale with this many orders and pending entries."""
     sale = make_sale(stock=stock)
-    reserved(sale, make_buyers(ordered))
-    fulfil_sale(sale_id=sale.pk)
+    written_orders(sale, make_buyers(ordered))
     if waiting:
         reserved(sale, make_buyers(waiting))
     sale.refresh_from_db()
@@ -293,8 +293,7 @@ def test_reconcile_under_load_repairs_nothing_in_flight() -> None:
     def buy(crowd: list[User]) -> Callable[[], None]:
         def run() -> None:
             for first in range(0, len(crowd), 5):
-                reserved(sale, crowd[first : first + 5])
-                fulfil_sale(sale_id=sale.pk)
+                written_orders(sale, crowd[first : first + 5])
 
         return run
 

@@ -48,7 +48,9 @@ from tests.support.orders import (
     pending,
     poison,
     reserved,
+    reserved_sale,
     token_for,
+    written_orders,
 )
 from tests.support.sales import change_state, reserve
 from vouchers.inventory.batch_journal import count_failure
@@ -110,8 +112,7 @@ def test_poison_entry_is_live_after_fix_and_retry(
 ) -> None:
     """From acceptance to receipt, with the real worker."""
     settings.SECKILL_MAX_TRIES = 1
-    sale = make_sale()
-    (token,) = reserved(sale, [make_buyer()])
+    sale, (token,) = reserved_sale([make_buyer()])
     with monkeypatch.context() as patch:
         poison(patch, token.order_id)
         for _ in range(2):
@@ -247,8 +248,7 @@ def test_resold_unit_is_not_sold_twice() -> None:
 def test_retry_is_sold_out_by_the_database(ledger: Redis) -> None:
     sale = make_sale(stock=1)
     order_id = set_aside(sale)
-    reserved(sale, make_buyers(1))
-    fulfil_sale(sale_id=sale.pk)
+    written_orders(sale, make_buyers(1))
     change_state(sale.pk, total=5)
     assert snapshot(sale_id=sale.pk).remaining == 4
     assert_nothing_changes(order_id, SoldOut)
@@ -270,8 +270,7 @@ def a_live_order_that_the_ledger_lost(ledger: Redis) -> tuple[SeckillVoucher, in
     """Return a sale, a set-aside order, and its buyer's live order, which the ledger has lost."""
     sale, buyer = make_sale(), make_buyer()
     order_id = set_aside(sale, buyer)
-    (new,) = reserved(sale, [buyer])
-    fulfil_sale(sale_id=sale.pk)
+    (new,) = written_orders(sale, [buyer])
     ledger.hdel(LedgerKeys(sale.pk).buyers, f"{buyer.pk}:1")
     return sale, order_id, new.order_id
 

@@ -15,7 +15,7 @@ from orders.fulfilment import sweep as sweeping
 from orders.fulfilment.sweep import sweep
 from orders.fulfilment.worker import fulfil_sale
 from tests.support.inspection import broker_length, live_ids, pending_ids
-from tests.support.orders import make_buyers, make_sale, pending, reserved
+from tests.support.orders import make_buyers, make_sale, pending, reserved_sale
 from tests.support.sales import lose_state, redis_now_ms
 from vouchers.inventory.batch_journal import set_aside
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
@@ -27,8 +27,7 @@ pytestmark = pytest.mark.django_db
 
 def sale_with_pending(ledger: Redis, *, age_ms: int, ended: bool = False) -> SeckillVoucher:
     """Return a sale with two pending entries, one of this age, whose message was lost."""
-    sale = make_sale()
-    first, _ = reserved(sale, make_buyers(2))
+    sale, (first, _) = reserved_sale(make_buyers(2))
     keys = LedgerKeys(sale.pk)
     ledger.zincrby(keys.pending, -age_ms, f"{first.order_id}:{first.user_id}:1")
     ledger.delete(keys.kick)
@@ -81,8 +80,7 @@ def test_forty_sales_take_as_many_queries_as_one(
 
 
 def test_rebuilt_ledger_is_swept(ledger: Redis) -> None:
-    sale = make_sale()
-    tokens = reserved(sale, make_buyers(2))
+    sale, tokens = reserved_sale(make_buyers(2))
     lose_state(sale.pk)
     ledger.unlink(LedgerKeys(sale.pk).kick)
     load_sale(sale_id=sale.pk)

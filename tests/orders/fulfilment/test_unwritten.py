@@ -11,7 +11,7 @@ from orders.fulfilment.unwritten import decide_unwritten
 from orders.fulfilment.worker import fulfil_sale
 from orders.receipts.service import find_receipt
 from tests.support.inspection import assert_conserved, broker_length, live_ids, refusals_of
-from tests.support.orders import ids, make_buyers, make_sale, pending, reserved
+from tests.support.orders import ids, make_buyers, make_sale, pending, reserved_sale
 from vouchers.inventory.batch_journal import Decision, set_aside
 from vouchers.inventory.reservations import entries_set_aside
 from vouchers.models import SeckillVoucher
@@ -21,8 +21,7 @@ pytestmark = pytest.mark.django_db
 
 def unwritten(count: int = 2) -> tuple[SeckillVoucher, list[int]]:
     """Return a sale with so many entries set aside, and their order ids."""
-    sale = make_sale(stock=10)
-    tokens = reserved(sale, make_buyers(count))
+    sale, tokens = reserved_sale(make_buyers(count), stock=10)
     for entry in pending(sale):
         assert set_aside(sale_id=sale.pk, entry=entry)
     assert fulfil_sale(sale_id=sale.pk) is False, "no worker takes them"

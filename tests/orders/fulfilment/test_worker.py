@@ -43,6 +43,7 @@ from tests.support.orders import (
     make_sale,
     race,
     reserved,
+    reserved_sale,
     token_for,
 )
 from tests.support.patience import wait_for
@@ -89,8 +90,7 @@ def test_pending_entries_become_rows(ledger: Redis) -> None:
 
 def test_burst_is_written_in_batches(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.SECKILL_BATCH_UNITS = 10
-    sale = make_sale(stock=25)
-    tokens = reserved(sale, make_buyers(25))
+    sale, tokens = reserved_sale(make_buyers(25), stock=25)
     sizes = []
 
     def spied(**kwargs: Any) -> Any:
@@ -224,8 +224,7 @@ def test_crash_before_confirm_is_finished_by_next_pass(
 
 
 def test_second_worker_of_a_sale_stops(ledger: Redis, elsewhere: Callable[..., Any]) -> None:
-    sale = make_sale()
-    tokens = reserved(sale, make_buyers(2))
+    sale, tokens = reserved_sale(make_buyers(2))
     theirs = RedisLock(ledger, LedgerKeys(sale.pk).sale_lock)
     elsewhere(theirs.acquire)
     assert fulfil_sale(sale_id=sale.pk) is False
@@ -273,8 +272,7 @@ def test_busy_user_lock_delays_only_its_entry(
 
 @pytest.mark.parametrize("size", [1, 2])
 def test_stale_fence_raises_counter_for_the_next_pass(size: int) -> None:
-    sale = make_sale()
-    tokens = reserved(sale, make_buyers(size))
+    sale, tokens = reserved_sale(make_buyers(size))
     ahead = sale.fence + 1_000
     SeckillVoucher.objects.filter(pk=sale.pk).update(fence=ahead)
     before = rows()
@@ -290,8 +288,7 @@ def test_stale_fence_raises_counter_for_the_next_pass(size: int) -> None:
 
 def test_stale_fence_makes_raised_epochs_unusable(ledger: Redis) -> None:
     """Such a build would not know the batch of a worker with a token of the same epoch."""
-    sale = make_sale()
-    tokens = reserved(sale, make_buyers(2))
+    sale, tokens = reserved_sale(make_buyers(2))
     raised = rebuild._raise_epoch(sale_id=sale.pk)  # by a process that stands still after it
     assert fulfil_sale(sale_id=sale.pk) is True
     fulfil_sale(sale_id=sale.pk)
@@ -305,8 +302,7 @@ def test_stale_fence_makes_raised_epochs_unusable(ledger: Redis) -> None:
 def test_stale_fence_without_ledger_waits_for_a_load(
     ledger: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sale = make_sale()
-    tokens = reserved(sale, make_buyers(2))
+    sale, tokens = reserved_sale(make_buyers(2))
     SeckillVoucher.objects.filter(pk=sale.pk).update(fence=sale.fence + 1_000)
 
     def lost(**kwargs: Any) -> BatchOutcome:
@@ -333,8 +329,7 @@ def test_lost_fencing_counter_recovers(ledger: Redis) -> None:
 
 
 def test_worker_of_older_ledger_is_fenced(ledger: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    sale = make_sale()
-    tokens = reserved(sale, make_buyers(2))
+    sale, tokens = reserved_sale(make_buyers(2))
     before = VoucherOrder.objects.count()
 
     def rebuilt_meanwhile(**kwargs: Any) -> Any:
@@ -361,8 +356,7 @@ def test_only_lock_of_a_dead_worker_is_outwaited(
     ledger: Redis, settings: Settings, left_ms: int, goes_on: bool
 ) -> None:
     settings.SECKILL_LEASE_MS = 6_000
-    sale = make_sale()
-    tokens = reserved(sale, make_buyers(2))
+    sale, tokens = reserved_sale(make_buyers(2))
     ledger.delete(LedgerKeys(sale.pk).kick)
     ledger.set(LedgerKeys(sale.pk).sale_lock, "a-dead-worker  1", px=left_ms)
 
@@ -378,8 +372,7 @@ def test_lost_lock_writes_nothing_and_next_worker_writes(
     ledger: Redis, settings: Settings, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.SECKILL_LEASE_MS = 300
-    sale = make_sale()
-    tokens = reserved(sale, make_buyers(size))
+    sale, tokens = reserved_sale(make_buyers(size))
 
     def lost_meanwhile(**kwargs: Any) -> Any:
         ledger.delete(LedgerKeys(sale.pk).sale_lock)
@@ -402,8 +395,7 @@ def test_lost_lock_writes_nothing_and_next_worker_writes(
 
 @pytest.mark.parametrize("key", ["sale", "buyers"])
 def test_ledger_with_lost_key_is_rebuilt_and_fulfilled(ledger: Redis, key: str) -> None:
-    sale = make_sale()
-    tokens = reserved(sale, make_buyers(3))
+    sale, tokens = reserved_sale(make_buyers(3))
     ledger.delete(getattr(LedgerKeys(sale.pk), key))
     fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == ids(tokens)
@@ -441,8 +433,7 @@ def test_task_out_of_time_asks_for_another(
     ledger: Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.SECKILL_BATCH_UNITS, settings.SECKILL_WORK_MS = 1, 3_000
-    sale = make_sale()
-    tokens = reserved(sale, make_buyers(5))
+    sale, tokens = reserved_sale(make_buyers(5))
     set_clock(monkeypatch, SteppingClock())
     assert fulfil_sale(sale_id=sale.pk) is True
     assert live_ids(sale) == ids(tokens[:2])

@@ -37,6 +37,7 @@ from tests.support.orders import (
     make_sale,
     poison,
     reserved,
+    reserved_sale,
     tokens_for,
 )
 from tests.support.patience import wait_for
@@ -62,8 +63,7 @@ def ids_of(entries: Sequence[PendingEntry]) -> list[int]:
 
 
 def test_poison_entry_is_isolated_by_halving(monkeypatch: pytest.MonkeyPatch) -> None:
-    sale = make_sale(stock=20)
-    tokens = reserved(sale, make_buyers(10))
+    sale, tokens = reserved_sale(make_buyers(10), stock=20)
     bad = tokens.pop(6)
     poison(monkeypatch, bad.order_id)
     assert fulfil_sale(sale_id=sale.pk) is True, "it is to be tried again in a second"
@@ -78,8 +78,7 @@ def test_poison_entry_is_set_aside_after_its_tries(
     monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
     settings.SECKILL_MAX_TRIES = 3
-    sale = make_sale(stock=50)
-    (bad,) = reserved(sale, make_buyers(1))
+    sale, (bad,) = reserved_sale(make_buyers(1), stock=50)
     poison(monkeypatch, bad.order_id)
     good: list[PurchaseToken] = []
     started = time.monotonic()
@@ -106,8 +105,7 @@ def test_new_arrivals_trigger_no_further_attempts(
 ) -> None:
     settings.SECKILL_WORK_MS = 50 if waits else 5_000  # the first pass comes to the retries
     monkeypatch.setattr(worker, "RETRY_S", retry_s)
-    sale = make_sale(stock=50)
-    (bad,) = reserved(sale, make_buyers(1))
+    sale, (bad,) = reserved_sale(make_buyers(1), stock=50)
     poison(monkeypatch, bad.order_id)
     fulfil_sale(sale_id=sale.pk)
     for _ in range(5):
@@ -171,8 +169,7 @@ def test_killing_entry_delays_only_itself(
 ) -> None:
     """It kills its worker in its batch, among a few, and twice alone; the others go on."""
     settings.SECKILL_MAX_TRIES, settings.SECKILL_WORK_MS = 2, 3_000
-    sale = make_sale(stock=20)
-    tokens = reserved(sale, make_buyers(5))
+    sale, tokens = reserved_sale(make_buyers(5), stock=20)
     bad = tokens[2]
 
     class Killed(BaseException):
@@ -238,8 +235,7 @@ def wait_out_backoff(sale: SeckillVoucher) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("row_locks", "impatient")
 def test_held_row_is_no_fault_of_an_entry() -> None:
-    sale = make_sale()
-    (token,) = reserved(sale, make_buyers(1))
+    sale, (token,) = reserved_sale(make_buyers(1))
     with another_session() as holder:
         hold_row(holder, sale)
         for _ in range(3):
@@ -254,8 +250,7 @@ def test_held_row_is_no_fault_of_an_entry() -> None:
 
 def test_database_outage_refuses_nobody(settings: Settings) -> None:
     settings.SECKILL_MAX_TRIES = 1
-    sale = make_sale()
-    (token,) = reserved(sale, make_buyers(1))
+    sale, (token,) = reserved_sale(make_buyers(1))
     with pytest.MonkeyPatch.context() as patch:
         options = {
             k: v for k, v in connection.settings_dict["OPTIONS"].items() if k != "unix_socket"
@@ -279,8 +274,7 @@ def test_error_of_any_number_is_the_databases_if_the_control_fails(
     number: int, monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
     settings.SECKILL_MAX_TRIES = 1
-    sale = make_sale(stock=20)
-    tokens = reserved(sale, make_buyers(5))
+    sale, tokens = reserved_sale(make_buyers(5), stock=20)
 
     def failing(**kwargs: Any) -> Any:
         raise OperationalError(number, "…")
@@ -301,8 +295,7 @@ def test_without_a_control_write_a_fault_refuses_buyers(
 ) -> None:
     """The control of the test above: here every failure counts against the entries."""
     settings.SECKILL_MAX_TRIES = 1
-    sale = make_sale(stock=20)
-    tokens = reserved(sale, make_buyers(5))
+    sale, tokens = reserved_sale(make_buyers(5), stock=20)
     insert = bulk_insert.insert_orders
 
     def failing(*, orders: Any, **kwargs: Any) -> Any:
@@ -366,8 +359,7 @@ def test_deadlock_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("at", ["before the begin", "after the lock", "before the commit"])
 def test_killed_connection_is_reopened(at: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    sale = make_sale()
-    tokens = reserved(sale, make_buyers(3))
+    sale, tokens = reserved_sale(make_buyers(3))
     killed: list[int] = []
 
     def kill_once() -> bool:
@@ -411,8 +403,7 @@ def test_killed_connection_is_reopened(at: str, monkeypatch: pytest.MonkeyPatch)
 def test_commit_with_lost_answer_is_found_done(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sale = make_sale()
-    tokens = reserved(sale, make_buyers(3))
+    sale, tokens = reserved_sale(make_buyers(3))
     answers = [error]
 
     def written(**kwargs: Any) -> Any:

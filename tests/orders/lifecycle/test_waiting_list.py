@@ -47,8 +47,8 @@ from tests.support.orders import (
     make_buyers,
     make_sale,
     race,
-    reserved,
     token_for,
+    written_orders,
 )
 from tests.support.payments import pay
 from tests.support.sales import change_state, lose_state
@@ -65,8 +65,7 @@ pytestmark = pytest.mark.django_db
 def sold_out(**terms: object) -> tuple[SeckillVoucher, int]:
     """Return a sale whose only unit is sold, and that order."""
     sale = make_sale(stock=1, **terms)  # type: ignore[arg-type]
-    (token,) = reserved(sale, [make_buyer()])
-    fulfil_sale(sale_id=sale.pk)
+    (token,) = written_orders(sale, [make_buyer()])
     return sale, token.order_id
 
 
@@ -371,8 +370,7 @@ def test_no_task_is_sent_beside_a_queued_or_running_one(
 ) -> None:
     """A running worker looks again at its end, after it has cleared the kick."""
     sale = make_sale(stock=3)
-    held = [token.order_id for token in reserved(sale, make_buyers(3))]
-    fulfil_sale(sale_id=sale.pk)
+    held = [token.order_id for token in written_orders(sale, make_buyers(3))]
     for buyer in make_buyers(3):
         wait_in(sale, buyer)
     sent: list[int] = []
@@ -434,8 +432,7 @@ def test_concurrent_clicks_get_one_place() -> None:
 @race
 def test_units_returned_while_joining_are_given_once() -> None:
     sale = make_sale(stock=8)
-    held = [token.order_id for token in reserved(sale, make_buyers(8))]
-    fulfil_sale(sale_id=sale.pk)
+    held = [token.order_id for token in written_orders(sale, make_buyers(8))]
     buyers = make_buyers(8)
 
     def cancel(order_id: int) -> None:

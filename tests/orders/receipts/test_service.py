@@ -32,7 +32,9 @@ from tests.support.orders import (
     make_sale,
     pending,
     reserved,
+    reserved_sale,
     tokens_for,
+    written_orders,
 )
 from tests.support.sales import change_state, reserve
 from vouchers.inventory.holdings import BuyerHoldings, read_buyer_holdings
@@ -80,16 +82,14 @@ def test_row_alone_gives_each_status(
 
 
 def test_pending_order_is_queued_then_unpaid() -> None:
-    sale, buyer = make_sale(), make_buyer()
-    (token,) = reserved(sale, [buyer])
+    sale, (token,) = reserved_sale([make_buyer()])
     assert receipt_for(token) == Receipt(token.order_id, sale.pk, QUEUED, place=1)
     fulfil_sale(sale_id=sale.pk)
     assert receipt_for(token).status == "unpaid"
 
 
 def test_queue_position_falls_as_orders_are_written() -> None:
-    sale = make_sale()
-    tokens = reserved(sale, make_buyers(3))
+    sale, tokens = reserved_sale(make_buyers(3))
     assert [receipt_for(token).place for token in tokens] == [1, 2, 3]
     confirm(sale_id=sale.pk, entries=pending(sale)[:1])
     assert receipt_for(tokens[2]).place == 2
@@ -106,8 +106,7 @@ def test_poll_interval_grows_with_queue_position(place: int | None, pace_ms: int
 def test_queued_receipt_costs_one_statement_and_two_commands(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
-    sale = make_sale(limit=20)
-    (token,) = reserved(sale, make_buyers(1))
+    _, (token,) = reserved_sale(make_buyers(1), limit=20)
     receipt_for(token)  # the scripts are known from here on
     with redis_commands() as commands, django_assert_num_queries(1):
         assert receipt_for(token).place == 1
@@ -147,9 +146,7 @@ def ended(token: PurchaseToken) -> None:
 def test_change_invalidates_the_copy_at_once(
     change: Callable[[PurchaseToken], None], status: str
 ) -> None:
-    sale = make_sale()
-    (token,) = reserved(sale, make_buyers(1))
-    fulfil_sale(sale_id=sale.pk)
+    (token,) = written_orders(make_sale(), make_buyers(1))
     assert proven(token).status == "unpaid"
     change(token)
     assert proven(token).status == status
@@ -157,9 +154,7 @@ def test_change_invalidates_the_copy_at_once(
 
 def test_control_change_without_invalidation_shows_late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transitions, "invalidate_rows", lambda **_: None)
-    sale = make_sale()
-    (token,) = reserved(sale, make_buyers(1))
-    fulfil_sale(sale_id=sale.pk)
+    (token,) = written_orders(make_sale(), make_buyers(1))
     paid(token)
     assert proven(token).status == "unpaid"
 
@@ -172,9 +167,7 @@ def test_release_drops_a_copy_that_missed_the_change(
     monkeypatch.setattr(transitions, "invalidate_rows", lambda **_: None)
     if not released:
         monkeypatch.setattr(cancellation, "release", lambda **_: None)
-    sale = make_sale()
-    (token,) = reserved(sale, make_buyers(1))
-    fulfil_sale(sale_id=sale.pk)
+    (token,) = written_orders(make_sale(), make_buyers(1))
     assert proven(token).status == "unpaid"
     ended(token)
     assert proven(token).status == status
@@ -200,8 +193,7 @@ def test_row_read_before_a_change_is_not_copied(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.django_db(transaction=True)
 def test_payment_between_commit_and_confirm_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker stands still after the commit: its copies come when the order is paid already."""
-    sale = make_sale()
-    (token,) = reserved(sale, make_buyers(1))
+    sale, (token,) = reserved_sale(make_buyers(1))
 
     def late(**told: Any) -> None:
         paid(token)
@@ -278,8 +270,7 @@ def test_lost_reservation_is_lost_until_retried(ledger: Redis) -> None:
 @pytest.mark.parametrize("key", ["sale", "buyers"])
 def test_reservation_surviving_a_lost_key_is_queued(ledger: Redis, key: str) -> None:
     """Else a page says that the order is lost, and a moment later there it is."""
-    sale, buyer = make_sale(), make_buyer()
-    (token,) = reserved(sale, [buyer])
+    sale, (token,) = reserved_sale([make_buyer()])
     ledger.delete(getattr(LedgerKeys(sale.pk), key))
     assert receipt_for(token).status == QUEUED
     fulfil_sale(sale_id=sale.pk)
@@ -302,8 +293,7 @@ def test_row_written_between_the_reads_is_found(monkeypatch: pytest.MonkeyPatch)
 
 def test_redis_down_serves_rows_only(lose_ledger: Callable[[], None]) -> None:
     sale, (first, second) = make_sale(), make_buyers(2)
-    (written,) = reserved(sale, [first])
-    fulfil_sale(sale_id=sale.pk)
+    (written,) = written_orders(sale, [first])
     (queued,) = reserved(sale, [second])
     lose_ledger()
     assert receipt_for(written).status == proven(written).status == "unpaid"

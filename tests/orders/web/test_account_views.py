@@ -21,7 +21,7 @@ from orders.models import (
     VoucherOrder,
     WaitingEntry,
 )
-from tests.support.draws import draw_to_the_end, end, entered, listed, make_draw
+from tests.support.draws import draw_to_the_end, end, entered_draw, listed
 from tests.support.orders import make_order, make_sale
 from vouchers.catalogue.audience import CODE
 from vouchers.models import SeckillVoucher
@@ -81,8 +81,7 @@ def test_data_has_everything_of_the_buyer_alone(ada: User) -> None:
 @pytest.fixture
 def traces(ada: User) -> SeckillVoucher:
     """A sale in which the buyer left traces beside orders, and an invitation to the staff."""
-    sale = make_draw()
-    entered(sale, [ada])
+    sale, _ = entered_draw([ada])
     store_entries(sale_id=sale.pk)
     InvitationCode.objects.create(seckill_voucher=sale, code="UNUSED", user=ada)
     used = InvitationCode.objects.create(seckill_voucher=sale, code="USED22", user=ada)
@@ -108,8 +107,7 @@ def test_data_has_every_trace_of_the_buyer(traces: SeckillVoucher) -> None:
 
 @pytest.mark.parametrize("is_stored", [False, True])
 def test_deletion_withdraws_from_open_draws(ada: User, is_stored: bool) -> None:
-    sale = make_draw()
-    entered(sale, [ada])
+    sale, _ = entered_draw([ada])
     if is_stored:
         store_entries(sale_id=sale.pk)
 

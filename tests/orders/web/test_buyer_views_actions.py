@@ -9,11 +9,10 @@ from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import Settings
 
-from orders.fulfilment.worker import fulfil_sale
 from orders.models import SandboxTrade, VoucherOrder
 from seckill_site.redis.ledger_connection import ledger_connection
 from tests.support.inspection import assert_conserved, assert_refused, everything
-from tests.support.orders import make_buyer, make_sale, reserved, token_for
+from tests.support.orders import make_buyer, make_sale, token_for, written_orders
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.models import SeckillVoucher
 
@@ -30,8 +29,7 @@ def sale() -> SeckillVoucher:
 
 @pytest.fixture
 def order(sale: SeckillVoucher, buyer: User) -> VoucherOrder:
-    (token,) = reserved(sale, [buyer])
-    fulfil_sale(sale_id=sale.pk)
+    (token,) = written_orders(sale, [buyer])
     return VoucherOrder.objects.get(pk=token.order_id)
 
 

@@ -33,6 +33,7 @@ from tests.support.orders import (
     make_sale,
     receipt_path,
     reserved,
+    reserved_sale,
 )
 from vouchers.models import SaleStage, SeckillVoucher
 
@@ -153,8 +154,7 @@ def test_page_starts_in_the_state_of_the_held_order(
     loses_redis: bool,
     lose_ledger: Callable[[], None],
 ) -> None:
-    sale = make_sale()
-    (token,) = reserved(sale, [buyer])
+    sale, (token,) = reserved_sale([buyer])
     if status != "queued":
         fulfil_sale(sale_id=sale.pk)
         VoucherOrder.objects.filter(pk=token.order_id).update(status=status)
@@ -191,8 +191,7 @@ def test_form_page_costs_two_statements_plus_session(
 
 
 def test_buyer_below_the_limit_may_order_more(shopper: Client, buyer: User) -> None:
-    sale = make_sale(limit=2)
-    (token,) = reserved(sale, [buyer])
+    sale, (token,) = reserved_sale([buyer], limit=2)
     page = get_form(shopper, sale)
     assert 'data-state="open"' in page.text
     assert f'href="{receipt_path(token)}"' in page.text
@@ -286,8 +285,7 @@ def test_my_orders_are_mine_newest_first(shopper: Client, buyer: User) -> None:
 
 
 def test_listed_order_equals_its_receipt(shopper: Client, buyer: User) -> None:
-    sale = make_sale()
-    (token,) = reserved(sale, [buyer])
+    sale, (token,) = reserved_sale([buyer])
     fulfil_sale(sale_id=sale.pk)
     (told,) = shopper.get("/orders/").json()["orders"]
     receipt = shopper.get(told["status_url"]).json()

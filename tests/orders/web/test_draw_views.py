@@ -19,7 +19,15 @@ from orders.placing.tokens import PurchaseToken, read_token
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.redis.ledger_connection import ledger_connection
 from tests.support.asgi import ask
-from tests.support.draws import draw_to_the_end, end, entered, in_redis, listed, make_draw
+from tests.support.draws import (
+    draw_to_the_end,
+    end,
+    entered,
+    entered_draw,
+    in_redis,
+    listed,
+    make_draw,
+)
 from tests.support.inspection import assert_refused, live_ids
 from tests.support.orders import make_buyer, make_buyers, make_sale, receipt_path, token_for
 from vouchers.inventory.keys import LedgerKeys
@@ -85,8 +93,7 @@ def test_token_of_another_mode_is_refused(buyer: User) -> None:
 
 
 def test_me_shows_the_entry(shopper: Client, buyer: User) -> None:
-    sale = make_draw()
-    [token] = entered(sale, [buyer])
+    sale, [token] = entered_draw([buyer])
     mine = shopper.get(f"/me/?sale={sale.pk}").json()["sale"]
     assert (mine["own_state"], mine["may_buy"]) == ("entered", False)
     assert (mine["order_id"], mine["status_url"]) == (str(token.order_id), receipt_path(token))
@@ -105,8 +112,7 @@ def test_me_shows_a_winner_the_order_and_who_waits_the_entry(client: Client) -> 
 
 
 def test_live_says_that_it_is_a_draw(client: Client) -> None:
-    sale = make_draw(stock=3)
-    entered(sale, make_buyers(2))
+    sale, _ = entered_draw(make_buyers(2), stock=3)
     found = client.get(f"/vouchers/{sale.pk}/live/").json()
     assert (found["state"], found["mode"], found["entries"]) == ("open", "draw", 2)
     assert "mode" not in client.get(f"/vouchers/{make_sale().pk}/live/").json()
@@ -129,8 +135,7 @@ def test_form_page_enters_without_a_script(shopper: Client) -> None:
 
 
 def test_receipt_follows_a_draw() -> None:
-    sale = make_draw(stock=1)
-    tokens = entered(sale, make_buyers(2))
+    sale, tokens = entered_draw(make_buyers(2), stock=1)
     assert [receipt_of(it)["status"] for it in tokens] == ["entered", "entered"]
     store_entries(sale_id=sale.pk)
     end(sale)
@@ -147,24 +152,21 @@ def test_receipt_follows_a_draw() -> None:
 
 
 def test_receipt_of_one_who_waits_says_so() -> None:
-    sale = make_draw(stock=1, draw_wait_s=3_600)
-    tokens = entered(sale, make_buyers(2))
+    sale, tokens = entered_draw(make_buyers(2), stock=1, draw_wait_s=3_600)
     end(sale)
     draw_to_the_end(sale)
     assert {receipt_of(it)["status"] for it in tokens} == {"unpaid", "waiting"}
 
 
 def test_receipt_is_polled_again_after_the_end() -> None:
-    sale = make_draw(ends_in_s=20)
-    [token] = entered(sale, [make_buyer()])
+    _, [token] = entered_draw([make_buyer()], ends_in_s=20)
     receipt = receipt_of(token)
     left_ms = receipt["entered_until_ms"] - receipt["server_time_ms"]
     assert left_ms < receipt["poll_after_ms"] <= left_ms + 7_000
 
 
 def test_entry_lost_with_redis_is_told_so() -> None:
-    sale = make_draw()
-    [token] = entered(sale, [make_buyer()])
+    sale, [token] = entered_draw([make_buyer()])
     store_entries(sale_id=sale.pk)
     DrawEntry.objects.all().delete()
     ledger_connection().unlink(*LedgerKeys(sale.pk).movable)
@@ -176,8 +178,7 @@ def test_entry_lost_with_redis_is_told_so() -> None:
 
 
 def test_receipt_is_for_its_owner_only(shopper: Client) -> None:
-    sale = make_draw()
-    [token] = entered(sale, [make_buyer()])
+    sale, [token] = entered_draw([make_buyer()])
     store_entries(sale_id=sale.pk)
     assert_refused(shopper.get(receipt_path(token)), status=404, code="not_found")
 
@@ -186,8 +187,7 @@ def test_receipt_is_for_its_owner_only(shopper: Client) -> None:
 
 
 def test_buyer_withdraws_and_enters_again(shopper: Client, buyer: User) -> None:
-    sale = make_draw()
-    [token] = entered(sale, [buyer])
+    sale, [token] = entered_draw([buyer])
     answer = shopper.post(receipt_path(token) + "withdraw/")
     assert (answer.json()["status"], answer.json()["reason"]) == ("refused", "withdrawn")
     assert receipt_of(token)["reason"] == "withdrawn"
@@ -198,8 +198,7 @@ def test_buyer_withdraws_and_enters_again(shopper: Client, buyer: User) -> None:
 
 
 def test_withdrawing_needs_owner_and_open_entries(shopper: Client, buyer: User) -> None:
-    sale = make_draw()
-    [mine, other] = entered(sale, [buyer, make_buyer()])
+    sale, [mine, other] = entered_draw([buyer, make_buyer()])
     path = receipt_path(mine) + "withdraw/"
     assert_refused(Client().post(path), status=401, code="login_required")
     other_path = receipt_path(other) + "withdraw/"
@@ -218,8 +217,7 @@ def test_withdrawing_in_an_ordinary_sale_finds_nothing(shopper: Client) -> None:
 
 
 def test_my_orders_lists_entries(shopper: Client, buyer: User) -> None:
-    sale = make_draw()
-    [token] = entered(sale, [buyer])
+    sale, [token] = entered_draw([buyer])
     store_entries(sale_id=sale.pk)
     found = shopper.get("/orders/").json()["entries"]
     assert [(it["order_id"], it["status"]) for it in found] == [(str(token.order_id), "entered")]
@@ -234,8 +232,7 @@ def test_my_orders_lists_entries(shopper: Client, buyer: User) -> None:
 
 
 def test_seed_is_shown_only_after_the_draw(client: Client) -> None:
-    sale = make_draw()
-    entered(sale, make_buyers(3))
+    sale, _ = entered_draw(make_buyers(3))
     path, seed = f"/vouchers/{sale.pk}/draw/", Draw.of(sale).seed
     before = client.get(path).json()
     assert before["commitment"] == commitment_of(seed)
@@ -253,8 +250,7 @@ def test_seed_is_shown_only_after_the_draw(client: Client) -> None:
 
 
 def test_staff_do_not_see_the_seed(admin_client: Client) -> None:
-    sale = make_draw()
-    entered(sale, make_buyers(2))
+    sale, _ = entered_draw(make_buyers(2))
     seed = Draw.of(sale).seed
     base = f"/admin/vouchers/seckillvoucher/{sale.pk}/"
     for page in ("change/", "board/", "history/", "report/"):
@@ -281,8 +277,7 @@ def test_record_can_be_verified_and_has_no_names(client: Client) -> None:
 
 
 def test_draw_page_is_the_same_for_everybody(shopper: Client, buyer: User) -> None:
-    sale = make_draw()
-    entered(sale, [buyer])
+    sale, _ = entered_draw([buyer])
     end(sale)
     draw_to_the_end(sale)
     path = f"/vouchers/{sale.pk}/draw/"

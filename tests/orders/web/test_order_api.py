@@ -37,8 +37,10 @@ from tests.support.orders import (
     pending,
     receipt_path,
     reserved,
+    reserved_sale,
     token_for,
     tokens_for,
+    written_orders,
 )
 from tests.support.payments import pay
 from tests.support.sales import change_state, make_waiting, redis_now_ms
@@ -337,8 +339,7 @@ def test_buyer_without_orders_may_buy(shopper: Client, buyer: User) -> None:
 
 
 def test_buyer_status_follows_an_order_to_its_end(shopper: Client, buyer: User) -> None:
-    sale = make_sale()
-    _, token = reserved(sale, [make_buyer(), buyer])
+    sale, (_, token) = reserved_sale([make_buyer(), buyer])
     held = {
         **NOTHING,
         "order_id": str(token.order_id),
@@ -473,8 +474,7 @@ def test_receipt_page_asks_visitor_to_sign_in(client: Client) -> None:
 @by_either
 def test_other_buyers_order_returns_404(client: Client, by: str) -> None:
     sale, (owner, other) = make_sale(), make_buyers(2)
-    (token,) = reserved(sale, [owner])
-    fulfil_sale(sale_id=sale.pk)
+    (token,) = written_orders(sale, [owner])
     # An id tells whole seconds only: let the ledger be older than any of this test.
     change_state(sale.pk, loaded_at_ms=snapshot(sale_id=sale.pk).loaded_at_ms - 2_000)
     theirs = PurchaseToken(token.order_id, other.pk, sale.pk, token.expires_at_ms)

@@ -14,7 +14,7 @@ from django.utils import timezone
 from orders.draws.drawing import close_list
 from orders.draws.entries import store_entries
 from seckill_site.redis.ledger_connection import ledger_connection
-from tests.support.draws import draw_to_the_end, end, entered, in_redis, make_draw
+from tests.support.draws import draw_to_the_end, end, entered_draw, in_redis, make_draw
 from tests.support.orders import make_buyers, make_sale, reserved
 from tests.support.sales import HOUR, make_voucher, terms
 from vouchers.catalogue.live_changes import end_sale, extend_sale, pause_sale, resize_sale
@@ -92,8 +92,7 @@ def test_mode_is_settled_after_the_start() -> None:
 
 @pytest.mark.parametrize("is_stored", [False, True])
 def test_draw_with_entries_keeps_its_mode_and_is_not_deleted(is_stored: bool) -> None:
-    sale = make_draw()
-    entered(sale, make_buyers(1))
+    sale, _ = entered_draw(make_buyers(1))
     if is_stored:
         store_entries(sale_id=sale.pk)
     begins_at = timezone.now() + HOUR  # moved: the entries stay
@@ -125,8 +124,7 @@ def test_deleted_draw_leaves_nothing() -> None:
 
 
 def test_closed_list_keeps_window_and_units() -> None:
-    sale = make_draw(stock=2)
-    entered(sale, make_buyers(4))
+    sale, _ = entered_draw(make_buyers(4), stock=2)
     end(sale)
     close_list(sale_id=sale.pk)
     with pytest.raises(ListIsClosed):
@@ -141,8 +139,7 @@ def test_closed_list_keeps_window_and_units() -> None:
 
 
 def test_shop_changes_a_running_draw() -> None:
-    sale = make_draw(stock=2)
-    tokens = entered(sale, make_buyers(2))
+    sale, tokens = entered_draw(make_buyers(2), stock=2)
     pause_sale(sale_id=sale.pk)
     change(sale, paused=False)
     extend_sale(sale_id=sale.pk, ends_at=sale.ends_at + HOUR, seen=sale.ends_at)
