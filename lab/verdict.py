@@ -132,9 +132,9 @@ def judge(
     )
 
 
-def percentile(ascending: Sequence[float], percent: int) -> float:
-    """Return the value that this percentage does not exceed."""
-    return ascending[max(0, -(-len(ascending) * percent // 100) - 1)]
+def percentile(values: Sequence[float], percent: int) -> float:
+    """Return the value that this percentage of all values does not exceed (nearest rank)."""
+    return sorted(values)[max(0, -(-len(values) * percent // 100) - 1)]
 
 
 def finding_text(finding: str, count: int) -> str:

@@ -52,7 +52,7 @@ def measure(run: Run) -> list[Line]:
             shot = Shot(run.web.port, wins(run), plan.connections, seconds=plan.shot_s)
             with _readers(ports[how], asked, cookie, answered_s[how]):
                 sample = run.sample_warm(shot, web=run.web, expect=202)
-            p99_ms[how].append(sample.hits.latency_ms(0.99))
+            p99_ms[how].append(sample.hits.latency_ms(99))
     return [_line(plan.admin_orders, how, p99_ms, answered_s[how]) for how in TARGETS]
 
 

@@ -70,8 +70,8 @@ def _sell(
 
 def _lines(run: Run, evening: Hits, without: Sequence[Hits], shares: str) -> list[Line]:
     plan = run.plan
-    others = [it.of(ORDER).latency_ms(0.99) for it in without]
-    mine = [evening.of(ORDER).latency_ms(0.99)] * len(others)
+    others = [it.of(ORDER).latency_ms(99) for it in without]
+    mine = [evening.of(ORDER).latency_ms(99)] * len(others)
     what = f"an evening of {plan.evening_buyers:,} buyers for {plan.sale_units:,} units"
     against, note = "a sale without page loads", f"processor time: {shares}"
     name = f"{what}: p99 of orders, from the press"
@@ -79,7 +79,7 @@ def _lines(run: Run, evening: Hits, without: Sequence[Hits], shares: str) -> lis
     answers = f"of {len(evening.answers):,} answers"
 
     def shown(name: str) -> Line:
-        value = evening.of(name).latency_ms(0.99)
+        value = evening.of(name).latency_ms(99)
         return Line("l", f"p99 of its {name} requests", "–", None, [value], "ms")
 
     return [

@@ -24,7 +24,7 @@ from urllib.parse import urlencode
 
 import uvloop
 
-from bench.tables import percentile
+from lab.verdict import percentile
 
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 _LAST_CHUNK = b"\r\n0\r\n\r\n"
@@ -110,9 +110,9 @@ class Hits:
         """Return the share of one core that the generator used: near 1, it was the limit."""
         return self.generator_cpu_s / (self.ended_at - self.began_at)
 
-    def latency_ms(self, share: float) -> float:
-        """Return the latency that this share of the answers does not exceed."""
-        return percentile([answer.latency_s for answer in self.answers], share) * 1000
+    def latency_ms(self, percent: int) -> float:
+        """Return the latency that this percentage of the answers does not exceed."""
+        return percentile([answer.latency_s for answer in self.answers], percent) * 1000
 
     def statuses(self) -> Counter[int]:
         return Counter(answer.status for answer in self.answers)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from django.template import Context, Engine
 
-from bench.tables import percentile
+from lab.verdict import percentile
 
 OURS, CLASSIC = "ours", "classic"
 EXACT = "sold exactly, no buyer twice"
@@ -32,8 +32,8 @@ class Outcome:
     def all_s(self) -> float:
         return max(self.to_last_row_s, self.to_last_answer_s)
 
-    def latency_ms(self, share: float) -> float:
-        return percentile([latency_s for _, latency_s in self.answers], share) * 1000
+    def latency_ms(self, percent: int) -> float:
+        return percentile([latency_s for _, latency_s in self.answers], percent) * 1000
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -41,7 +41,7 @@ class Outcome:
             "verdict": self.verdict,
             "to_last_row_s": self.to_last_row_s,
             "to_last_answer_s": self.to_last_answer_s,
-            "latency_ms": {f"p{share}": self.latency_ms(share / 100) for share in (50, 90, 99)},
+            "latency_ms": {f"p{percent}": self.latency_ms(percent) for percent in (50, 90, 99)},
         }
 
 
@@ -90,9 +90,9 @@ def draw(outcomes: Sequence[Outcome]) -> str:
     for of, it in last.items():
         slices = _slices(it, slice_s)
         rates.append(Curve(of, [(at_s, len(them) / slice_s) for at_s, them in slices], *STYLES[of]))
-        for share, width in ((50, 1.2), (99, 2.4)):
-            points = [(at_s, percentile(them, share / 100) * 1000) for at_s, them in slices]
-            latencies.append(Curve(f"{of}, p{share}", points, *STYLES[of], width))
+        for percent, width in ((50, 1.2), (99, 2.4)):
+            points = [(at_s, percentile(them, percent) * 1000) for at_s, them in slices]
+            latencies.append(Curve(f"{of}, p{percent}", points, *STYLES[of], width))
     figures = {"answers per second": rates, "latency, ms": latencies}
     panels = [
         {"y": y, "title": title, **_panel(curves, longest_s)}

@@ -125,7 +125,7 @@ def _measure_cut_off(run: Run, waiting: Web, replica: Client) -> list[Line]:
     name, waited = "order request while the replica is cut off", WAIT["SECKILL_LEDGER_REPLICAS_MS"]
     longest = Target.most(LONGEST_REFUSAL_MS, "ms")
     slower, reading = Target.most(MOST_TIMES), "receipt of a queued order meanwhile, one at a time"
-    waits_ms = [it.hits.latency_ms(1) for it in refusals]
+    waits_ms = [it.hits.latency_ms(100) for it in refusals]
     note = f"SECKILL_LEDGER_REPLICAS_MS={waited}, {SALE_CONNECTIONS} in flight"
     return [
         Line("i", f"{name}: the longest wait for its 503", "–", longest, waits_ms, note=note),

@@ -29,7 +29,7 @@ from bench.sale.plan import SALE_CONNECTIONS
 from bench.sale.report import Line, Target
 from bench.sale.run import Run, back_half, expect_soon, expect_status
 from bench.sale.whole_sales import UNAVAILABLE, expect_exact
-from bench.tables import percentile
+from lab.verdict import percentile
 from orders.lifecycle.room_visits import store_visits
 from orders.models import RoomVisit
 from seckill_site.clocks.database import database_now
@@ -66,7 +66,7 @@ def _at_rest(run: Run) -> Line:
     expect_status(hits, 200)
     note = (
         f"{len(hits.answers):,} polls in {time.monotonic() - began:.0f} s, "
-        f"p99 {hits.latency_ms(0.99):.1f} ms; let in {plan.let_in_per_s} a second"
+        f"p99 {hits.latency_ms(99):.1f} ms; let in {plan.let_in_per_s} a second"
     )
     name, most = f"{plan.in_line:,} people in line: share of two cores", 100 * MOST_SHARE
     percent = 100 * sum(spent_s) / available_s
@@ -146,7 +146,7 @@ class _Evening:
         of = "the same, Redis restarted" if self.restarts else f"{plan.visitors:,} visitors"
         jumps, late = self._order()
         note = (
-            f"line at most {max(self.lengths):,}; waited {percentile(waits, 0.5):.0f} s median, "
+            f"line at most {max(self.lengths):,}; waited {percentile(waits, 50):.0f} s median, "
             f"{max(waits):.0f} s longest; web {self.web_s:.0f} s of processor time in "
             f"{self.seconds:.0f} s; {len(self.hits.answers):,} answers, "
             f"{self.hits.statuses()[UNAVAILABLE]:,} with 503; sold exactly"
@@ -180,7 +180,7 @@ class _Evening:
             too_early += given > terms.head(at_ms)
             due_ms = terms.since_ms + max(0, given - terms.rate) * 1000 / terms.rate
             late_s.append(max(0.0, at_ms - due_ms) / 1000)
-        return too_early, percentile(late_s, 0.95)
+        return too_early, percentile(late_s, 95)
 
 
 def _restart_redis() -> None:

@@ -101,7 +101,7 @@ def flood_lines(
 ) -> list[Line]:
     """Return how fast orders are answered in a flood, against the same without it."""
     rates, quiet_rates = [it.rate for it in beside], [it.rate for it in alone]
-    slow, quiet = [[it.latency_ms(0.99) for it in hits] for hits in (beside, alone)]
+    slow, quiet = [[it.latency_ms(99) for it in hits] for hits in (beside, alone)]
     name, against, least = f"orders under floods of {flood}", f"without {flood}", Target(LEAST_RATE)
     most = Target.most(MOST_P99)
     return [

@@ -196,6 +196,6 @@ def _lines(run: Run, ours: Sequence[Outcome], theirs: Sequence[Outcome]) -> list
     return [
         line(f"{what}: to the last row", "s", lambda it: it.to_last_row_s, 8, verdicts),
         line("the same, to the last row and answer", "s", lambda it: it.all_s, None),
-        line("p50 of its requests", "ms", lambda it: it.latency_ms(0.5), None),
-        line("p99 of its requests", "ms", lambda it: it.latency_ms(0.99), 0.5),
+        line("p50 of its requests", "ms", lambda it: it.latency_ms(50), None),
+        line("p99 of its requests", "ms", lambda it: it.latency_ms(99), 0.5),
     ]

@@ -80,7 +80,7 @@ def _round(run: Run, web: Web, live: bytes) -> Round:
         empty_rate=empty.hits.rate,
         order_rate=orders.hits.rate,
         live_rate=lively.hits.rate,
-        order_p99_ms=orders.hits.latency_ms(0.99),
+        order_p99_ms=orders.hits.latency_ms(99),
         order_cpu_us=orders.web_cpu_s * 1e6,
         generator_load=max(it.hits.generator_load for it in (empty, orders, lively)),
     )

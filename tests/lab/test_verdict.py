@@ -99,7 +99,7 @@ def test_verdict_survives_json() -> None:
 
 @pytest.mark.parametrize(("percent", "value"), [(1, 1), (50, 5), (90, 9), (99, 10), (100, 10)])
 def test_percentile(percent: int, value: int) -> None:
-    assert percentile(range(1, 11), percent) == value
+    assert percentile(range(10, 0, -1), percent) == value
 
 
 # --- What the crowd heard -------------------------------------------------------------------------
