@@ -4,7 +4,6 @@ import json
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +51,6 @@ def shown(value: float | str) -> str:
     if value == round(value) or value >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2g}" if value < 0.1 else f"{value:.2f}"
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """Return the value that this share of all values does not exceed (nearest rank)."""
-    return sorted(values)[ceil(share * len(values)) - 1]
 
 
 def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:

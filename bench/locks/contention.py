@@ -21,7 +21,7 @@ from redis import Redis
 
 from bench.locks.libraries import CONTENDED, Library, client_of
 from bench.locks.run import CONTROL_TIMEOUT_S, Better, C, Figure, Run, Value, control_of, figure_of
-from bench.tables import percentile
+from lab.verdict import percentile
 from lab.waiting import wait_until
 
 THREADS = 16
@@ -47,6 +47,10 @@ class Visit(NamedTuple):
     got_at: int
     left_at: int
     in_time: bool  # got before the end of the round
+
+
+Contend = Callable[..., list[Visit]]
+"""Lets a library contend, given its class, the URL of Redis and the seconds of a round."""
 
 
 @dataclass(frozen=True)
@@ -90,18 +94,23 @@ class Round:
 
 
 def measure_crowd(run: Run) -> list[Figure]:
-    in_one = crowd_figures(run, "2 one key, 16 threads", CONTENDED, partial(_round, run, 1))
-    apart = crowd_figures(run, "2 one key, 4 processes × 4", CONTENDED, partial(_round, run, 4))
-    return in_one + apart
+    figures: list[Figure] = []
+    for row, processes in {"2 one key, 16 threads": 1, "2 one key, 4 processes × 4": 4}.items():
+        contending = [partial(contend, processes=processes)] * processes
+        figures += crowd_figures(run, row, CONTENDED, contending)
+    return figures
 
 
 def crowd_figures(
-    run: Run, row: str, libraries: Sequence[type[C]], round_of: Callable[[type[C]], Round]
+    run: Run, row: str, libraries: Sequence[type[C]], contending: Sequence[Contend]
 ) -> list[Figure]:
-    """Measure some rounds of each library, in turn."""
+    """Measure some rounds of each library, in turn; each part of a crowd has a process."""
     rounds: defaultdict[type[C], list[Round]] = defaultdict(list)
+    seconds = run.plan.contended_s
     for library in run.in_turn(libraries, rounds=run.plan.contended_rounds, what=row):
-        rounds[library].append(round_of(library))
+        visits = run.at_once(*[partial(it, library, run.url, seconds) for it in contending])
+        in_order = sorted(chain.from_iterable(visits), key=lambda visit: visit.got_at)
+        rounds[library].append(Round(in_order, seconds))
 
     def figure(name: str, value: Callable[[list[Round]], Value]) -> Figure:
         better = {"cycles/s": Better.HIGHER, MET: Better.ZERO}.get(name, Better.LOWER)
@@ -111,26 +120,19 @@ def crowd_figures(
         figure("cycles/s", lambda of: median(it.rate() for it in of)),
         figure("busiest thread, %", lambda of: median(it.busiest_percent() for it in of)),
         figure("threads left out", lambda of: fmean(it.left_out() for it in of)),
-        figure("hand-over median, ms", lambda of: _hand_over_ms(of, 0.5)),
-        figure("hand-over p99, ms", lambda of: _hand_over_ms(of, 0.99)),
+        figure("hand-over median, ms", lambda of: _hand_over_ms(of, 50)),
+        figure("hand-over p99, ms", lambda of: _hand_over_ms(of, 99)),
         figure("longest wait, s", lambda of: max(it.longest_wait_s() for it in of)),
         figure(MET, lambda of: float(sum(it.meetings() for it in of))),
     ]
 
 
-def _hand_over_ms(rounds: Sequence[Round], share: float) -> Value:
+def _hand_over_ms(rounds: Sequence[Round], percent: int) -> Value:
     all_ms = [ms for it in rounds for ms in it.hand_overs_ms()]
-    return percentile(all_ms, share) if all_ms else "none"
+    return percentile(all_ms, percent) if all_ms else "none"
 
 
-def _round(run: Run, processes: int, library: type[Library]) -> Round:
-    seconds = run.plan.contended_s
-    call = partial(contend, library, run.url, processes=processes, seconds=seconds)
-    visits = chain.from_iterable(run.at_once(*[call] * processes))
-    return Round(sorted(visits, key=lambda visit: visit.got_at), seconds)
-
-
-def contend(library: type[Library], url: str, *, processes: int, seconds: float) -> list[Visit]:
+def contend(library: type[Library], url: str, seconds: float, *, processes: int) -> list[Visit]:
     """Run this process's share of the threads once all processes are ready."""
     client = client_of(library, url)
     threads = THREADS // processes
@@ -180,13 +182,13 @@ def measure_wake_ups(run: Run) -> list[Figure]:
         pairs = zip(*run.at_once(*calls), strict=True)
         wakes[library] += [(got_at - released_at) / 1e6 for released_at, got_at in pairs]
 
-    def figure(name: str, share: float) -> Figure:
+    def figure(name: str, percent: int) -> Figure:
         def value(library: type[Library]) -> float:
-            return percentile(wakes[library], share)
+            return percentile(wakes[library], percent)
 
         return figure_of(WAKE_UP, name, Better.LOWER, CONTENDED, value)
 
-    return [figure("median, ms", 0.5), figure("p99, ms", 0.99)]
+    return [figure("median, ms", 50), figure("p99, ms", 99)]
 
 
 def hold(library: type[Library], url: str, times: int) -> list[int]:

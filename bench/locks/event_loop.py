@@ -4,15 +4,14 @@ import asyncio
 import os
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from functools import partial
 from statistics import median
 from typing import TypeVar
 
 from redis.asyncio import Redis
 
-from bench.locks.contention import INSIDE_S, THREADS, Round, Visit, crowd_figures
+from bench.locks.contention import INSIDE_S, THREADS, Visit, crowd_figures
 from bench.locks.libraries import ASYNC, AsyncLibrary
 from bench.locks.run import Better, Figure, Run, figure_of
 from bench.locks.uncontended import WARM_UP_CYCLES
@@ -27,13 +26,7 @@ def measure_event_loops(run: Run) -> list[Figure]:
     for library in run.in_turn(ASYNC, rounds=run.plan.cycle_rounds, what=ROW):
         rates[library] += run.at_once(partial(in_loop, rate, library, run.url, run.plan.cycle_s))
     figure = figure_of(ROW, "cycles/s", Better.HIGHER, ASYNC, lambda it: median(rates[it]))
-    return [figure, *crowd_figures(run, CROWD_ROW, ASYNC, partial(_round, run))]
-
-
-def _round(run: Run, library: type[AsyncLibrary]) -> Round:
-    seconds = run.plan.contended_s
-    (visits,) = run.at_once(partial(in_loop, contend, library, run.url, seconds))
-    return Round(sorted(visits, key=lambda visit: visit.got_at), seconds)
+    return [figure, *crowd_figures(run, CROWD_ROW, ASYNC, [partial(in_loop, contend)])]
 
 
 def in_loop(
@@ -45,19 +38,10 @@ def in_loop(
     """Measure in an event loop of this process."""
 
     async def main() -> T:
-        async with client_of(url) as client:
+        async with Redis.from_url(url, decode_responses=True, socket_timeout=5) as client:
             return await measure(library, client, seconds)
 
     return asyncio.run(main())
-
-
-@asynccontextmanager
-async def client_of(url: str) -> AsyncIterator[Redis]:
-    client = Redis.from_url(url, decode_responses=True, socket_timeout=5)
-    try:
-        yield client
-    finally:
-        await client.aclose()
 
 
 async def rate(library: type[AsyncLibrary], client: Redis, seconds: float) -> float:

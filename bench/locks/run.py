@@ -1,6 +1,5 @@
 """One run: its plan, each library in turn in processes of its own, and the figures."""
 
-import operator
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
@@ -122,15 +121,11 @@ class Figure:
     better: Better
     values: dict[str, Value]
 
-    def others(self) -> dict[str, float]:
-        """Return the numbers of the other libraries; none if ours has no number."""
-        has_number = {title: it for title, it in self.values.items() if isinstance(it, float)}
-        return has_number if has_number.pop(OURS, None) is not None else {}
-
     def ratios(self) -> dict[str, float]:
         """Return ours / theirs for each other library with a number other than 0."""
-        others = self.others().items()
-        return {title: float(self.values[OURS]) / value for title, value in others if value}
+        numbers = {title: it for title, it in self.values.items() if isinstance(it, float)}
+        ours = numbers.pop(OURS, None)
+        return {} if ours is None else {title: ours / it for title, it in numbers.items() if it}
 
 
 def figure_of(
@@ -159,17 +154,3 @@ def markdown(figures: Sequence[Figure], titles: Sequence[str]) -> str:
             cells.append(f"{cell} (×{shown(ratios[title])})" if title in ratios else cell)
         rows.append(cells)
     return tables.markdown(["", "better", *titles], rows, words=2)
-
-
-def behind(figures: Sequence[Figure]) -> list[str]:
-    """Return a line for each figure in which another library is better than ours."""
-    lines = []
-    for figure in figures:
-        if figure.better is not Better.ZERO and (others := figure.others()):
-            ours = float(figure.values[OURS])
-            beats = operator.gt if figure.better is Better.HIGHER else operator.lt
-            rivals = [f"{title} {shown(it)}" for title, it in others.items() if beats(it, ours)]
-            if rivals:
-                name, against = f"{figure.row}: {figure.name}", ", ".join(rivals)
-                lines.append(f"behind: {name}: {shown(ours)} against {against}")
-    return lines
