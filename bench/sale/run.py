@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from django.core.management import call_command
 from django.db import connection
-from servers import celery, free_port, granian, granian_wsgi, part, web_answers
+from servers import CannotRun, celery, free_port, granian, granian_wsgi, part, tail, web_answers
 from tqdm import tqdm
 
 from bench.around.measuring import sql
@@ -37,10 +37,6 @@ GENERATOR_LIMIT = 0.9
 
 class WrongAnswers(Exception):
     """Requests got answers other than the expected ones."""
-
-
-class NotStarted(Exception):
-    """A part did not start; the text has the end of its log."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +142,7 @@ def expect_soon(condition: Callable[[], object], failure: str, *, within_s: floa
 def run_on_shop(plan: Plan, *, front_door: bool = True) -> Iterator[Run]:
     """Migrate the shop of this process; start its web servers and a load generator."""
     call_command("migrate", interactive=False, verbosity=0)
+    call_command("migrate", "classic", run_syncdb=True, verbosity=0)  # it has no migrations
     call_command("collectstatic", interactive=False, verbosity=0)  # pages name them by their hashes
     # The same users buy in many rows and never pay; their orders are counted all the same.
     site = Site(0, os.environ | {"SECKILL_UNPAID_ORDERS": "1000000"})
@@ -179,11 +176,8 @@ def another(number: int) -> Site:
 
 def web(site: Site, *, nice: int = 0) -> AbstractContextManager[Web]:
     """Run the front door as the shop does; with ``nice``, other processes go before it."""
-
-    def command(port: int) -> list[str]:
-        return ["bench.niced", str(nice), *granian("127.0.0.1", port, workers=WORKERS)]
-
-    return serving(site, f"web-{site.number}", command, workers=WORKERS)
+    command = partial(granian, "127.0.0.1", workers=WORKERS)
+    return serving(site, f"web-{site.number}", command, workers=WORKERS, nice=nice)
 
 
 def _plain(site: Site) -> AbstractContextManager[Web]:
@@ -194,7 +188,7 @@ def _plain(site: Site) -> AbstractContextManager[Web]:
 
 @contextmanager
 def serving(
-    site: Site, name: str, command: Callable[[int], list[str]], *, workers: int = 0
+    site: Site, name: str, command: Callable[[int], list[str]], *, workers: int = 0, nice: int = 0
 ) -> Iterator[Web]:
     """Run a web server on a free port; wait for this many workers of granian, which logs them.
 
@@ -205,7 +199,7 @@ def serving(
     def is_up(log: bytes) -> bool:
         return log.count(b"Started worker-") >= workers and web_answers(port)
 
-    with _process(site, name, command(port), is_up) as processes:
+    with _process(site, name, command(port), is_up, nice=nice) as processes:
         yield Web(port, processes)
 
 
@@ -224,25 +218,25 @@ def back_half(site: Site) -> Iterator[Sequence[int]]:
 
 @contextmanager
 def _process(
-    site: Site, name: str, command: Sequence[str], is_up: Callable[[bytes], bool]
+    site: Site, name: str, command: Sequence[str], is_up: Callable[[bytes], bool], *, nice: int = 0
 ) -> Iterator[list[int]]:
-    """Run a module as a part of the shop; yield the ids of its processes once it is up."""
+    """Run a module as a part of the shop; yield the ids of its processes once it is up.
+
+    :raises CannotRun: it did not start; the text has the end of its log.
+    """
     log = site.scratch / f"{name}.log"
     with log.open("wb") as output:
         environ = {**site.environ, "SECKILL_LOG_LEVEL": "INFO"}  # as in a real run
         options = {"cwd": ROOT, "env": environ, "stdout": output, "stderr": output}
-        with part(name, [sys.executable, "-m", *command], **options) as process:
+        niced = ["nice", f"-n{nice}", sys.executable, "-m", *command]
+        with part(name, niced, **options) as process:
             deadline = time.monotonic() + START_S
             while not is_up(log.read_bytes()):
                 if process.poll() is not None or time.monotonic() > deadline:
-                    raise NotStarted(f"{name}: {_end_of(log)}")
+                    raise CannotRun(f"{name}: {tail(log)}")
                 time.sleep(0.05)
             try:
                 yield family_of(process.pid)
             except Exception as error:
-                error.add_note(f"The log of {name} ends: {_end_of(log)}")
+                error.add_note(f"The log of {name} ends: {tail(log)}")
                 raise
-
-
-def _end_of(log: Path) -> str:
-    return log.read_text(errors="replace")[-2000:]
