@@ -1,7 +1,5 @@
 """The benchmark ``fairness``; ``script/bench`` starts it."""
 
-import argparse
-import sys
 from pathlib import Path
 
 from bench.fairness import contest, slow_bodies
@@ -16,9 +14,8 @@ SIGN_UPS, BODIES = "sign-ups", "bodies"
 PARTS = (*GUARDS, SIGN_UPS, BODIES)
 
 
-def main() -> int:
-    parser = options_of("fairness")
-    parser.add_argument("--only", type=parts_of, default=PARTS, help=f"of {','.join(PARTS)}")
+def main() -> None:
+    parser = options_of("fairness", parts=PARTS)
     parser.add_argument("--picture", type=Path, help="draw the attacker's shares to this SVG file")
     options = parser.parse_args()
     plan = plan_of(options, full=FULL, quick=QUICK)
@@ -39,15 +36,7 @@ def main() -> int:
         report_on_floods(floods, plan, values).publish(options)
     if options.picture and contests:
         options.picture.write_text(draw(contests, plan))
-    return 0
-
-
-def parts_of(text: str) -> list[str]:
-    parts = text.split(",")
-    if set(parts) - set(PARTS):
-        raise argparse.ArgumentTypeError(f"the parts are {','.join(PARTS)}")
-    return parts
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,7 +1,7 @@
 """The benchmark ``sale``; ``script/bench`` starts it."""
 
-import argparse
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,14 +25,12 @@ from bench.sale.report import Line, describe, report_on
 from bench.sale.run import Run, run_on_shop
 
 ROWS = "abcdefghijklmnopq"
-EVERY_ROW = ",".join(ROWS)
 IN_BOTH_MODES = "akf"
 
 
 def main() -> int:
     """Run the benchmark; return 1 if any design did not sell a sale exactly."""
-    parser = options_of("sale")
-    parser.add_argument("--only", type=rows_of, default=ROWS, help=f"rows, as {EVERY_ROW}")
+    parser = options_of("sale", parts=ROWS)
     parser.add_argument(
         "--no-front-door", action="store_true", help=f"rows {IN_BOTH_MODES} under WSGI"
     )
@@ -41,7 +39,7 @@ def main() -> int:
     plan = plan_of(options, full=FULL, quick=QUICK)
     rows, front_door = options.only, not options.no_front_door
     if not front_door:
-        rows = "".join(it for it in IN_BOTH_MODES if it in rows)
+        rows = [it for it in IN_BOTH_MODES if it in rows]
     machine = describe(plan, front_door=front_door)
     with run_on_shop(plan, front_door=front_door) as run:
         lines, outcomes = measure(run, rows=rows)
@@ -54,14 +52,7 @@ def main() -> int:
     return int(any(it.verdict != EXACT for it in outcomes))
 
 
-def rows_of(text: str) -> str:
-    rows = "".join(text.split(","))
-    if not rows or set(rows) - set(ROWS):
-        raise argparse.ArgumentTypeError(f"rows are {EVERY_ROW}")
-    return rows
-
-
-def measure(run: Run, *, rows: str) -> tuple[list[Line], list[Outcome]]:
+def measure(run: Run, *, rows: Sequence[str]) -> tuple[list[Line], list[Outcome]]:
     """Measure the rows; those with a worker first, before others leave entries pending.
 
     The worker would write them. Row m, which fills the shop with orders, is the last.

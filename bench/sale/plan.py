@@ -1,7 +1,9 @@
 """The sizes of a run: full, quick, and one that only shows that the benchmark works."""
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,14 +85,24 @@ FULL, QUICK, TINY = (
 )
 
 
-def options_of(benchmark: str) -> argparse.ArgumentParser:
-    """Return the options that the benchmarks of the whole shop share."""
+def options_of(benchmark: str, *, parts: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """Return the options that the benchmarks of the whole shop share; ``--only`` chooses parts."""
     parser = argparse.ArgumentParser(prog=f"script/bench {benchmark}")
     parser.add_argument("--quick", action="store_true", help="show that it runs, not how fast")
     parser.add_argument("--tiny", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--json", type=Path, help="write all values to this file")
     parser.add_argument("--markdown", type=Path, help="write the table to this file")
+    if parts:
+        only, names = partial(_some_of, parts), ",".join(parts)
+        parser.add_argument("--only", type=only, default=list(parts), help=f"of {names}")
     return parser
+
+
+def _some_of(parts: Sequence[str], text: str) -> list[str]:
+    chosen = text.split(",")
+    if set(chosen) - set(parts):
+        raise argparse.ArgumentTypeError(f"choose from {','.join(parts)}")
+    return chosen
 
 
 def plan_of(options: argparse.Namespace, *, full: Plan, quick: Plan) -> Plan:

@@ -45,7 +45,7 @@ class Kind:
     parts: int = 1
 
 
-def measure(run: Run, *, rows: str) -> list[Line]:
+def measure(run: Run, *, rows: Sequence[str]) -> list[Line]:
     kinds = [kind for kind in KINDS if kind.row in rows]
     made = {kind: kind.make(run) for kind in kinds if kind.again}
     samples: defaultdict[tuple[Kind, Kind], list[Sample]] = defaultdict(list)
