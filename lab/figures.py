@@ -45,8 +45,8 @@ def write_figures(path: Path, tables: Iterable[DataclassInstance]) -> None:
 
 def describe_machine() -> str:
     """Return processor, memory and versions in one line."""
-    processor = _found(r"^model name\s*: (.*)$", Path("/proc/cpuinfo"))
-    kib = _found(r"^MemTotal:\s*(\d+)", Path("/proc/meminfo"))
+    processor = first_match(r"^model name\s*: (.*)$", "/proc/cpuinfo")
+    kib = first_match(r"^MemTotal:\s*(\d+)", "/proc/meminfo")
     with connection.cursor() as cursor:
         cursor.execute("SELECT VERSION()")
         version = str(cursor.fetchone()[0])
@@ -61,6 +61,7 @@ def describe_machine() -> str:
     return ", ".join(parts)
 
 
-def _found(pattern: str, path: Path) -> str:
-    match = re.search(pattern, path.read_text(), re.MULTILINE)
+def first_match(pattern: str, path: str) -> str:
+    """Return the group of the first match in a file, or "0" if nothing matches."""
+    match = re.search(pattern, Path(path).read_text(), re.MULTILINE)
     return match[1] if match else "0"

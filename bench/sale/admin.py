@@ -36,7 +36,9 @@ Seconds = dict[str, list[float]]
 
 
 def measure(run: Run) -> list[Line]:
-    plan, cookie = run.plan, _sign_in_staff()
+    plan = run.plan
+    staff = get_user_model().objects.create_superuser("reader")
+    (cookie,) = sign_in(user_ids=[staff.pk])
     paths = {
         "report": f"/admin/vouchers/seckillvoucher/{_large_sale(plan.admin_orders)}/report/",
         "export": "/admin/orders/voucherorder/export/",
@@ -72,12 +74,6 @@ def _large_sale(count: int) -> int:
     orders = [(FIRST_ORDER_ID + n, user, sale.pk, unit) for n, (user, unit) in enumerate(pairs)]
     insert_orders(orders[:count])
     return sale.pk
-
-
-def _sign_in_staff() -> str:
-    staff = get_user_model().objects.create_superuser("reader")
-    (cookie,) = sign_in(user_ids=[staff.pk])
-    return cookie
 
 
 @contextmanager

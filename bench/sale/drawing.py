@@ -5,12 +5,11 @@ that a draw may have to write. Then this process does what beat and a worker do,
 locks: it closes the list, draws, writes an order for each winner, and lets all others wait.
 """
 
-import datetime as dt
 import time
 from collections.abc import Sequence
 
 from bench.sale.burst import IN_A_WRITE
-from bench.sale.data import DETAILS, users
+from bench.sale.data import open_sale, users
 from bench.sale.pending import used_bytes
 from bench.sale.report import Line, Target
 from bench.sale.run import Run
@@ -20,7 +19,6 @@ from orders.models import DrawEntry, VoucherOrder, WaitingEntry
 from orders.placing.tokens import issue_tokens
 from seckill_site.clocks.ledger import read_ledger_ms
 from seckill_site.clocks.machine import from_epoch_ms
-from vouchers.catalogue.sales import SaleTerms, create_voucher_on_sale
 from vouchers.inventory.entering import enter_call
 from vouchers.inventory.keys import send_many
 from vouchers.inventory.rebuild import load_sale
@@ -55,7 +53,8 @@ def measure(run: Run) -> list[Line]:
 
 def _draw(user_ids: Sequence[int]) -> tuple[float, float, float]:
     """Return the seconds of a draw, the entries a second, and the bytes of an entry in Redis."""
-    sale = _open_draw(units=len(user_ids) * UNITS_A_HUNDRED // 100)
+    units = len(user_ids) * UNITS_A_HUNDRED // 100
+    sale = open_sale(stock=units, mode=SaleMode.DRAW, draw_wait_s=3_600)
     before = used_bytes(sale_id=sale.pk)
     rate = _enter(sale, user_ids)
     size = (used_bytes(sale_id=sale.pk) - before) / len(user_ids)
@@ -72,18 +71,6 @@ def _draw(user_ids: Sequence[int]) -> tuple[float, float, float]:
     seconds = time.perf_counter() - began_at
     _check(sale, entries=len(user_ids))
     return seconds, rate, size
-
-
-def _open_draw(*, units: int) -> SeckillVoucher:
-    now = from_epoch_ms(read_ledger_ms())
-    terms = SaleTerms(
-        stock=units,
-        begins_at=now - dt.timedelta(seconds=5),
-        ends_at=now + dt.timedelta(hours=4),
-        mode=SaleMode.DRAW,
-        draw_wait_s=3_600,
-    )
-    return create_voucher_on_sale(details=DETAILS, terms=terms)
 
 
 def _enter(sale: SeckillVoucher, user_ids: Sequence[int]) -> float:

@@ -2,11 +2,9 @@
 
 import os
 import platform
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -16,6 +14,7 @@ from bench.around.measuring import sql
 from bench.sale.outcome import Outcome
 from bench.sale.plan import THREADS, WORKERS, Plan
 from bench.tables import Report, ratios, shown, spread
+from lab.figures import first_match
 from seckill_site.redis.ledger_connection import ledger_connection
 
 PACKAGES = ("django", "granian", "redis", "hiredis", "django-redis", "mysqlclient", "celery")
@@ -149,8 +148,8 @@ def describe(plan: Plan, *, front_door: bool = True) -> dict[str, Any]:
     redis, variables = ledger_connection(), "SHOW VARIABLES WHERE variable_name IN %s"
     return {
         "cores": len(os.sched_getaffinity(0)),
-        "processor": _found(r"^model name\s*: (.*)$", "/proc/cpuinfo"),
-        "memory_gib": round(int(_found(r"^MemTotal:\s*(\d+)", "/proc/meminfo")) / 2**20, 1),
+        "processor": first_match(r"^model name\s*: (.*)$", "/proc/cpuinfo"),
+        "memory_gib": round(int(first_match(r"^MemTotal:\s*(\d+)", "/proc/meminfo")) / 2**20, 1),
         "kernel": platform.release(),
         "python": platform.python_version(),
         "packages": {name: version(name) for name in PACKAGES},
@@ -167,11 +166,6 @@ def describe(plan: Plan, *, front_door: bool = True) -> dict[str, Any]:
         "batch": settings.SECKILL_BATCH_UNITS,
         "plan": asdict(plan),
     }
-
-
-def _found(pattern: str, path: str) -> str:
-    match = re.search(pattern, Path(path).read_text(), re.MULTILINE)
-    return match[1] if match else "0"
 
 
 def machine_line(machine: dict[str, Any]) -> str:

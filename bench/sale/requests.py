@@ -98,7 +98,7 @@ def wins(run: Run) -> list[bytes]:
     return [generator.order_request(sale.pk, token.sign(), attempt=1) for token in tokens]
 
 
-def _sold_out(run: Run, attempt: int | None) -> list[bytes]:
+def sold_out(run: Run, attempt: int | None = None) -> list[bytes]:
     sale = open_sale(stock=1)
     first, *others = strangers(sale, count=DIFFERENT + 1)
     reserve_all([first])
@@ -159,9 +159,9 @@ def _page_and_me(run: Run) -> list[bytes]:
 EMPTY = Kind("", "an empty view", 1, 200, lambda run: [generator.EMPTY_REQUEST] * run.plan.warm_up)
 KINDS = (
     Kind("a", "order request that wins", 2.2, 202, wins, again=False),
-    Kind("a", "refused by the ledger: sold out", 2.4, 409, partial(_sold_out, attempt=None)),
+    Kind("a", "refused by the ledger: sold out", 2.4, 409, sold_out),
     Kind("a", "refused by the ledger: has ordered", 2.4, 409, _ordered_already),
-    Kind("b", "sold out, first attempt", 3.5, 409, partial(_sold_out, attempt=1)),
+    Kind("b", "sold out, first attempt", 3.5, 409, partial(sold_out, attempt=1)),
     Kind("c", "live/", 4, 200, lambda run: [generator.live_request(open_sale().pk)]),
     Kind("d", "receipt of a queued order", 0.5, 200, queued),
     Kind("d", "receipt of a finished order", 0.5, 200, _finished),

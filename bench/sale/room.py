@@ -19,7 +19,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from redis.exceptions import RedisError
+from servers import wait_for
 
 from bench.processes import cpu_spent
 from bench.sale.buyers import ME, ORDER, ROOM, wait_and_order
@@ -27,7 +27,7 @@ from bench.sale.data import in_line, open_sale, sign_in, users
 from bench.sale.generator import Crowd, Hits, Step, Visit, room_request
 from bench.sale.plan import SALE_CONNECTIONS
 from bench.sale.report import Line, Target
-from bench.sale.run import Run, back_half, expect_soon, expect_status
+from bench.sale.run import Run, back_half, expect_status
 from bench.sale.whole_sales import UNAVAILABLE, expect_exact
 from lab.verdict import percentile
 from orders.lifecycle.room_visits import store_visits
@@ -194,10 +194,4 @@ def _restart_redis() -> None:
         command = ["redis-server", str(info["config_file"])]
         again = subprocess.Popen(command, executable=program, cwd=directory, stdout=log, stderr=log)
     atexit.register(again.kill)  # the first one ends with the run, and this one with us
-
-    def is_back() -> bool:
-        with suppress(RedisError):
-            return bool(ledger_connection().ping())
-        return False
-
-    expect_soon(is_back, "Redis did not come back", within_s=30)
+    wait_for(os.environ["REDIS_URL"], seconds=30)

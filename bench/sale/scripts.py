@@ -14,7 +14,7 @@ from typing import Any
 from bench.sale.data import open_sale, reserve_all, strangers
 from bench.sale.plan import DEPTH
 from bench.sale.report import Line, Target
-from bench.sale.run import Run
+from bench.sale.run import Run, WrongAnswers
 from locks.lua_script import LuaScript, ScriptCall
 from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.keys import LedgerKeys
@@ -22,10 +22,6 @@ from vouchers.inventory.reservations import reserve_call
 
 COURSE = LuaScript(Path(__file__).parent / "lua" / "course.lua")
 TARGETS = {"ACCEPTED": ("a win", 1.7), "SOLD_OUT": ("sold out", 2.5)}
-
-
-class WrongReplies(Exception):
-    """Calls got replies other than the expected one."""
 
 
 def measure(run: Run) -> list[Line]:
@@ -90,7 +86,7 @@ def _cost_us(calls: Sequence[ScriptCall[Any]], code: str) -> float:
     for start in range(0, len(pairs), DEPTH):
         for reply in script.run_many(client, pairs[start : start + DEPTH]):
             if reply.split(" ")[0] != code:
-                raise WrongReplies(f"{reply}, where {code} was expected")
+                raise WrongAnswers(f"{reply}, where {code} was expected")
     return (_redis_cpu_s(client) - began_s) / len(pairs) * 1e6
 
 

@@ -14,9 +14,9 @@ from django.contrib.auth.models import User
 from django.core.cache import cache
 from django.utils.crypto import get_random_string
 
-from bench.sale.data import open_sale, reserve_all, strangers
-from bench.sale.generator import Hits, Shot, form_request, order_request
+from bench.sale.generator import Hits, Shot, form_request
 from bench.sale.report import Line, Target
+from bench.sale.requests import sold_out
 from bench.sale.run import Run, WrongAnswers, expect_status
 
 LEAST_RATE, MOST_P99 = 0.8, 2.0
@@ -48,10 +48,7 @@ def in_floods(
 
     Return the answers to both, and what is told of each flood.
     """
-    sale = open_sale(stock=1)
-    first, *others = strangers(sale, count=DIFFERENT + 1)
-    reserve_all([first])
-    orders = [order_request(sale.pk, token.sign()) for token in others]
+    orders = sold_out(run)
     turns = [
         (send_orders(run, orders), *order_in_flood(run, orders))
         for _ in run.steps(range(run.plan.repetitions + 1), what=what)

@@ -9,7 +9,6 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,6 +21,7 @@ from bench.sale.plan import SALE_CONNECTIONS
 from bench.sale.report import Line, Target
 from bench.sale.run import Run, WrongAnswers, back_half
 from bench.tables import ratios
+from lab.waiting import wait_until
 from orders.fulfilment.reconcile import reconcile
 from orders.models import VoucherOrder
 from orders.placing.tokens import issue_tokens
@@ -75,7 +75,13 @@ def _sell(
     web = run.web if design == OURS else run.plain
     shot = Shot(web.port, prepared.requests, SALE_CONNECTIONS)
     firing = run.start(shot)
-    committed_at = _wait_until_committed(prepared.sold, units, firing)
+
+    def is_over() -> bool:
+        """Return whether every unit has its row, or the generator has failed."""
+        return prepared.sold() >= units or (firing.done() and firing.exception() is not None)
+
+    wait_until(is_over, within_s=LONGEST_S, every_s=LOOK_S)
+    committed_at = time.monotonic()
     hits = firing.result()
     winners = {asking[it.number] for it in hits.answers if it.status == ACCEPTED}
     verdict = verdict_on(
@@ -92,16 +98,6 @@ def _sell(
         answers=[(it.at - hits.began_at, it.latency_s) for it in hits.answers],
         verdict=verdict,
     )
-
-
-def _wait_until_committed(sold: Callable[[], int], units: int, firing: Future[Hits]) -> float:
-    """Return the time at which the last unit had its row, or that of the timeout."""
-    deadline = time.monotonic() + LONGEST_S
-    while sold() < units and time.monotonic() < deadline:
-        if firing.done():
-            firing.result()  # raises the generator's error
-        time.sleep(LOOK_S)
-    return time.monotonic()
 
 
 # --- The two designs ------------------------------------------------------------------------------
@@ -133,9 +129,8 @@ def owners(sale: SeckillVoucher) -> list[int]:
 
 def ours_agree(sale_id: int, units: int) -> bool:
     """Return whether ledger and database agree, once the last batch is confirmed."""
-    deadline = time.monotonic() + LONGEST_S
-    while (books := reconcile(sale_id=sale_id)).pending and time.monotonic() < deadline:
-        time.sleep(LOOK_S)
+    wait_until(lambda: not reconcile(sale_id=sale_id).pending, within_s=LONGEST_S, every_s=LOOK_S)
+    books = reconcile(sale_id=sale_id)
     return books.difference == 0 and (books.sold, books.buyers) == (units, units)
 
 

@@ -11,8 +11,8 @@ from bench.servers.rounds import measure, report_on
 
 def main() -> None:
     options = options_of("servers").parse_args()
-    full = replace(FULL, repetitions=12, shot_s=0.5, wins=1_500, warm_up=200)
-    plan = plan_of(options, full=full, quick=replace(QUICK, wins=1_000))
+    full = replace(FULL, repetitions=12, shot_s=0.5, wins=1_700, warm_up=200)
+    plan = plan_of(options, full=full, quick=replace(QUICK, wins=1_100))
     choices = FEW if options.tiny else ALL
     machine = describe(plan)
     with run_on_shop(plan) as run:

@@ -13,9 +13,10 @@ from importlib.metadata import version
 from statistics import median
 from typing import Any
 
-from bench.sale.data import open_sale, strangers
-from bench.sale.generator import EMPTY_REQUEST, Shot, live_request, order_request
+from bench.sale.data import open_sale
+from bench.sale.generator import EMPTY_REQUEST, Shot, live_request
 from bench.sale.report import machine_line
+from bench.sale.requests import wins
 from bench.sale.run import GENERATOR_LIMIT, Run, Sample, Web
 from bench.servers.choices import OF_THE_SHOP, Choice
 from bench.tables import Report, ratios, shown, spread
@@ -69,11 +70,8 @@ def in_turn(choices: Sequence[Choice], *, repetitions: int) -> list[Choice]:
 
 
 def _round(run: Run, web: Web, live: bytes) -> Round:
-    plan, sale = run.plan, open_sale()
-    tokens = strangers(sale, count=plan.warm_up + plan.wins)
-    requests = [order_request(sale.pk, token.sign(), attempt=1) for token in tokens]
+    shot = Shot(web.port, wins(run), run.plan.connections)
     empty = _again(run, web, EMPTY_REQUEST)
-    shot = Shot(web.port, requests, plan.connections)
     orders = run.sample_warm(shot, web=web, expect=202)
     lively = _again(run, web, live)
     return Round(
@@ -107,7 +105,7 @@ def report_on(rounds: Rounds, choices: Sequence[Choice], machine: dict[str, Any]
 {machine_line(machine)}
 - Versions: Python {machine["python"]}, Django {machine["packages"]["django"]}, {versions}
 - {plan["repetitions"]} repetitions; {plan["connections"]} connections with one request in flight \
-on each; {plan["wins"]:,} orders a repetition
+on each; {plan["wins"] - plan["warm_up"]:,} orders a repetition
 - The load generator used up to {busiest:.0%} of a core{limit}"""
     servers = [
         {**asdict(choice), "name": choice.name, "rounds": [asdict(it) for it in of]}
