@@ -60,8 +60,8 @@ def write_document(document: Path) -> None:
 def experiments_text(name: str, tables: Mapping[str, Table]) -> str:
     """Return the text of the document of experiments with this name."""
     with _language_of(name):
-        found = [(it, tables[it.name]) for it in EXPERIMENTS.values() if it.name in tables]
-        chapters = [(it, table, _markdown(it.headings(), table.cells())) for it, table in found]
+        measured = [(it, tables[it.name]) for it in EXPERIMENTS.values() if it.name in tables]
+        chapters = [(it, table, _markdown(it.headings(), table.cells())) for it, table in measured]
         return _render("experiments", name, {"chapters": chapters})
 
 
@@ -116,22 +116,22 @@ class Chapter:
 
     def answers(self) -> list[tuple[object, str, str]]:
         """Return what buyers were told that no column has, by the first table that shows it."""
-        found: dict[tuple[str, str], tuple[object, str, str]] = {}
+        answers: dict[tuple[str, str], tuple[object, str, str]] = {}
         for fault, it in self._verdicts:
             for name, text in (("errors", f" (`{it.error}`)"), ("told_lost", "")):
                 if count := getattr(it, name):
                     told = finding_text(name, count) + text
-                    found.setdefault((it.step, name), (TITLES[fault], it.step, told))
-        return list(found.values())
+                    answers.setdefault((it.step, name), (TITLES[fault], it.step, told))
+        return list(answers.values())
 
     def culprits(self) -> list[Culprit]:
         """Return the lines of code behind the findings."""
-        found = (
+        culprits = (
             culprit_of(STEPS[verdict.step], finding)
             for _, verdict in self._verdicts
             for finding, _count in verdict.findings
         )
-        return list(dict.fromkeys(it for it in found if it))
+        return list(dict.fromkeys(it for it in culprits if it))
 
     def races(self) -> list[tuple[str, str]]:
         """Return the races that show the findings or, for ours, that nothing breaks."""

@@ -39,8 +39,8 @@ def read_figures(path: Path) -> list[dict[str, Any]]:
 
 
 def write_figures(path: Path, tables: Iterable[DataclassInstance]) -> None:
-    found = [asdict(table) for table in tables]
-    path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    as_dicts = [asdict(table) for table in tables]
+    path.write_text(json.dumps(as_dicts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def describe_machine() -> str:

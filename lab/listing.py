@@ -100,10 +100,10 @@ def _used_by(source: Source) -> Iterator[Source]:
 def _marked_in(source: Source) -> tuple[Culprit, ...]:
     path, first, last = _place_of(source)
     numbered = enumerate(_lines(path)[first - 1 : last], first)
-    found = ((number, line, MARKER.search(line)) for number, line in numbered)
+    matches = ((number, line, MARKER.search(line)) for number, line in numbered)
     return tuple(
         Culprit(path, number, line[: it.start()].strip(), tuple(re.findall("[a-z]+", it[1])))
-        for number, line, it in found
+        for number, line, it in matches
         if it
     )
 

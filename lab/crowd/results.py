@@ -24,13 +24,13 @@ class Result:
     verdicts: Sequence[Verdict]
 
     @classmethod
-    def from_dict(cls, found: dict[str, Any]) -> Result:
+    def from_dict(cls, table: dict[str, Any]) -> Result:
         parts = {
-            "crowd": Crowd(**found["crowd"]),
-            "fault": Fault(found["fault"]),
-            "verdicts": [Verdict(**verdict) for verdict in found["verdicts"]],
+            "crowd": Crowd(**table["crowd"]),
+            "fault": Fault(table["fault"]),
+            "verdicts": [Verdict(**verdict) for verdict in table["verdicts"]],
         }
-        return cls(**found | parts)
+        return cls(**table | parts)
 
 
 def add_result(document: Path, result: Result) -> None:
@@ -45,4 +45,4 @@ def add_result(document: Path, result: Result) -> None:
 
 def read_results(path: Path) -> list[Result]:
     """Return the tables of a file, in the order of the document; none if there is no file."""
-    return [Result.from_dict(found) for found in read_figures(path)]
+    return [Result.from_dict(table) for table in read_figures(path)]

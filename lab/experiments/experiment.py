@@ -108,5 +108,5 @@ def add_tables(document: Path, tables: Iterable[Table], order: Iterable[str]) ->
     :raises NoDocument: the document is not Markdown.
     """
     path = figures_path(document)
-    found = read_tables(path) | {table.experiment: table for table in tables}
-    write_figures(path, [found[name] for name in order if name in found])
+    by_name = read_tables(path) | {table.experiment: table for table in tables}
+    write_figures(path, [by_name[name] for name in order if name in by_name])

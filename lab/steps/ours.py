@@ -140,10 +140,10 @@ def receipt(token: PurchaseToken) -> str:
     :raises NoReceipt: there is no such order.
     :raises LedgerUnavailable: Redis did not respond.
     """
-    found = find_receipt(
+    order_receipt = find_receipt(
         sale_id=token.sale_id, order_id=token.order_id, user_id=token.user_id, has_token=True
     )
-    return f"{found.status} {found.reason}".strip()
+    return f"{order_receipt.status} {order_receipt.reason}".strip()
 
 
 def refused_buyers(tokens: Iterable[PurchaseToken]) -> set[int]:
@@ -167,10 +167,10 @@ def _is_refused(token: PurchaseToken, until: float) -> bool:
 def is_settled(sale_id: int) -> bool:
     """Return whether no order is pending, and ledger and database agree."""
     try:
-        found = reconcile(sale_id=sale_id)
+        books = reconcile(sale_id=sale_id)
     except LedgerUnavailable:
         return False
-    return found.remaining is not None and not found.pending and not found.difference
+    return books.remaining is not None and not books.pending and not books.difference
 
 
 OUR_SHOP = OurShop("ours", _("this shop"), buy)

@@ -70,8 +70,8 @@ class Reader:
         After an error, the reader looks into its list again for the order that it failed to write.
         """
         try:
-            found = self._next()
-            for stream, messages in found:
+            by_stream = self._next()
+            for stream, messages in by_stream:
                 for number, order in messages:
                     self._write(stream, number, order)
         except self.retried as error:
@@ -79,7 +79,7 @@ class Reader:
             self._streams, self._looks_back = [], True
             time.sleep(WAIT_MS / 1_000)
             return isinstance(error, TimeoutError)  # the order waits for a lock, which expires
-        return bool(found)
+        return bool(by_stream)
 
     def _next(self) -> list[Any]:
         if self._looks_back:
@@ -87,10 +87,10 @@ class Reader:
             if any(messages for _, messages in pending):
                 return pending
             self._looks_back = False
-        found = self._read(">")
-        if not found:
+        by_stream = self._read(">")
+        if not by_stream:
             self._find_streams()
-        return found
+        return by_stream
 
     def _read(self, after: str) -> list[Any]:
         if not self._streams:
