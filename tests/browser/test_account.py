@@ -7,15 +7,11 @@ from collections.abc import Callable
 
 import pytest
 from allauth.mfa.models import Authenticator
-from allauth.mfa.totp.internal.auth import (
-    format_hotp_value,
-    hotp_value,
-    yield_hotp_counters_from_time,
-)
 from django.contrib.auth.models import User
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import PASSWORD, Faults, Person, make_person, sign_in_by_form
+from tests.support.accounts import totp
 from tests.support.patience import eventually
 from tests.support.stack import Web
 
@@ -35,10 +31,6 @@ def printed(web: Web) -> Callable[[re.Pattern[str]], str]:
         return str(pattern.findall(web.log.read_text())[-1])
 
     return last
-
-
-def totp(secret: str) -> str:
-    return str(format_hotp_value(hotp_value(secret, next(iter(yield_hotp_counters_from_time())))))
 
 
 def submit(page: Page, **fields: str) -> None:

@@ -6,6 +6,11 @@ import re
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
+from allauth.mfa.totp.internal.auth import (
+    format_hotp_value,
+    hotp_value,
+    yield_hotp_counters_from_time,
+)
 from django.contrib.auth.models import User
 from django.test import Client
 
@@ -37,6 +42,11 @@ def code_in(text: object) -> str:
     found = re.search(r"[A-Z]{4}-[A-Z]{4}", str(text))
     assert found
     return found[0]
+
+
+def totp(secret: str) -> str:
+    """Return the code that an app with this secret shows now."""
+    return str(format_hotp_value(hotp_value(secret, next(iter(yield_hotp_counters_from_time())))))
 
 
 def stays_inside(response: Any, path: str) -> bool:

@@ -29,19 +29,11 @@ from tests.support.orders import make_buyer, make_buyers, make_order, make_sale,
 from tests.support.patience import wait_for
 from tests.support.sales import make_waiting
 from tests.support.wsgi import Answer
-from vouchers.catalogue import public_sales
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.models import SaleStage, SeckillVoucher
 from vouchers.web import pace
 
-pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def long_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let what a process learns be good for the test."""
-    monkeypatch.setattr(public_sales._known, "for_s", 600.0)
-    monkeypatch.setattr(sessions._unknown, "for_s", 600.0)
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("long_memory")]
 
 
 def me(cookie: str = "", sale: SeckillVoucher | None = None, **headers: Any) -> Answer:

@@ -18,7 +18,6 @@ from orders.placing import places
 from orders.placing.places import read_held_place
 from orders.placing.tokens import read_token
 from orders.web import room_answers
-from seckill_site import sessions
 from seckill_site.clocks.machine import now_ms
 from seckill_site.process_memory import forget_everything
 from tests.support import asgi, wsgi
@@ -28,27 +27,19 @@ from tests.support.orders import make_buyer, make_buyers, reserved, token_for
 from tests.support.rooms import OPENED_MS, change_room, make_room
 from tests.support.sales import change_state, redis_now_ms
 from tests.support.wsgi import Answer
-from vouchers.catalogue import public_sales
 from vouchers.catalogue.sales import delete_sale
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.waiting_room import PLACE_KEPT_MS, SignedPlace, Visitor
 from vouchers.models import SaleStage, SeckillVoucher
 from vouchers.web import front_door as door
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("long_memory")]
 
 HTML = "text/html,application/xhtml+xml;q=0.9"
 LARGEST_PAGE_BYTES = 15_000
 ENGLISH = {"HTTP_ACCEPT_LANGUAGE": "en"}
 
 Ask = Callable[..., Answer]
-
-
-@pytest.fixture(autouse=True)
-def long_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let what a process learns be good for the test."""
-    monkeypatch.setattr(public_sales._known, "for_s", 600.0)
-    monkeypatch.setattr(sessions._unknown, "for_s", 600.0)
 
 
 def from_door(method: str, path: str, *args: Any, **sent: Any) -> Answer:

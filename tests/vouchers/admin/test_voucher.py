@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from django.conf import settings as settings_of_site
-from django.contrib.messages import get_messages
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import OperationalError
 from django.test import Client
@@ -15,6 +14,7 @@ from django.test import Client
 from tests.support.sales import make_voucher
 from tests.support.spreadsheets import CHINESE, ENGLISH, HOTPOT, NOODLES, as_csv, as_xlsx
 from tests.support.staff import staff_with
+from tests.vouchers.admin.test_sale import said
 from vouchers.admin import voucher
 from vouchers.imports.spreadsheet import MOST_BYTES
 from vouchers.models import SeckillVoucher, Voucher
@@ -35,10 +35,6 @@ def key_in(response: Any) -> str:
     key = re.search(r'name="key" value="([^"]+)"', response.text)
     assert key, "the preview cannot be confirmed"
     return key[1]
-
-
-def said(response: Any) -> list[str]:
-    return [str(message) for message in get_messages(response.wsgi_request)]
 
 
 def test_file_is_uploaded_previewed_and_imported(shop: Client) -> None:
