@@ -5,6 +5,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from functools import partial
 from statistics import median
 from typing import TypeVar
@@ -38,7 +39,8 @@ def in_loop(
     """Measure in an event loop of this process."""
 
     async def main() -> T:
-        async with Redis.from_url(url, decode_responses=True, socket_timeout=5) as client:
+        redis = Redis.from_url(url, decode_responses=True, socket_timeout=5)
+        async with aclosing(redis) as client:
             return await measure(library, client, seconds)
 
     return asyncio.run(main())
