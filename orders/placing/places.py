@@ -36,11 +36,11 @@ def sign_place(place: Place, *, sale_id: int, user_id: int, session_key: str) ->
 
 def read_held_place(text: str, *, sale_id: int) -> HeldPlace | None:
     """Verify a place; None if it is malformed, forged or another sale's: there is Redis, too."""
-    signed = text[:_MAX_LENGTH]
-    match = _PAYLOAD.fullmatch(signed.rpartition(":")[0])
+    payload, _, signature = text[:_MAX_LENGTH].rpartition(":")
+    match = _PAYLOAD.fullmatch(payload)
     if match is None or int(match[3]) != sale_id:
         return None
-    if not current_signer(_SALT).has_signed(signed):
+    if not current_signer(_SALT).has_signed(payload, signature):
         return None
     given, user_id, _sale, opened_ms, joined_ms = map(int, match.groups()[:5])
     return HeldPlace(user_id, SignedPlace(opened_ms, given, joined_ms), match[6])

@@ -1,7 +1,9 @@
-"""Signatures of tokens and places, by Django's signer with the present keys."""
+"""Signatures of tokens and places: Django's, only faster."""
 
+from binascii import b2a_base64
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
+from hmac import HMAC, compare_digest
 
 from django.conf import settings
 from django.core import signing
@@ -9,24 +11,37 @@ from django.utils.crypto import salted_hmac
 
 from seckill_site.kept_settings import kept
 
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
+
 
 class Signer(signing.Signer):
-    """Django's signer, which also answers with a truth value and draws numbers."""
+    """Django's signer, with the key derived once per salt instead of once per text."""
 
-    def has_signed(self, text: str) -> bool:
-        """Return whether ``unsign`` accepts the text, whatever characters it has."""
-        if not text.isascii():  # Django cannot encode half of a pair of surrogates
+    def signature(self, value: str | bytes, key: str | bytes | None = None) -> str:
+        mac = _keyed(self.salt, key or self.key).copy()
+        mac.update(value.encode() if isinstance(value, str) else value)
+        # As signing.b64_encode(), without its Python.
+        return b2a_base64(mac.digest(), newline=False).translate(_URL_SAFE, b"=").decode()
+
+    def has_signed(self, value: str, signature: str) -> bool:
+        """Return whether ``unsign`` would accept the signature, only faster."""
+        if not signature.isascii():
             return False
-        try:
-            self.unsign(text)
-        except signing.BadSignature:
-            return False
-        return True
+        if compare_digest(signature, self.signature(value)):
+            return True
+        olds = self.fallback_keys
+        return any(compare_digest(signature, self.signature(value, key)) for key in olds)
 
     def number(self, value: str) -> int:
         """Return a number below 2^32 that nobody without the key can tell from a random one."""
-        mac = salted_hmac(f"{self.salt}.number", value, self.key, algorithm="sha256")
+        mac = _keyed(str(self.salt) + ".number", self.key).copy()
+        mac.update(value.encode())
         return int.from_bytes(mac.digest()[:4])
+
+
+@lru_cache(maxsize=16)
+def _keyed(salt: str, key: str | bytes) -> HMAC:
+    return salted_hmac(salt + "signer", "", key, algorithm="sha256")
 
 
 def current_signer(salt: str) -> Signer:

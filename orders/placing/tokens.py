@@ -101,11 +101,11 @@ def read_token(text: object, *, sale_id: int, now_ms: int) -> PurchaseToken:
     """
     if not isinstance(text, str) or len(text) > _MAX_LENGTH:
         raise MalformedToken("not a text of a token's length")
-    signed = text.partition("~")[0]
-    match = _PAYLOAD.fullmatch(signed.rpartition(":")[0])
+    payload, _, signature = text.partition("~")[0].rpartition(":")
+    match = _PAYLOAD.fullmatch(payload)
     if match is None:
         raise MalformedToken("not the fields of a token")
-    if not current_signer(_SALT).has_signed(signed):
+    if not current_signer(_SALT).has_signed(payload, signature):
         raise BadToken("the signature is wrong")
     token = PurchaseToken(*map(int, match.groups(default="0")))
     is_expired = token.expires_at_ms + CLOCK_TOLERANCE_MS <= now_ms
