@@ -38,7 +38,8 @@ class _HashingThreads(ProcessMemory):
     def forget(self) -> None:
         """Have no thread yet: after a fork the old ones belong to the parent process."""
         threads = settings.SECKILL_HASHES_AT_ONCE
-        self._pool = ThreadPoolExecutor(threads, "hashing", initializer=_go_last)
+        # Linux has a priority for each thread: these go last.
+        self._pool = ThreadPoolExecutor(threads, "hashing", initializer=os.nice, initargs=(NICE,))
         self._places = threading.Semaphore(2 * threads)
 
     def run(self, hash_password: Callable[[], str]) -> str:
@@ -52,11 +53,6 @@ class _HashingThreads(ProcessMemory):
             return self._pool.submit(hash_password).result()
         finally:
             self._places.release()
-
-
-def _go_last() -> None:
-    """Lower the priority of this thread; Linux has one for each."""
-    os.nice(NICE)
 
 
 hashing_threads = _HashingThreads()

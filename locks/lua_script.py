@@ -59,7 +59,7 @@ class LuaScript:
 
         With commands in ``then``, the result is the list of all replies (:class:`ScriptCall`).
         """
-        call = ScriptCall(script=self, keys=keys, args=args, read=_unread, then=then)
+        call = ScriptCall(script=self, keys=keys, args=args, read=lambda reply: reply, then=then)
         return call.run(client)
 
     def run_many(
@@ -150,10 +150,6 @@ def _packed_start(sha: str, keys: tuple[str, ...]) -> bytes:
     """Return what all calls of a script with these keys begin with, after the first line."""
     packed: bytes = pack_command(("EVALSHA", sha, len(keys), *keys))
     return packed[packed.index(b"\n") + 1 :]
-
-
-def _unread(reply: Any) -> Any:
-    return reply
 
 
 def is_unknown_script(replies: list[Any]) -> bool:

@@ -111,7 +111,7 @@ class _Pass:
             if not messages:
                 return
             attempts = await asyncio.gather(*(_send(it) for it in messages))
-            await sync_to_async(_record_health)(endpoint_id, attempts)
+            await sync_to_async(record_health)(endpoint_id, attempts)
 
 
 def _plan() -> list[int]:
@@ -197,7 +197,3 @@ def _record(delivery: WebhookDelivery, attempt: Attempt) -> None:
         error=attempt.error,
         answer=attempt.answer,
     )
-
-
-def _record_health(endpoint_id: int, attempts: list[Attempt]) -> None:
-    record_health(endpoint_id, attempts, now=database_now())

@@ -12,6 +12,7 @@ from django.db.models.functions import Coalesce
 from api.models import WebhookDelivery, WebhookEndpoint
 from api.webhooks.client import Attempt
 from api.webhooks.messages import new_secret
+from seckill_site.clocks.database import database_now
 
 logger = logging.getLogger(__name__)
 
@@ -52,9 +53,9 @@ def needing_attention() -> QuerySet[WebhookEndpoint]:
     return WebhookEndpoint.objects.exclude(disabled_at=None)
 
 
-def record_health(endpoint_id: int, attempts: Sequence[Attempt], *, now: dt.datetime) -> None:
+def record_health(endpoint_id: int, attempts: Sequence[Attempt]) -> None:
     """Record whether an endpoint works; pause or disable one that does not."""
-    rows = WebhookEndpoint.objects.filter(pk=endpoint_id)
+    rows, now = WebhookEndpoint.objects.filter(pk=endpoint_id), database_now()
     if any(it.succeeded for it in attempts):
         rows.exclude(failing_since=None).update(failing_since=None, failures=0, paused_until=None)
         return

@@ -203,13 +203,10 @@ def _counted(worries: Worries) -> list[Alert]:
         "jobs": f"{jobs}?status__exact=running",
     }
     counts = {name: getattr(worries, name) for name in urls}
-    texts = {
-        name: _TEXTS["counted"][name] % {"number": number, "count": _at_most(number)}
-        for name, number in counts.items()
-        if number
-    }
-    return [Alert("warn", text, urls[name]) for name, text in texts.items()]
-
-
-def _at_most(count: int) -> str:
-    return f"{MOST - 1}+" if count >= MOST else grouped(count)
+    alerts = []
+    for name, number in counts.items():
+        if number:
+            count = f"{MOST - 1}+" if number >= MOST else grouped(number)
+            text = _TEXTS["counted"][name] % {"number": number, "count": count}
+            alerts.append(Alert("warn", text, urls[name]))
+    return alerts

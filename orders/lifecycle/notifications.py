@@ -89,20 +89,17 @@ def _mark_notified(ids: Iterable[int], now: dt.datetime) -> None:
     OrderEvent.objects.filter(pk__in=list(ids)).update(notified_at=now)
 
 
-def _leave_the_machine() -> bool:
-    """Return whether mails go to their buyers, not into the log of the worker."""
-    return settings.EMAIL_BACKEND != "django.core.mail.backends.console.EmailBackend"
-
-
 def _message(event: OrderEvent, to: Contact) -> Message:
     """Return the mail about an event, in its buyer's language."""
     order = event.order
     with translation.override(to.language):
+        goes_to_log = settings.EMAIL_BACKEND == "django.core.mail.backends.console.EmailBackend"
         context = {
             "event": event,
             "order": order,
             "voucher": order.seckill_voucher.voucher,
-            "code": written_code(order.code) if order.code and _leave_the_machine() else "",
+            # The worker's log gets none.
+            "code": written_code(order.code) if order.code and not goes_to_log else "",
             "url": absolute_url(reverse("receipt", args=[order.seckill_voucher_id, order.pk])),
         }
         subject = gettext("%(voucher)s: %(status)s") % {

@@ -32,6 +32,11 @@ PARTS = {
     "accounts/forms.py": """
         allauth.account.forms:BaseSignupForm._clean_phone ce467fc7
     """,
+    "orders/placing/signer.py": """
+        django.core.signing:Signer.signature 8d0c8889
+        django.core.signing:base64_hmac a8aa203e
+        django.utils.crypto:salted_hmac 8ff2a089
+    """,
     "script/lib/supervisor.py": """
         honcho.manager:Manager.loop 1a921f8f
         honcho.manager:Manager._start b93592d9
