@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from seckill_site.process_memory import ProcessMemory
-
 _SPEC = re.compile(r"(?P<name>[a-z_.]+)(:(?P<nth>[1-9][0-9]*))?(=(?P<action>exit|raise|stop))?")
 
 
@@ -43,23 +41,23 @@ class _Armed:
 
 def failpoint(name: str) -> None:
     """Fail here, if a test has asked for this point."""
-    if _points.listener is not None:
-        _points.listener(name)
+    if _Points.listener is not None:
+        _Points.listener(name)
 
 
 @contextmanager
 def armed(spec: str) -> Iterator[None]:
     """Arm a failpoint in this process during the ``with`` block."""
-    before, _points.listener = _points.listener, _parse(spec)
+    before, _Points.listener = _Points.listener, _parse(spec)
     try:
         yield
     finally:
-        _points.listener = before
+        _Points.listener = before
 
 
 def tell(listener: Callable[[str], None]) -> None:
     """Report every point that this process reaches to a listener, and fail at none."""
-    _points.listener = listener
+    _Points.listener = listener
 
 
 def _parse(spec: str) -> Callable[[str], None] | None:
@@ -72,9 +70,5 @@ def _parse(spec: str) -> Callable[[str], None] | None:
     return _Armed(match["name"], int(match["nth"] or 1), match["action"] or "exit").reach
 
 
-class _Points(ProcessMemory):
-    def forget(self) -> None:
-        self.listener: Callable[[str], None] | None = _parse(os.environ.get("FAILPOINT", ""))
-
-
-_points = _Points()
+class _Points:
+    listener: Callable[[str], None] | None = _parse(os.environ.get("FAILPOINT", ""))

@@ -19,14 +19,15 @@ CHANGES = {
     *("extendleft", "insert", "intersection_update", "move_to_end", "pop", "popitem", "popleft"),
     *("remove", "reverse", "rotate", "setdefault", "sort", "subtract", "update"),
 }
+ARMED_BY_TESTS = {ROOT / "seckill_site/failpoints.py"}  # before or after a fork
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 def main() -> int:
-    files = [path for app in APPS for path in sorted((ROOT / app).rglob("*.py"))]
+    files = {path for app in APPS for path in (ROOT / app).rglob("*.py")} - ARMED_BY_TESTS
     findings = [
         f"{path.relative_to(ROOT)}:{line}: {what} (see seckill_site/process_memory.py)"
-        for path in files
+        for path in sorted(files)
         for line, what in remembered(path.read_text(encoding="utf-8"))
     ]
     sys.stdout.writelines(f"{it}\n" for it in findings)
