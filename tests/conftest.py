@@ -70,12 +70,22 @@ NEEDED_IN: dict[str, Callable[[str], bool]] = {
 """The modules that a tier of ``script/test`` imports, by its markers: all take long to import."""
 
 
+LONGEST_VALUE = 80
+
+
 def pytest_configure() -> None:
     if "SECKILL_SCRATCH" not in os.environ:
         raise pytest.UsageError(
             "the tests empty the databases of REDIS_URL, CACHE_URL and CELERY_BROKER_URL: run "
             "script/test, or name a scratch directory in SECKILL_SCRATCH to say that they may"
         )
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name a long value by its beginning: its id goes to every process, and into every report."""
+    if not isinstance(val, str | bytes) or len(val) <= LONGEST_VALUE:
+        return None
+    return f"{val[:20]!r} and {len(val) - 20} more"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
