@@ -51,13 +51,13 @@ def take_unguarded(sale: LabSale) -> bool:
 
 
 def take_if_as_read(sale: LabSale) -> bool:
-    found = find(sale.pk).filter(stock=sale.stock)  # breaks: undersold
-    return bool(found.update(stock=sale.stock - 1))
+    unchanged = find(sale.pk).filter(stock=sale.stock)  # breaks: undersold
+    return bool(unchanged.update(stock=sale.stock - 1))
 
 
 def take_if_version_as_read(sale: LabSale) -> bool:
-    found = find(sale.pk).filter(version=sale.version)  # breaks: undersold
-    return bool(found.update(stock=F("stock") - 1, version=F("version") + 1))
+    unchanged = find(sale.pk).filter(version=sale.version)  # breaks: undersold
+    return bool(unchanged.update(stock=F("stock") - 1, version=F("version") + 1))
 
 
 def take_with_retries(sale: LabSale) -> bool:
