@@ -97,8 +97,9 @@ def test_restart_under_load_gives_no_unexpected_answer(module_stack: Stack) -> N
         for it in buying:
             it.result()
     # A connection that waits in the queue of a worker that ends is closed without an answer, as
-    # by any server; nginx sends such a request to another (deploy/nginx.conf).
-    assert {it.answer.status for it in history.events} <= {202, NO_ANSWER}
+    # by any server; nginx sends such a request to another (deploy/nginx.conf). Where this machine
+    # stalls for longer than Redis may take to answer, a buyer is told to come again.
+    assert {it.answer.status for it in history.events} <= {202, 503, NO_ANSWER}
     again = {it.text for it in history.events if it.told != ACCEPTED}
     assert len(again) <= LONGEST_QUEUE
     history.fire(sale, sorted(again), url=web.url)
