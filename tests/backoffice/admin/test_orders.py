@@ -51,7 +51,7 @@ from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("in_shanghai")]
 
 LIST = "/admin/orders/voucherorder/"
 SALES = "/admin/vouchers/seckillvoucher/"
