@@ -92,9 +92,11 @@ def ledger_contents() -> dict[str, Any]:
         }
         for key in keys:
             pipeline.type(key)
-        for key, kind in zip(keys, pipeline.execute(), strict=True):
-            read[kind](key)
-        return dict(zip(keys, pipeline.execute(), strict=True))
+        kinds = dict(zip(keys, pipeline.execute(), strict=True))
+        there = [key for key, kind in kinds.items() if kind != "none"]  # gone since the scan
+        for key in there:
+            read[kinds[key]](key)
+        return dict(zip(there, pipeline.execute(), strict=True))
 
 
 def rows() -> list[tuple[Any, ...]]:
