@@ -548,6 +548,7 @@ def test_r6_any_error_at_each_script_loses_nothing(
 
 
 @pytest.mark.faults
+@pytest.mark.usefixtures("shops_times")
 def test_r6_errors_of_three_seconds_lose_nothing(
     build: Callable[..., Shop], report: Report
 ) -> None:
@@ -560,6 +561,7 @@ def test_r6_errors_of_three_seconds_lose_nothing(
 
 @pytest.mark.faults
 @pytest.mark.timeout(900)
+@pytest.mark.usefixtures("shops_times")
 @pytest.mark.parametrize("error", [SAMPLE, "READONLY"])
 def test_r6_scripts_that_fail_for_three_seconds_lose_nothing(
     build: Callable[..., Shop], report: Report, error: str
