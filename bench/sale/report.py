@@ -137,7 +137,10 @@ size: {plan["size_repetitions"]})"""
         "sales": [outcome.as_json() for outcome in outcomes],
         "machine": machine,
     }
-    return Report(name, HEADINGS, [line.cells() for line in lines], text, values)
+    hidden = () if any(line.target for line in lines) else ("target", "verdict")
+    shown_in = [number for number, name in enumerate(HEADINGS) if name not in hidden]
+    cells = [[line.cells()[number] for number in shown_in] for line in lines]
+    return Report(name, [HEADINGS[number] for number in shown_in], cells, text, values)
 
 
 # --- The machine ----------------------------------------------------------------------------------
