@@ -79,7 +79,7 @@ def test_me_says_what_work_a_sale_asks_for(
 def test_tokens_of_other_sales_ask_for_none(ask: Ask, shopper: Client) -> None:
     sale = make_sale(stock=5)
     token = ask("GET", f"/vouchers/{sale.pk}/token/", **cookies(shopper)).json["token"]
-    assert "-w" not in token
+    assert "-w" not in token.partition(":")[0]  # a signature may have these letters too
     assert read(token, sale).work == 0
 
 
