@@ -226,7 +226,10 @@ REFUSED = tuple(_REFUSALS)
 
 def refusal_of(error: Exception) -> Refusal:
     """Return the contract's answer to one of the errors in ``REFUSED``."""
-    refusal = next(_REFUSALS[kind] for kind in type(error).__mro__ if kind in _REFUSALS)
+    kind = type(error)
+    if kind not in _REFUSALS:
+        kind = next(it for it in kind.__mro__ if it in _REFUSALS)
+    refusal = _REFUSALS[kind]
     return refusal if isinstance(refusal, Refusal) else refusal(error)
 
 
