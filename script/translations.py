@@ -108,7 +108,7 @@ def sentences_in(path: Path) -> Iterator[Sentence]:
 
 
 def texts_of(part: Any) -> Iterator[Sentence]:
-    """Yield the sentences of a file or of a part of it (text_files.py); an empty text is none."""
+    """Yield the sentences in a part of a file of texts (text_files.py), leaving out empty ones."""
     if isinstance(part, str):
         yield from [Sentence(part)] if part else []
     elif isinstance(part, dict) and set(part) == {"one", "other"}:
