@@ -106,6 +106,6 @@ def statement_about(
 
 
 def rows_of(lines: Iterable[str]) -> Iterator[dict[str, str]]:
-    """Yield the rows of a table without blanks around names, and around values no backticks."""
+    """Yield the rows of a table without the blanks and backticks that surround values."""
     for row in csv.DictReader(lines):
         yield {(key or "").strip(): str(value).strip(" \t\r\n`") for key, value in row.items()}
