@@ -8,6 +8,7 @@ import datetime as dt
 import io
 import json
 import re
+import string
 import zipfile
 import zoneinfo
 from collections.abc import Iterator, Mapping
@@ -48,6 +49,9 @@ REPEATED_FOR_S = 26 * 3600
 """Alipay repeats a notification for 25 hours, and does not promise to renew its time."""
 
 LONGEST_SUBJECT = 60
+_SUBJECT = {ord(it): ord(it) + 0xFEE0 for it in string.punctuation if it not in "-._"}
+"""Alipay refuses ``/``, ``=``, ``&`` "and the like" in a subject: they become full-width."""
+
 CHINA = zoneinfo.ZoneInfo("Asia/Shanghai")
 """The time zone of every time that Alipay writes or reads."""
 
@@ -87,7 +91,7 @@ class Alipay:
         content = {
             "out_trade_no": charge.reference,
             "total_amount": plain_money(charge.amount_cents),
-            "subject": charge.subject[:LONGEST_SUBJECT],
+            "subject": charge.subject.translate(_SUBJECT)[:LONGEST_SUBJECT],
             "product_code": "QUICK_WAP_WAY" if is_phone else "FAST_INSTANT_TRADE_PAY",
             "time_expire": charge.pay_by.astimezone(CHINA).strftime(_TIME),
         }

@@ -42,8 +42,12 @@ class AlipayStandIn(StandIn):
         if content["product_code"] != PRODUCTS[fields["method"]]:
             self.violations.append(f"{fields['method']} with {content['product_code']}")
         dt.datetime.strptime(content["time_expire"], "%Y-%m-%d %H:%M:%S")
+        if set(content["subject"]) & set("/=&"):
+            self.violations.append(f"refused subject {content['subject']}")
         cents = round(float(content["total_amount"]) * 100)
-        self.new_trade(content["out_trade_no"], cents, notify_url=fields["notify_url"])
+        trade = self.new_trade(content["out_trade_no"], cents, content=content)
+        if trade.fields["content"] != content:
+            self.violations.append("ALIN42282: the same number with other parameters")
 
     def _checked(self, form: str) -> dict[str, str]:
         """Return the fields of a request, whose signature has to be ours."""
