@@ -39,6 +39,7 @@ PAYMENT_TONES: dict[str, str] = {
     PaymentStatus.REFUNDING: "warn",
     PaymentStatus.REFUNDED: "",
     PaymentStatus.OPEN: "warn",
+    PaymentStatus.REFUSED: "bad",
 }
 
 

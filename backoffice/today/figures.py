@@ -45,6 +45,9 @@ SET_ASIDE_FOR = dt.timedelta(days=7)
 SLOW_AFTER = dt.timedelta(minutes=10)
 """A refund or a job without progress for that long needs attention."""
 
+REFUSED_FOR = dt.timedelta(days=1)
+"""How long the page names a payment that its provider refused to open."""
+
 MOST = 100
 """Problems are counted up to this number."""
 
@@ -80,6 +83,7 @@ class Worries:
     boards: list[Board] = field(default_factory=list)
     set_aside: int = 0
     payments: int = 0
+    refused: int = 0
     refunds: int = 0
     differences: int = 0
     mails: int = 0
@@ -250,8 +254,12 @@ def _payment_worries(now: dt.datetime) -> dict[str, int]:
     unsettled = Payment.objects.filter(status__in=[PaymentStatus.OPEN, PaymentStatus.REFUNDING])
     slow = Q(status=PaymentStatus.REFUNDING, changed_at__lt=now - SLOW_AFTER)
     silent = Q(status=PaymentStatus.OPEN, silent_since__lt=now - SLOW_AFTER)
+    refused = Payment.objects.filter(
+        status=PaymentStatus.REFUSED, created_at__gte=now - REFUSED_FOR
+    )
     return {
         "payments": _count(unsettled.filter(silent)),
+        "refused": _count(refused),
         "refunds": _count(unsettled.filter(slow)),
         "differences": open_differences(),
     }

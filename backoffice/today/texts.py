@@ -196,6 +196,7 @@ def _counted(worries: Worries) -> list[Alert]:
     urls = {
         "set_aside": f"{orders}?status__exact=refused&reason__exact=failed",
         "payments": f"{payments}?status__exact=open",
+        "refused": f"{payments}?status__exact=refused",
         "refunds": f"{payments}?status__exact=refunding",
         "differences": reverse("admin:orders_settlementdifference_changelist"),
         "webhooks": reverse("admin:api_webhookendpoint_changelist"),

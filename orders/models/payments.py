@@ -8,13 +8,17 @@ from seckill_site.clocks.database import database_now
 
 
 class PaymentStatus(models.TextChoices):
-    """The life of one payment: open → paid → refunding → refunded, or open → closed."""
+    """The life of one payment: open → paid → refunding → refunded, or open → closed.
+
+    A refused one was never opened by its provider; the next click opens it under a new reference.
+    """
 
     OPEN = "open", _("open")
     PAID = "paid", _("paid")
     REFUNDING = "refunding", _("refunding")
     REFUNDED = "refunded", _("refunded")
     CLOSED = "closed", _("closed")
+    REFUSED = "refused", _("refused by the provider")
 
 
 class Payment(models.Model):
@@ -25,7 +29,8 @@ class Payment(models.Model):
     ``returned_at`` is when the buyer last came back from the provider's page, ``found_open_at``
     when the provider last said that the charge is still open.
     ``received_cents`` and ``received_currency`` are set only if something else was paid than asked
-    for. ``client`` is set if a charge for a phone cannot be paid at a desk.
+    for. ``client`` is set if a charge for a phone cannot be paid at a desk. ``pay_url`` can be used
+    until ``link_ends_at``, or as long as the charge is open.
     """
 
     order = models.ForeignKey(
@@ -45,6 +50,7 @@ class Payment(models.Model):
     )
     settles = models.BooleanField(_("paid the order"), default=False)
     pay_url = models.URLField(_("payment page"), max_length=4000, blank=True)
+    link_ends_at = models.DateTimeField(null=True)
     problem = models.CharField(_("problem"), max_length=200, blank=True)
     ask_at = models.DateTimeField(_("next check at"), null=True)
     silent_since = models.DateTimeField(_("not responding since"), null=True)

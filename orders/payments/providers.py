@@ -38,6 +38,10 @@ class RefundRefused(ProviderUnavailable):
     """The provider refuses a refund until somebody acts, for example for lack of funds."""
 
 
+class ChargeRefused(ProviderUnavailable):
+    """The provider refuses a charge, for example one that is too small: not worth a retry."""
+
+
 class BadNotification(Exception):
     """A notification is not the provider's, or is not consistent with our payment."""
 
@@ -113,10 +117,14 @@ class Charge:
 
 @dataclass(frozen=True)
 class OpenedCharge:
-    """The address where a buyer pays, and the provider's own name of the charge, if it has one."""
+    """The address where a buyer pays, and the provider's own name of the charge, if it has one.
+
+    ``valid_for`` is the life of an address that ends before its charge.
+    """
 
     pay_url: str
     provider_reference: str = ""
+    valid_for: dt.timedelta | None = None
 
 
 @dataclass(frozen=True)
@@ -167,8 +175,9 @@ class PaymentProvider(Protocol):
         """The provider's name for buyers."""
 
     def create(self, charge: Charge) -> OpenedCharge:
-        """Open a charge and return where its buyer pays.
+        """Open a charge and return where its buyer pays; again, perhaps at a new address.
 
+        :raises ChargeRefused: it is refused, or its reference was used with other parameters.
         :raises ProviderUnavailable: it may or may not be open; the same call again is safe.
         """
 

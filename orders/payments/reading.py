@@ -9,6 +9,7 @@ from typing import Any
 
 from orders.payments.providers import (
     BadNotification,
+    ChargeRefused,
     ChargeState,
     ProviderUnavailable,
     RefundRefused,
@@ -20,7 +21,7 @@ TOLERANCE_S = 300
 """How far the time in a signature may be from ours."""
 
 
-class Refused(RefundRefused):
+class Refused(ChargeRefused, RefundRefused):
     """A provider understood a request and refuses it; ``code`` is its word for the reason."""
 
     def __init__(self, provider: str, code: str) -> None:

@@ -15,15 +15,26 @@ refunded in full, and the buyer gets a mail. Two rules make this safe:
   provider is asked until it has refunded it (``finish_refunds`` in ``refunds.py``).
 
 An order expires only after its provider was asked a last time (``expiry.py``), so this is rare.
+
+Note [References]
+~~~~~~~~~~~~~~~~~
+A payment's reference is the idempotency key of its charge: whoever repeats it gets the same charge,
+so an order has one at a provider, however often its buyer clicks. Providers refuse a reference that
+comes again with other parameters, and a lost answer or a link that has ended makes it come again,
+perhaps after somebody has changed the title or the language. Then a new payment is made. The old
+one stays open and is asked about as before, so money that arrives for both is found, and that of
+the second goes back. What is refused under a reference that was never sent before is the charge
+itself: its payment is ``refused``, and gets a new reference at the next click, because providers
+repeat a refusal too.
 """
 
 import datetime as dt
 import logging
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.db import transaction
 from django.utils.translation import gettext_noop
@@ -44,6 +55,7 @@ from orders.payments.providers import (
     CURRENCY,
     BadNotification,
     Charge,
+    ChargeRefused,
     ChargeState,
     ClientKind,
     PaymentProvider,
@@ -76,7 +88,9 @@ TRUSTED_FOR = dt.timedelta(seconds=10)
 ASKED_AT_ONCE = 50
 """The most payments that one call asks about: each may cost the provider's timeout."""
 
+UNPAID = (PaymentStatus.OPEN, PaymentStatus.CLOSED, PaymentStatus.REFUSED)
 
+CHARGE_REFUSED = gettext_noop("The provider refuses this payment; the log says why.")
 LATE = gettext_noop("The payment arrived too late and is being refunded.")
 WRONG_AMOUNT = gettext_noop("The payment was not the price of this order and is being refunded.")
 
@@ -86,10 +100,11 @@ class WrongAmount(Exception):
 
 
 class CodeToScan(NamedTuple):
-    """The address in a QR code, and the name of the app that scans it."""
+    """The address in a QR code, the name of the app that scans it, and until when it works."""
 
     address: str
     app: str
+    ends_at: dt.datetime | None
 
 
 @dataclass(frozen=True)
@@ -112,10 +127,11 @@ def start_payment(
     client: ClientKind = ClientKind.DESKTOP,
     client_address: str = "",
 ) -> str:
-    """Return the address where this unpaid order is paid; the same one for each equal call.
+    """Return the address where this unpaid order is paid; the same one for as long as it works.
 
     :raises VoucherOrder.DoesNotExist: there is no such order.
     :raises WrongState: it is not unpaid, or its time is over.
+    :raises ChargeRefused: the provider refuses it; trying again does not help.
     :raises ProviderUnavailable: the provider did not respond; try again.
     :raises Busy: the order is being changed now.
     :raises LedgerUnavailable: Redis did not respond.
@@ -125,42 +141,72 @@ def start_payment(
         _settle(_open_payment(order, provider="", client="", now=now), "", now)
         return addresses.return_url
     provider = provider or current_provider()
-    at = {"provider": provider.name, "client": client.value if provider.by_client else ""}
+    at: dict[str, Any] = {
+        "provider": provider.name,
+        "client": client.value if provider.by_client else "",
+    }
     payment = _open_payment(order, **at, now=now)
     if payment.pay_url and payment.created_at < now - TRUSTED_FOR:
         # The buyer comes back without having paid: the charge may be closed by now.
         query_payment(payment, now=now)
         payment = _open_payment(_payable(order_id, now), **at, now=now)
-    if payment.pay_url:
+    if payment.pay_url and (payment.link_ends_at is None or now < payment.link_ends_at):
         return payment.pay_url
     charge = Charge(
         reference=payment.reference,
         amount_cents=payment.amount_cents,
         subject=str(order.seckill_voucher.voucher),
         opened_at=payment.created_at,
-        pay_by=order.pay_by or now + ASK_FOR,  # orders of an older release have no deadline
+        # Orders of an older release have no deadline.
+        pay_by=order.pay_by or payment.created_at + ASK_FOR,
         return_url=addresses.return_url,
         notify_url=addresses.notify_url,
         client=client,
         client_address=client_address,
     )
-    opened = call_provider(provider.name, lambda it: it.create(charge))
-    still_open = Payment.objects.filter(pk=payment.pk, status=PaymentStatus.OPEN)
+    try:
+        return _open_charge(payment, charge, now)
+    except ChargeRefused:
+        if payment.created_at == now:  # a new reference, so this is about the charge itself
+            raise
+    # The reference was sent before, with another title or address: see Note [References].
+    payment = _open_payment(order, **at, now=now, after=payment)
+    charge = replace(charge, reference=payment.reference, opened_at=payment.created_at)
+    return _open_charge(payment, charge, now)
+
+
+def _open_charge(payment: Payment, charge: Charge, now: dt.datetime) -> str:
+    """Open a payment's charge, or get its address anew; raises as ``start_payment``."""
+    still_open = Payment.objects.filter(
+        pk=payment.pk, reference=charge.reference, status=PaymentStatus.OPEN
+    )
+    try:
+        opened = call_provider(payment.provider, lambda it: it.create(charge))
+    except ChargeRefused as error:
+        is_new = payment.created_at == now
+        level = logging.ERROR if is_new else logging.WARNING
+        logger.log(level, "payment %s is refused: %s", payment, error)
+        if is_new:
+            refused = {"status": PaymentStatus.REFUSED, "problem": CHARGE_REFUSED, "ask_at": None}
+            still_open.filter(pay_url="").update(**refused, changed_at=now)
+        raise
+    ends_at = now + opened.valid_for if opened.valid_for else None
     named = {"pay_url": opened.pay_url, "provider_reference": opened.provider_reference}
-    if not still_open.update(**named):
+    if not still_open.update(**named, link_ends_at=ends_at, problem=""):
         # A query before the charge existed was answered "not found".
         raise ProviderUnavailable(f"payment {payment} was closed meanwhile")
     return opened.pay_url
 
 
-def code_to_scan(*, order_id: int) -> CodeToScan | None:
-    """Return what an open payment shows as a QR code, if it does."""
+def code_to_scan(*, order_id: int, now: dt.datetime) -> CodeToScan | None:
+    """Return what an open payment shows as a QR code, if it does and the code still works."""
     apps = {it.name: it.code_apps for it in offered_providers()}
     payments = Payment.objects.filter(order=order_id, status=PaymentStatus.OPEN)
+    payments = payments.exclude(link_ends_at__lte=now)
     for payment in payments.order_by("-pk"):
         for start, app in apps.get(payment.provider, {}).items():
             if payment.pay_url.startswith(start):
-                return CodeToScan(payment.pay_url, str(app))
+                return CodeToScan(payment.pay_url, str(app), payment.link_ends_at)
     return None
 
 
@@ -173,23 +219,40 @@ def _payable(order_id: int, now: dt.datetime) -> VoucherOrder:
     return order
 
 
-def _open_payment(order: VoucherOrder, *, provider: str, client: str, now: dt.datetime) -> Payment:
+def _open_payment(
+    order: VoucherOrder,
+    *,
+    provider: str,
+    client: str,
+    now: dt.datetime,
+    after: Payment | None = None,
+) -> Payment:
     """Return the order's open payment at this provider; two concurrent clicks share one.
+
+    ``after`` is one whose reference is of no use any more: a later one is returned.
 
     :raises WrongState: the order is no longer unpaid.
     """
     assert order.user_id is not None  # a live order has a buyer
+    new = {
+        "reference": secrets.token_hex(16),
+        "status": PaymentStatus.OPEN,
+        "created_at": now,
+        "ask_at": now + dt.timedelta(seconds=FIRST_ASK_S) if provider else None,
+    }
     with user_lock(sale_id=order.seckill_voucher_id, user_id=order.user_id):
         _payable(order.pk, now)  # another click may have paid it since
-        payments = order.payments.filter(provider=provider, client=client)
-        return payments.filter(status=PaymentStatus.OPEN).first() or order.payments.create(
-            reference=secrets.token_hex(16),
-            provider=provider,
-            client=client,
-            amount_cents=order.price_cents,
-            created_at=now,
-            ask_at=now + dt.timedelta(seconds=FIRST_ASK_S) if provider else None,
+        payments = order.payments.filter(
+            provider=provider, client=client, pk__gt=after.pk if after else 0
         )
+        payment = payments.filter(status__in=(PaymentStatus.OPEN, PaymentStatus.REFUSED)).last()
+        if payment is None:
+            at = {"provider": provider, "client": client, "amount_cents": order.price_cents}
+            return order.payments.create(**at, **new)
+        if payment.status == PaymentStatus.REFUSED:
+            payments.filter(pk=payment.pk, status=PaymentStatus.REFUSED).update(**new)
+            payment.refresh_from_db()
+        return payment
 
 
 # --- Reports of the provider ----------------------------------------------------------------------
@@ -263,7 +326,7 @@ def _settle(
     ):
         status = lock_order(order_id=order.pk).status
         payments = Payment.objects.filter(pk=payment.pk)
-        if not payments.filter(status__in=(PaymentStatus.OPEN, PaymentStatus.CLOSED)).update(
+        if not payments.filter(status__in=UNPAID).update(
             status=PaymentStatus.PAID,
             provider_reference=provider_reference,
             paid_at=now,

@@ -29,6 +29,7 @@ from orders.payments.providers import (
     bounds_of_day,
 )
 from orders.payments.reading import (
+    Refused,
     cents_in,
     check_time,
     refusing_malformed,
@@ -43,6 +44,13 @@ LONGEST_SESSION = dt.timedelta(hours=23)
 """Stripe opens sessions for 30 minutes to 24 hours. What is paid after ``pay_by`` goes back."""
 
 LONGEST_SUBJECT = 120
+
+_REFUSALS = (
+    stripe.InvalidRequestError,
+    stripe.IdempotencyError,
+    stripe.AuthenticationError,
+    stripe.PermissionError,
+)
 
 _SESSION_EVENTS = (
     "checkout.session.completed",
@@ -192,6 +200,8 @@ def _errors() -> Iterator[None]:
     """Turn errors of the SDK into ours, without its texts, which may quote a part of the key."""
     try:
         yield
+    except _REFUSALS as error:
+        raise Refused("stripe", error.code or type(error).__name__) from None
     except stripe.StripeError as error:
         why = f"stripe: {type(error).__name__} {error.http_status} {error.code}"
         raise ProviderUnavailable(why) from None

@@ -45,6 +45,11 @@ from seckill_site.http_client import HttpAnswer
 from seckill_site.strict_json import read_strict_json
 
 LONGEST_SUBJECT = 40
+
+LINK_VALID_FOR = dt.timedelta(minutes=4)
+CODE_VALID_FOR = dt.timedelta(minutes=110)
+"""How long an address is shown: WeChat's page opens for 5 minutes, its code works for 2 hours."""
+
 _SCHEME = "WECHATPAY2-SHA256-RSA2048"
 _TRANSACTIONS = "/v3/pay/transactions"
 _STATES = {
@@ -80,7 +85,7 @@ class WeChatPay:
             yield f"SECKILL_WECHAT_API_V3_KEY does not have {_API_V3_KEY_BYTES} characters."
 
     def create(self, charge: Charge) -> OpenedCharge:
-        """Open a transaction; equal calls open one."""
+        """Open a transaction; equal calls open one, each with a new address."""
         content: dict[str, Any] = {
             "appid": settings.SECKILL_WECHAT_APP_ID,
             "mchid": settings.SECKILL_WECHAT_MERCHANT_ID,
@@ -93,12 +98,13 @@ class WeChatPay:
         with refusing_malformed(ProviderUnavailable, "the answer"):
             if charge.client is ClientKind.DESKTOP:
                 opened = _ask("POST", f"{_TRANSACTIONS}/native", content)
-                return OpenedCharge(text_in(opened, "code_url"))
+                return OpenedCharge(text_in(opened, "code_url"), valid_for=CODE_VALID_FOR)
             address = charge.client_address or "127.0.0.1"
             content["scene_info"] = {"payer_client_ip": address, "h5_info": {"type": "Wap"}}
             opened = _ask("POST", f"{_TRANSACTIONS}/h5", content)
             back = quote(charge.return_url, safe="")
-            return OpenedCharge(f"{text_in(opened, 'h5_url')}&redirect_url={back}")
+            url = f"{text_in(opened, 'h5_url')}&redirect_url={back}"
+            return OpenedCharge(url, valid_for=LINK_VALID_FOR)
 
     def read_notification(
         self, *, headers: Mapping[str, str], body: bytes, now: dt.datetime

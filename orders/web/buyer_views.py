@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.contrib.auth.models import User
@@ -258,13 +259,12 @@ def pay(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
         return_url=absolute_url(reverse("payment-return", args=[sale_id, order_id])),
         notify_url=absolute_url(reverse("notify", args=[provider.name])),
     )
-    is_phone = "Mobi" in request.headers.get("User-Agent", "")
     pay_url = start_payment(
         order_id=order.pk,
         addresses=addresses,
         now=database_now(),
         provider=provider,
-        client=ClientKind.PHONE if is_phone else ClientKind.DESKTOP,
+        client=_client_of(request, provider),
         client_address=request.META.get("REMOTE_ADDR", ""),
     )
     if pay_url.startswith(tuple(provider.code_apps)):
@@ -272,6 +272,17 @@ def pay(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
     if wants_html(request):
         return HttpResponse(status=303, headers={"Location": pay_url})
     return JsonResponse({"order_id": str(order.pk), "status": order.status, "pay_url": pay_url})
+
+
+def _client_of(request: HttpRequest, provider: PaymentProvider) -> ClientKind:
+    """Return the device of the buyer; WeChat refuses its page for phones within its own browser."""
+    is_phone = "Mobi" in request.headers.get("User-Agent", "")
+    in_app = provider.code_apps and _is_in_wechat(request)
+    return ClientKind.PHONE if is_phone and not in_app else ClientKind.DESKTOP
+
+
+def _is_in_wechat(request: HttpRequest) -> bool:
+    return "MicroMessenger" in request.headers.get("User-Agent", "")
 
 
 @allow("GET", "HEAD")
@@ -298,13 +309,23 @@ def _chosen_provider(request: HttpRequest) -> PaymentProvider:
 @refusals_answered
 @signed_in
 def pay_code(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
-    """Show the QR code with which the owner's phone pays; without one, the receipt."""
-    order = own_order(request, sale_id, order_id)
-    code = code_to_scan(order_id=order.pk)
-    if order.status != OrderStatus.UNPAID or not code:
+    """Show the QR code with which the owner's phone pays; without one, the receipt.
+
+    So a phone that opens this page in its browser, as WeChat's was told to, can pay there.
+    """
+    order, now = own_order(request, sale_id, order_id), database_now()
+    code = code_to_scan(order_id=order.pk, now=now)
+    in_wechat = _is_in_wechat(request)
+    on_phone = "Mobi" in request.headers.get("User-Agent", "") and not in_wechat
+    if order.status != OrderStatus.UNPAID or not code or on_phone:
         return see_page("receipt", sale_id, order_id)
-    receipt_url = reverse("receipt", args=[sale_id, order_id])
-    context = {"order": order, "code": code, "receipt_url": receipt_url}
+    context = {
+        "order": order,
+        "code": code,
+        "ends_in_s": ceil((code.ends_at - now).total_seconds()) if code.ends_at else None,
+        "in_wechat": in_wechat,
+        "receipt_url": reverse("receipt", args=[sale_id, order_id]),
+    }
     return render(request, "orders/pay_code.html", context)
 
 

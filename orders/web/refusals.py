@@ -24,7 +24,7 @@ from orders.lifecycle.notices import NoContact, TooLate
 from orders.lifecycle.transitions import WrongState
 from orders.lifecycle.waiting_list import NotWaiting
 from orders.models import OrderStatus, VoucherOrder
-from orders.payments.providers import ProviderUnavailable
+from orders.payments.providers import ChargeRefused, ProviderUnavailable
 from orders.payments.refunds import NotRefundable
 from orders.placing.tokens import BadToken, MalformedToken, WorkMissing
 from orders.receipts.service import NoReceipt
@@ -189,6 +189,14 @@ _REFUSALS: dict[type[Exception], Refusal | Callable[[Any], Refusal]] = {
     WrongState: _wrong_state,
     NotRefundable: Refusal(
         409, "not_refundable", _("Vouchers from this sale are not refundable once paid.")
+    ),
+    ChargeRefused: Refusal(
+        409,
+        "payment_refused",
+        _(
+            "The payment provider does not accept this payment. If there is another way to pay, "
+            "choose that one. The shop has been informed."
+        ),
     ),
     UnitAvailable: Refusal(409, "available", _("There is a voucher left. You can buy it now.")),
     NoContact: Refusal(409, "no_contact", _("Confirm an email address or a phone number first.")),

@@ -311,8 +311,8 @@ def test_failed_check_and_silent_part_need_attention(monkeypatch: pytest.MonkeyP
 # --- Rights and costs -----------------------------------------------------------------------------
 
 
-QUERIES = 13
-"""The running sales, the next one, its rehearsal, the trade, seven counts, and two queues."""
+QUERIES = 14
+"""The running sales, the next one, its rehearsal, the trade, eight counts, and two queues."""
 
 
 @pytest.mark.parametrize("orders", [1, 20])

@@ -57,7 +57,6 @@ from tests.support.payments import (
     receipt_url,
     status_of,
 )
-from tests.support.stand_ins import wechat
 from tests.support.stand_ins.alipay import AlipayStandIn
 from tests.support.stand_ins.sandbox import SandboxStandIn
 from tests.support.stand_ins.server import Fault, RefundMode, StandIn
@@ -495,16 +494,6 @@ def test_pay_button_leads_to_the_provider(at: StandIn, client: Client) -> None:
         assert answer["Location"].startswith(at.url)
     at.visit(Payment.objects.get().pay_url)
     assert Payment.objects.get().reference in at.trades
-
-
-@pytest.mark.parametrize("at", [WeChatStandIn], indirect=True)
-def test_charge_that_the_provider_refuses_is_unavailable(
-    at: StandIn, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(at, "_open", lambda *_: wechat._refused(400, "PARAM_ERROR"))
-    order = make_unpaid_order(make_sale())
-    client.force_login(owner_of(order))
-    assert client.post(f"{receipt_url(order)}pay/").status_code == 503
 
 
 # --- Settlement -----------------------------------------------------------------------------------

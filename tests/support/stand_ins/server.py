@@ -74,6 +74,12 @@ class StandIn(ABC):
 
         self.requests: list[Request] = []
         self.violations: list[str] = []
+        self.charge_refusal = ""
+        """The code with which charges are refused, until it is empty."""
+
+        self.links: list[str] = []
+        """The addresses given out so far that end before their charge."""
+
         self.refund_mode = RefundMode.DONE
         self.refund_calls = 0
         self._released = threading.Event()
@@ -108,6 +114,10 @@ class StandIn(ABC):
 
     def visit(self, pay_url: str) -> None:  # noqa: B027 (most have nothing to do)
         """Open the provider's page, as the buyer's browser does."""
+
+    def let_links_end(self) -> None:
+        """Let everything that was opened so far reach the end of its life, unpaid."""
+        self.links.clear()
 
     def pay(
         self, reference: str, *, amount_cents: int | None = None, currency: str | None = None
@@ -155,7 +165,7 @@ class StandIn(ABC):
         return trade.refund_state
 
     def new_trade(self, reference: str, amount_cents: int, **fields: Any) -> Trade:
-        """Open a charge, once."""
+        """Open a charge, once; the caller checks whether its other fields are the same again."""
         trade = self.trades.get(reference)
         if trade is None:
             number = len(self.trades) + 1

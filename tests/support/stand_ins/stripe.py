@@ -74,7 +74,13 @@ class StripeStandIn(StandIn):
         self.violations.append(f"{request.method} {request.path}")
         return _error(404, "invalid_request_error", "resource_missing")
 
+    def let_links_end(self) -> None:
+        for trade in self.trades.values():
+            trade.state = "closed" if trade.state == "open" else trade.state
+
     def _open(self, fields: dict[str, str]) -> Answer:
+        if self.charge_refusal:
+            return _error(400, "invalid_request_error", self.charge_refusal)
         ends_s = int(fields.get("expires_at", time.time() + 86400))
         if not 30 * 60 <= ends_s - time.time() <= 24 * 3600 + 60:
             return _error(400, "invalid_request_error", "expires_at")

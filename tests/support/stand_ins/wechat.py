@@ -27,6 +27,8 @@ class WeChatStandIn(StandIn):
 
     name = "wechat"
     path = "orders.payments.wechat_pay.WeChatPay"
+    given = 0
+    """The number of links given out."""
 
     def configure(self, settings: Any) -> None:
         settings.SECKILL_WECHAT_APP_ID = APP_ID
@@ -79,13 +81,23 @@ class WeChatStandIn(StandIn):
             self.violations.append("another application")
         if kind == "h5" and content["scene_info"]["h5_info"]["type"] != "Wap":
             self.violations.append("H5 without its scene")
-        amount = content["amount"]
-        trade = self.new_trade(content["out_trade_no"], amount["total"], kind=kind)
-        if trade.fields["kind"] != kind:
-            return _refused(400, "OUT_TRADE_NO_USED")
+        if self.charge_refusal:
+            return _refused(400, self.charge_refusal)
+        sent = {"kind": kind, "content": content}
+        trade = self.new_trade(content["out_trade_no"], content["amount"]["total"], **sent)
+        if trade.fields != sent:
+            return _refused(403, "OUT_TRADE_NO_USED")
+        self.given += 1
         if kind == "native":
-            return _signed({"code_url": f"weixin://wxpay/bizpayurl?pr={trade.number}"})
-        return _signed({"h5_url": f"{self.url}/cgi-bin/mmpayweb-bin/checkmweb?prepay_id=1"})
+            self.links.append(f"weixin://wxpay/bizpayurl?pr={self.given}")
+            return _signed({"code_url": self.links[-1]})
+        page = f"{self.url}/cgi-bin/mmpayweb-bin/checkmweb"
+        self.links.append(f"{page}?prepay_id={self.given}")
+        return _signed({"h5_url": self.links[-1]})
+
+    def visit(self, pay_url: str) -> None:
+        if not any(pay_url.startswith(link) for link in self.links):
+            self.violations.append("the link has ended")
 
     def _refund(self, content: dict[str, Any]) -> Answer:
         trade = self.trades[content["out_trade_no"]]

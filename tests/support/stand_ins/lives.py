@@ -1,0 +1,71 @@
+"""The stand-ins of all providers, and steps of a payment's life at one of them.
+
+A new provider adds its stand-in to ``STAND_INS``, and nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from orders.models import Payment, VoucherOrder
+from orders.payments.providers import ClientKind
+from orders.payments.service import start_payment, take_notification
+from tests.support.orders import make_sale
+from tests.support.payments import ADDRESSES, make_unpaid_order, status_of
+from tests.support.stand_ins.alipay import AlipayStandIn
+from tests.support.stand_ins.sandbox import SandboxStandIn
+from tests.support.stand_ins.server import StandIn
+from tests.support.stand_ins.stripe import StripeStandIn
+from tests.support.stand_ins.wechat import WeChatStandIn
+
+STAND_INS: tuple[type[StandIn], ...] = (
+    SandboxStandIn,
+    StripeStandIn,
+    AlipayStandIn,
+    WeChatStandIn,
+)
+OVER_HTTP = STAND_INS[1:]
+
+everywhere = pytest.mark.parametrize("at", STAND_INS, indirect=True, ids=lambda it: it.name)
+over_http = pytest.mark.parametrize("at", OVER_HTTP, indirect=True, ids=lambda it: it.name)
+
+
+def opened(at: StandIn, order: VoucherOrder, client: ClientKind = ClientKind.DESKTOP) -> Payment:
+    """Send the buyer to the provider's page."""
+    url = start_payment(order_id=order.pk, addresses=ADDRESSES, now=timezone.now(), client=client)
+    at.visit(url)
+    return Payment.objects.filter(order=order).latest("pk")
+
+
+def charged(at: StandIn) -> tuple[VoucherOrder, Payment]:
+    """Return an order and its payment, of which the shop has not heard yet."""
+    order = make_unpaid_order(make_sale())
+    payment = opened(at, order)
+    at.pay(payment.reference)
+    return order, payment
+
+
+def notify(at: StandIn, payment: Payment, *, late_s: float = 0, **how: Any) -> str:
+    """Notify the shop, with a notification signed so many seconds ago."""
+    now = timezone.now()
+    headers, body = at.notification(payment.reference, at_s=now.timestamp() - late_s, **how)
+    return take_notification(provider_name=at.name, headers=headers, body=body, now=now)
+
+
+def paid(at: StandIn, order: VoucherOrder) -> Payment:
+    payment = opened(at, order)
+    at.pay(payment.reference)
+    notify(at, payment)
+    assert status_of(order) == "paid"
+    return payment
+
+
+def refunded_everywhere(at: StandIn, payment: Payment) -> bool:
+    payment.refresh_from_db()
+    trade = at.trades[payment.reference]
+    if at.name != "sandbox":
+        assert trade.refunded_cents == trade.amount_cents
+    return payment.status == "refunded" and payment.refunded_at is not None
