@@ -40,6 +40,7 @@ from orders.payments.reading import (
     rows_of,
     statement_about,
     text_in,
+    without_emoji,
 )
 from orders.payments.rsa_signing import is_signed, sign
 from seckill_site.clocks.database import database_now
@@ -91,7 +92,7 @@ class Alipay:
         content = {
             "out_trade_no": charge.reference,
             "total_amount": plain_money(charge.amount_cents),
-            "subject": charge.subject.translate(_SUBJECT)[:LONGEST_SUBJECT],
+            "subject": without_emoji(charge.subject).translate(_SUBJECT)[:LONGEST_SUBJECT],
             "product_code": "QUICK_WAP_WAY" if is_phone else "FAST_INSTANT_TRADE_PAY",
             "time_expire": charge.pay_by.astimezone(CHINA).strftime(_TIME),
         }

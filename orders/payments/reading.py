@@ -1,4 +1,4 @@
-"""What the providers' modules read alike: keys, notifications, answers about charges, and bills."""
+"""What the providers' modules read and write alike: keys, titles, notifications, answers, bills."""
 
 import csv
 import datetime as dt
@@ -42,6 +42,11 @@ def key_problems(prefix: str, private_key: str, public_keys: Collection[str]) ->
             read_public_key(key)
     except BadKey as error:
         yield f"{prefix}_PUBLIC_KEYS: {error}."
+
+
+def without_emoji(text: str) -> str:
+    """Return a title with a dot for each emoji or rare character: Chinese providers refuse them."""
+    return "".join(it if ord(it) < 0x10000 else "·" for it in text)
 
 
 @contextmanager

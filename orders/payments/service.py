@@ -90,7 +90,6 @@ ASKED_AT_ONCE = 50
 
 UNPAID = (PaymentStatus.OPEN, PaymentStatus.CLOSED, PaymentStatus.REFUSED)
 
-CHARGE_REFUSED = gettext_noop("The provider refuses this payment; the log says why.")
 LATE = gettext_noop("The payment arrived too late and is being refunded.")
 WRONG_AMOUNT = gettext_noop("The payment was not the price of this order and is being refunded.")
 
@@ -187,7 +186,7 @@ def _open_charge(payment: Payment, charge: Charge, now: dt.datetime) -> str:
         level = logging.ERROR if is_new else logging.WARNING
         logger.log(level, "payment %s is refused: %s", payment, error)
         if is_new:
-            refused = {"status": PaymentStatus.REFUSED, "problem": CHARGE_REFUSED, "ask_at": None}
+            refused = {"status": PaymentStatus.REFUSED, "problem": str(error)[:200], "ask_at": None}
             still_open.filter(pay_url="").update(**refused, changed_at=now)
         raise
     ends_at = now + opened.valid_for if opened.valid_for else None

@@ -38,6 +38,7 @@ from orders.payments.reading import (
     rows_of,
     statement_about,
     text_in,
+    without_emoji,
 )
 from orders.payments.rsa_signing import is_signed, sign
 from seckill_site.clocks.database import database_now
@@ -89,7 +90,7 @@ class WeChatPay:
         content: dict[str, Any] = {
             "appid": settings.SECKILL_WECHAT_APP_ID,
             "mchid": settings.SECKILL_WECHAT_MERCHANT_ID,
-            "description": charge.subject[:LONGEST_SUBJECT],
+            "description": without_emoji(charge.subject)[:LONGEST_SUBJECT],
             "out_trade_no": charge.reference,
             "time_expire": charge.pay_by.astimezone(dt.UTC).isoformat(timespec="seconds"),
             "notify_url": charge.notify_url,

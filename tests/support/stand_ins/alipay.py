@@ -42,7 +42,7 @@ class AlipayStandIn(StandIn):
         if content["product_code"] != PRODUCTS[fields["method"]]:
             self.violations.append(f"{fields['method']} with {content['product_code']}")
         dt.datetime.strptime(content["time_expire"], "%Y-%m-%d %H:%M:%S")
-        if set(content["subject"]) & set("/=&"):
+        if set(content["subject"]) & set("/=&") or max(content["subject"]) > "\uffff":
             self.violations.append(f"refused subject {content['subject']}")
         cents = round(float(content["total_amount"]) * 100)
         trade = self.new_trade(content["out_trade_no"], cents, content=content)

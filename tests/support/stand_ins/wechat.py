@@ -81,6 +81,8 @@ class WeChatStandIn(StandIn):
             self.violations.append("another application")
         if kind == "h5" and content["scene_info"]["h5_info"]["type"] != "Wap":
             self.violations.append("H5 without its scene")
+        if max(content["description"]) > "\uffff":
+            return _refused(400, "PARAM_ERROR")
         if self.charge_refusal:
             return _refused(400, self.charge_refusal)
         sent = {"kind": kind, "content": content}
