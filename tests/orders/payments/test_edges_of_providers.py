@@ -284,8 +284,7 @@ def test_refused_click_leaves_the_charge_of_another_click(
     monkeypatch.setattr(provider, "create", refuse_after_another_click)
     with pytest.raises(ChargeRefused):
         click(order)
-    assert [click(order)] == links
-    assert Payment.objects.get().status == "open"
+    assert (Payment.objects.get().status, [click(order)]) == ("open", links)
 
 
 @by_request
