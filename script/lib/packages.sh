@@ -49,6 +49,8 @@ require_packages() {
 # shellcheck disable=SC2153 # ROOT is that of the script
 lab_packages() { "$1" "$ROOT/script/lib/lab_servers.py" "${@:2}"; }
 
+missing_galera() { [[ -e /usr/lib/galera/libgalera_smm.so ]] || say galera-4; }
+
 # Debian has no Kafka: its jars come from Maven Central. Without them an experiment leaves it out.
 fetch_kafka() {
   local pom=$ROOT/script/lib/kafka.xml jars=$RUN/kafka

@@ -37,7 +37,7 @@ LONGEST_LOCK_WAIT_SECONDS = 10
 SESSION_VARIABLES = """
 SHOW SESSION VARIABLES WHERE variable_name IN (
     'character_set_connection', 'character_set_database', 'innodb_lock_wait_timeout', 'sql_mode',
-    'transaction_isolation', 'tx_isolation'
+    'transaction_isolation', 'tx_isolation', 'wsrep_on', 'log_bin'
 )
 """
 
@@ -298,6 +298,13 @@ def _session(variables: dict[str, str]) -> Iterator[CheckMessage]:
             "The database clips what does not fit. Its sql_mode is not strict.",
             hint="Put STRICT_TRANS_TABLES into sql_mode, in the init_command of DATABASES.",
             id="seckill.E021",
+        )
+    if (variables.get("wsrep_on"), variables.get("log_bin")) == ("ON", "OFF"):
+        yield Error(
+            "The database is a node of Galera without a binary log. What is rolled back to a "
+            "savepoint may stay on the other nodes, which then exclude this one.",
+            hint="Set log_bin and log_slave_updates on all nodes.",
+            id="seckill.E025",
         )
     if int(variables["innodb_lock_wait_timeout"]) > LONGEST_LOCK_WAIT_SECONDS:
         yield Warning(
