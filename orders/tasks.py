@@ -4,6 +4,7 @@ A task's name and arguments are an API: messages of an older release may still b
 """
 
 import time
+from contextlib import suppress
 from typing import Any
 
 from celery import shared_task
@@ -20,6 +21,7 @@ from orders.payments import confirmation, expiry, refunds, sandbox, settlement
 from orders.payments import service as payments
 from orders.placing.publishing import publish, publish_fulfilment
 from seckill_site.clocks.database import database_now
+from seckill_site.clocks.steps import ClocksUnsettled, settled_clocks
 from seckill_site.clocks.watch import report_clocks
 from seckill_site.redis import cached_facts
 from vouchers.inventory.request_stats import store_request_counts
@@ -86,13 +88,15 @@ def reconcile(**kwargs: Any) -> None:
 @shared_task(name="orders.tasks.expire")
 def expire(**kwargs: Any) -> None:
     """End the orders whose time to pay is over and that nobody is paying."""
-    expiry.expire_orders(now=database_now(), ask=False)
+    with suppress(ClocksUnsettled):
+        expiry.expire_orders(clocks=settled_clocks(), ask=False)
 
 
 @shared_task(name="orders.tasks.expire_being_paid")
 def expire_being_paid(**kwargs: Any) -> None:
     """End the orders whose time to pay is over, after asking the providers."""
-    expiry.expire_orders(now=database_now())
+    with suppress(ClocksUnsettled):
+        expiry.expire_orders(clocks=settled_clocks())
 
 
 @shared_task(name="orders.tasks.poll_payments")
@@ -119,13 +123,15 @@ def finish_refunds(**kwargs: Any) -> None:
 @shared_task(name="orders.tasks.settle_payments", soft_time_limit=100, time_limit=110)
 def settle_payments(**kwargs: Any) -> None:
     """Compare the providers' lists of the last days with ours, each once."""
-    settlement.settle_due(now=database_now())
+    with suppress(ClocksUnsettled):
+        settlement.settle_due(now=settled_clocks().earlier)
 
 
 @shared_task(name="orders.tasks.restore_lines")
 def restore_lines(**kwargs: Any) -> None:
     """Restore the waiting lists that Redis has lost."""
-    waiting_list.restore_lines(now=database_now())
+    with suppress(ClocksUnsettled):
+        waiting_list.restore_lines(now=settled_clocks().earlier)
 
 
 @shared_task(name="orders.tasks.tell_buyers")
@@ -150,7 +156,8 @@ def drop_stale_facts(**kwargs: Any) -> None:
 @shared_task(name="orders.tasks.delete_ended_sessions")
 def delete_ended_sessions(**kwargs: Any) -> None:
     """Delete ended sessions."""
-    old_sessions.delete_ended_sessions(now=database_now())
+    with suppress(ClocksUnsettled):
+        old_sessions.delete_ended_sessions(now=settled_clocks().earlier)
 
 
 @shared_task(name="orders.tasks.store_tallies")
@@ -168,7 +175,9 @@ def store_visits(**kwargs: Any) -> None:
 @shared_task(name="orders.tasks.advance_draws")
 def advance_draws(**kwargs: Any) -> None:
     """Copy the entries of draws into the database, and hold the draws that are due."""
-    drawing.advance_draws()
+    with suppress(ClocksUnsettled):
+        settled_clocks()  # a list that is closed too early stays closed
+        drawing.advance_draws()
 
 
 @shared_task(name="orders.tasks.notify_from_sandbox")

@@ -12,12 +12,14 @@ from django.utils.translation import gettext
 from backoffice.admin.pages import check_may, office, office_page
 from backoffice.admin.sales import reconcile_and_tell
 from backoffice.board.snapshot import read_boards
-from backoffice.board.texts import sum_verdict
+from backoffice.board.texts import clock_texts, sum_verdict
 from backoffice.job_engine import UNAVAILABLE
 from backoffice.navigation import SYSTEM
 from backoffice.today.figures import late_by_s, unsent_mails, watched_sales
 from backoffice.today.texts import PARTS, late_texts
 from seckill_site.clocks.database import database_now
+from seckill_site.clocks.steps import ClocksUnsettled, settled_clocks
+from seckill_site.clocks.watch import wrong_clocks
 from seckill_site.health import current_errors, current_parts
 from vouchers.catalogue.staff_texts import NO_ANSWER
 from vouchers.models import RUN_PERMISSION, SeckillVoucher
@@ -36,6 +38,7 @@ def system_page(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {
         "title": gettext("System"),
         "parts": [(PARTS[name], answers) for name, answers in parts.items()],
+        "clocks": _clock_texts() if parts["redis"] else [],
         "checks": current_errors(parts),
         "late": late_texts(late_by_s(now)),
         "balances": [(board, sum_verdict(board.sum)) for board in boards],
@@ -47,6 +50,14 @@ def system_page(request: HttpRequest) -> HttpResponse:
         ),
     }
     return office_page(request, "system.html", **context)
+
+
+def _clock_texts() -> list[str]:
+    try:
+        settled_clocks()
+    except ClocksUnsettled:
+        return clock_texts(wrong_clocks(), are_settled=False)
+    return clock_texts(wrong_clocks())
 
 
 def reconcile_page(request: HttpRequest, sale_id: int) -> HttpResponse:

@@ -91,10 +91,16 @@ def alert_of(board: Board) -> dict[str, str]:
         return {"code": "behind", "text": _ALERTS["behind"] % age}
     if board.is_late:
         return {"code": "late", "text": _ALERTS["late"] % age}
-    if board.wrong_clocks:
-        clocks = ", ".join(f"{name} {s:+,.1f} s" for name, s in board.wrong_clocks.items())
-        return {"code": "late", "text": _ALERTS["clocks"] % {"clocks": clocks}}
+    if texts := clock_texts(board.wrong_clocks):
+        return {"code": "late", "text": texts[0]}
     return {"code": "", "text": ""}
+
+
+def clock_texts(wrong: Mapping[str, float], *, are_settled: bool = True) -> list[str]:
+    """Say which clocks differ from Redis by how many seconds, and whether one was just set."""
+    clocks = ", ".join(f"{name} {s:+,.1f} s" for name, s in wrong.items())
+    texts = [_ALERTS["clocks"] % {"clocks": clocks}] if wrong else []
+    return texts if are_settled else [*texts, str(_ALERTS["clock_set"])]
 
 
 def sum_verdict(balance: SaleSum | None) -> dict[str, str]:

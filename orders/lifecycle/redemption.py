@@ -13,6 +13,7 @@ from django.utils import timezone
 from orders.lifecycle.guesses import GuessLimit
 from orders.lifecycle.transitions import Actor, Change, WrongState, change_order
 from orders.models import CODE_LENGTH, OrderEvent, OrderStatus, VoucherOrder
+from seckill_site.clocks.steps import earlier_of_both
 
 _SEEN_AS = str.maketrans({"O": "0", "I": "1", "L": "1", "U": "V"})
 
@@ -53,8 +54,9 @@ class Redeemable:
         return self.order.status == OrderStatus.PAID
 
     def is_past(self, now: dt.datetime) -> bool:
-        """Return whether the voucher's last day, in the shop's time zone, is over."""
-        return self.order.seckill_voucher.voucher.is_past(timezone.localdate(now))
+        """Return whether the voucher's last day, in the shop's zone, is over by both clocks."""
+        today = timezone.localdate(earlier_of_both(now))
+        return self.order.seckill_voucher.voucher.is_past(today)
 
 
 def read_code(text: str) -> str:

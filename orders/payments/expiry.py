@@ -16,6 +16,8 @@ from orders.lifecycle.transitions import SYSTEM, Change
 from orders.models import OrderStatus, Payment, PaymentStatus, VoucherOrder
 from orders.payments.providers import PollBudget
 from orders.payments.service import QueryOutcome, query_payment
+from orders.payments.time_to_pay import over
+from seckill_site.clocks.steps import Clocks
 
 logger = logging.getLogger(__name__)
 
@@ -32,22 +34,23 @@ GRACE = dt.timedelta(minutes=2)
 """The longest silence of a provider about an order that may be paid, before it expires."""
 
 
-def expire_orders(*, now: dt.datetime, ask: bool = True) -> int:
+def expire_orders(*, clocks: Clocks, ask: bool = True) -> int:
     """End every unpaid order whose time to pay is over, in batches; return how many.
 
     Unless ``ask``, those stay about which a provider has to be asked.
     One sale that fails does not stop the rest; the next call continues.
     """
-    due = VoucherOrder.objects.filter(status=OrderStatus.UNPAID, pay_by__lte=now)
+    due = VoucherOrder.objects.filter(over(clocks), status=OrderStatus.UNPAID)
     sale_ids = due.order_by("seckill_voucher").values_list("seckill_voucher", flat=True)
     budget = PollBudget()
-    return sum(_expire_sale(sale_id, now, budget, ask) for sale_id in list(sale_ids.distinct()))
+    return sum(_expire_sale(sale_id, clocks, budget, ask) for sale_id in list(sale_ids.distinct()))
 
 
-def _expire_sale(sale_id: int, now: dt.datetime, budget: PollBudget, ask: bool) -> int:
+def _expire_sale(sale_id: int, clocks: Clocks, budget: PollBudget, ask: bool) -> int:
     """End the due orders of a sale, starting with those that no provider has to be asked about."""
+    now = clocks.database
     due = VoucherOrder.objects.filter(
-        seckill_voucher=sale_id, status=OrderStatus.UNPAID, pay_by__lte=now
+        over(clocks), seckill_voucher=sale_id, status=OrderStatus.UNPAID
     )
     payments = Payment.objects.filter(order=OuterRef("pk"), status=PaymentStatus.OPEN)
     being_paid = Exists(payments.exclude(provider=""))
@@ -55,7 +58,7 @@ def _expire_sale(sale_id: int, now: dt.datetime, budget: PollBudget, ask: bool) 
     try:
         for batch in _batches(due.exclude(being_paid)):
             expired += _expire(sale_id, batch, now)
-        orders = _open_payments(sale_id, now) if ask else {}
+        orders = _open_payments(sale_id, clocks) if ask else {}
         order_ids = list(orders)
         for first in range(0, len(order_ids), ASK_AT_ONCE):
             asked = order_ids[first : first + ASK_AT_ONCE]
@@ -83,13 +86,13 @@ def _expire(sale_id: int, order_ids: list[int], now: dt.datetime) -> int:
     return len(end_orders(expired, sale_id=sale_id, order_ids=order_ids))
 
 
-def _open_payments(sale_id: int, now: dt.datetime) -> dict[int, list[Payment]]:
+def _open_payments(sale_id: int, clocks: Clocks) -> dict[int, list[Payment]]:
     """Return the payments to ask about, all of an order together; silent providers last."""
     payments = Payment.objects.filter(
+        over(clocks, of="order__"),
         status=PaymentStatus.OPEN,
         order__seckill_voucher=sale_id,
         order__status=OrderStatus.UNPAID,
-        order__pay_by__lte=now,
     ).exclude(provider="")
     by_order = payments.order_by().values("order").annotate(silent=Max("silent_since"))
     in_turn = by_order.order_by(F("silent").asc(nulls_first=True), "order")

@@ -68,6 +68,7 @@ from orders.payments.providers import (
     offered_providers,
     provider_named,
 )
+from orders.payments.time_to_pay import is_over
 from seckill_site.failpoints import failpoint
 from vouchers.inventory.keys import LedgerUnavailable
 
@@ -213,7 +214,7 @@ def _payable(order_id: int, now: dt.datetime) -> VoucherOrder:
     order = VoucherOrder.objects.select_related("seckill_voucher__voucher").get(pk=order_id)
     if order.status != OrderStatus.UNPAID:
         raise WrongState(order.status)
-    if order.pay_by is not None and order.pay_by <= now:
+    if is_over(order, now=now):
         raise WrongState(OrderStatus.EXPIRED)
     return order
 

@@ -13,11 +13,17 @@ from typing import Any, NamedTuple
 from redis.exceptions import RedisError
 
 from seckill_site.clocks.machine import now_ms
-from seckill_site.process_memory import Latest
+from seckill_site.process_memory import Latest, Memory
 from seckill_site.redis.ledger_connection import ledger_connection
 
 REFRESH_S = 10.0
 """How old an answer may be before Redis is asked again."""
+
+STEP_MS = 2_000
+"""A clock that is off by more after a while was set."""
+
+HOLD_S = 60.0
+"""How long nothing is taken from anybody after that: Note [Two clocks] in ``steps.py``."""
 
 
 class _Reading(NamedTuple):
@@ -26,8 +32,12 @@ class _Reading(NamedTuple):
     now_ms: int
     read_at_s: float
 
+    def now(self) -> int:
+        return self.now_ms + round((monotonic() - self.read_at_s) * 1000)
+
 
 _clock = Latest[_Reading | None](None, for_s=REFRESH_S)
+_before_step = Memory[None, _Reading](most=1, for_s=HOLD_S)
 
 
 def ledger_now_ms(*, may_wait: bool = True) -> int:
@@ -45,7 +55,13 @@ def ledger_now_ms(*, may_wait: bool = True) -> int:
         reading = _clock.value
     if reading is None:
         return now_ms()
-    return reading.now_ms + round((monotonic() - reading.read_at_s) * 1000)
+    return reading.now()
+
+
+def steady_ledger_ms() -> int:
+    """Return the time of Redis as it was before it was set, for a minute after that."""
+    before = _before_step.recall(None)
+    return before.now() if before else ledger_now_ms(may_wait=False)
 
 
 def refresh_ledger_time() -> None:
@@ -58,7 +74,10 @@ def refresh_ledger_time() -> None:
 
 def learn_ledger_time(reply: Sequence[Any]) -> None:
     """Take over the time from a reply of Redis to ``TIME`` that came just now."""
-    _clock.learn(_Reading(_milliseconds(reply), monotonic()))
+    reading, before = _Reading(in_ms(reply), monotonic()), _clock.value
+    if before and abs(reading.now_ms - before.now()) > STEP_MS:
+        _before_step.keep(None, before)
+    _clock.learn(reading)
 
 
 def read_ledger_ms() -> int:
@@ -66,9 +85,10 @@ def read_ledger_ms() -> int:
 
     :raises redis.RedisError: it does not respond.
     """
-    return _milliseconds(ledger_connection().time())
+    return in_ms(ledger_connection().time())
 
 
-def _milliseconds(reply: Sequence[Any]) -> int:
+def in_ms(reply: Sequence[Any]) -> int:
+    """Return a reply of Redis to ``TIME`` in milliseconds since 1970."""
     seconds, micros = map(int, reply)
     return seconds * 1000 + micros // 1000

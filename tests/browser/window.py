@@ -43,7 +43,7 @@ from orders.payments.refunds import finish_refunds, refund_order
 from orders.placing.places import visitor_of
 from orders.receipts.token_admission import find_buyer_in_sale
 from orders.roles import Role, make_roles
-from tests.support.orders import make_buyers, make_order, reserved, tokens_for
+from tests.support.orders import both_at, make_buyers, make_order, reserved, tokens_for
 from tests.support.payments import expire_pay_by, make_payment, make_unpaid_order, pay
 from vouchers.catalogue.sales import (
     SaleTerms,
@@ -360,7 +360,7 @@ def _order_everything(
     orders["cancelled"] = make_unpaid_order(shelf, [ann])
     cancel_order(order_id=orders["cancelled"].pk, by=by, now=timezone.now())
     orders["expired"] = make_unpaid_order(shelf, [ann])
-    expire_orders(now=expire_pay_by(orders["expired"]))
+    expire_orders(clocks=both_at(expire_pay_by(orders["expired"])))
     orders["refunded"] = make_unpaid_order(shelf, [ann])
     pay(orders["refunded"])
     refund_order(order_id=orders["refunded"].pk, by=by, now=timezone.now())

@@ -174,21 +174,29 @@ def own_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnRedis]:
         yield server
 
 
-class ClockedRedis(OwnRedis):
-    """A Redis whose wall clock a test may change while it runs (``inside/shift_clock.c``)."""
+class MovableClock:
+    """A wall clock that a test may change while a server runs (``inside/shift_clock.c``)."""
 
     def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
         self._shift, library = directory / "shift", directory / "shift_clock.so"
         command = ["cc", "-O2", "-shared", "-fPIC", "-o", str(library)]
         subprocess.run([*command, str(INSIDE / "shift_clock.c")], check=True)
         self.environ = {"LD_PRELOAD": str(library), "SHIFT_CLOCK_FILE": str(self._shift)}
-        self.shift_clock(0)
+        self.shift(0)
 
-    def shift_clock(self, seconds: float) -> None:
-        """Let its wall clock be ahead by this, or behind; the server has it mapped."""
+    def shift(self, seconds: float) -> None:
+        """Let it be ahead by this, or behind; the server has the file mapped."""
         with self._shift.open("r+b" if self._shift.exists() else "wb") as file:
             file.write(struct.pack("q", round(seconds * 1000)))
+
+
+class ClockedRedis(OwnRedis):
+    """A Redis whose wall clock a test may change while it runs."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        clock = MovableClock(directory)
+        self.environ, self.shift_clock = clock.environ, clock.shift
 
 
 @pytest.fixture

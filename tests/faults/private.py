@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 import time
@@ -44,7 +45,8 @@ def script_library(name: str, folder: str = "script/lib") -> ModuleType:
 class OwnMariaDB:
     """A MariaDB with the shop's tables, which may be killed and started again."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, environ: dict[str, str] | None = None) -> None:
+        self._environ = {**os.environ, **(environ or {})}
         self._library = script_library("servers")
         self._server = self._library.MariaDB(directory / "mysql", options=SMALL)
         self._log = directory / "mariadb.log"
@@ -57,7 +59,8 @@ class OwnMariaDB:
     def start(self) -> None:
         """Start it with what it had, and wait until it answers."""
         with self._log.open("ab") as log:
-            self._popen = subprocess.Popen(self._server.prepare(), stdout=log, stderr=log)
+            command = self._server.prepare()
+            self._popen = subprocess.Popen(command, stdout=log, stderr=log, env=self._environ)
         deadline = time.monotonic() + START_SECONDS
         while not self._library.answers(self.url):
             assert time.monotonic() < deadline, self._log.read_text(errors="replace")[-2_000:]

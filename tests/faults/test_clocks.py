@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -18,8 +21,9 @@ from orders.fulfilment.sweep import sweep
 from orders.fulfilment.worker import fulfil_sale
 from orders.models import OrderStatus, VoucherOrder
 from tests.concurrency.sales import crowd_of, make_sale, sale_and_crowd
-from tests.faults.conftest import ClockedRedis, with_clock, with_inside
+from tests.faults.conftest import ClockedRedis, MovableClock, with_clock, with_inside
 from tests.faults.history import History, Report
+from tests.faults.private import OwnMariaDB, database_at, make_tables
 from tests.support.orders import make_buyers, reserved
 from tests.support.patience import MOMENT_S, wait_for
 from tests.support.stack import Process, Stack, Web, beat_every
@@ -112,6 +116,76 @@ def test_control_worker_that_trusts_its_slow_clock_writes_expired_orders(
 
     orders = VoucherOrder.objects.filter(seckill_voucher=sale)
     wait_for(lambda: orders.filter(status=OrderStatus.EXPIRED).count() == BUYERS, what="expiry")
+
+
+# --- The clock of the database --------------------------------------------------------------------
+
+
+@dataclass
+class ClockedMariaDB:
+    """A MariaDB with the shop's tables, whose clock a test may change."""
+
+    url: str
+    clock: MovableClock
+
+
+@pytest.fixture
+def clocked_database(
+    tmp_path_factory: pytest.TempPathFactory, transactional_db: None
+) -> Iterator[ClockedMariaDB]:
+    directory = tmp_path_factory.mktemp("mariadb")
+    clock = MovableClock(directory)
+    server = OwnMariaDB(directory, environ=clock.environ)
+    try:
+        server.start()
+        make_tables(server.url)
+        with database_at(server.url):
+            yield ClockedMariaDB(server.url, clock)
+    finally:
+        server.kill()
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    ("database_s", "redis_s", "for_s"),
+    [(HOUR_S, 0, 12), (-HOUR_S, 0, 12), (0, HOUR_S, 12), (HOUR_S, HOUR_S, 75)],
+)
+def test_no_order_ends_early_because_a_clock_was_set(
+    clocked_database: ClockedMariaDB,
+    clocked_ledger: ClockedRedis,
+    tmp_path: Path,
+    report: Report,
+    database_s: float,
+    redis_s: float,
+    for_s: float,
+) -> None:
+    """Orders are accepted before, meanwhile and after; if both clocks are set, they stay so."""
+    history = History("CL", f"clock of database {database_s:+g} s, of Redis {redis_s:+g} s")
+    there: dict[str, Any] = {"REDIS_URL": clocked_ledger.url()}
+    with Stack(tmp_path, database="seckill") as stack:
+        web, worker, _ = started(stack, web=there, worker=there, beat=there)
+        sale, tokens = sale_and_crowd(stock=BUYERS, count=BUYERS)
+        third = BUYERS // 3
+        history.fire(sale, tokens[:third], url=web.url)
+        history.settle(sale)
+        with history.fault():
+            clocked_database.clock.shift(database_s)
+            clocked_ledger.shift_clock(redis_s)
+            worker.wait_for_log("a clock was set")
+            if not redis_s:  # the sale would be over
+                history.fire(sale, tokens[third : 2 * third], url=web.url)
+            time.sleep(for_s)
+        if for_s == 12:
+            clocked_database.clock.shift(0)
+            clocked_ledger.shift_clock(0)
+            history.fire(sale, tokens[2 * third :], url=web.url)
+        history.settle(sale, seconds=FEW_SECONDS)
+        outcome = history.check(sale, window=False, recovery_seconds=FEW_SECONDS)
+        time.sleep(2)  # some more passes of expiry
+    statuses = VoucherOrder.objects.values_list("status", flat=True)
+    assert set(statuses) == {OrderStatus.UNPAID}
+    assert outcome.orders == outcome.accepted == len(statuses)
+    report(outcome)
 
 
 # --- The clock of Redis ---------------------------------------------------------------------------

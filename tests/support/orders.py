@@ -20,6 +20,7 @@ from orders.fulfilment.worker import fulfil_sale
 from orders.models import LIVE_STATUSES, OrderStatus, VoucherOrder
 from orders.placing.order_ids import EPOCH, SEQUENCE_BITS
 from orders.placing.tokens import PurchaseToken, issue_tokens
+from seckill_site.clocks.steps import Clocks
 from tests.support import sales
 from vouchers.inventory.reservations import PendingEntry, pending_entries
 from vouchers.models import SeckillVoucher
@@ -159,6 +160,11 @@ def poison(monkeypatch: pytest.MonkeyPatch, order_id: int) -> None:
         return make_row(sale, entry, known, reason)
 
     monkeypatch.setattr(batch, "_row", poisoned)
+
+
+def both_at(now: dt.datetime) -> Clocks:
+    """Return the clocks of database and Redis, which agree."""
+    return Clocks(now, now)
 
 
 def ids(tokens: Sequence[PurchaseToken]) -> list[int]:

@@ -32,6 +32,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from locks.lua_script import Argument
+from seckill_site.clocks.ledger import steady_ledger_ms
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.process_memory import Memory
 from vouchers.models import RoomKind, SeckillVoucher
@@ -208,7 +209,8 @@ def visit_args(*, sale_id: int, visitor: Visitor) -> list[Argument]:
     tail, early = (line.tail, line.early) if line else (0, None)
     known_early = "" if early is None else early
     again = int(visitor.again)
-    return [str(visitor.draw), PLACE_KEPT_MS, again, place, opened_ms, tail, known_early]
+    draw, now_ms = str(visitor.draw), steady_ledger_ms()
+    return [draw, PLACE_KEPT_MS, again, place, opened_ms, tail, known_early, now_ms]
 
 
 def read_place(words: str) -> Place:

@@ -31,7 +31,7 @@ from tests.support.inspection import (
     rows,
     statements,
 )
-from tests.support.orders import make_buyer, make_buyers, make_sale, reserved, token_for
+from tests.support.orders import both_at, make_buyer, make_buyers, make_sale, reserved, token_for
 from tests.support.sales import reserve
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.inventory.sale_state import snapshot
@@ -146,9 +146,9 @@ def test_order_expires_at_its_deadline() -> None:
     pay_by = VoucherOrder.objects.values_list("pay_by", flat=True).get(pk=early)
     assert pay_by is not None
     assert now + dt.timedelta(seconds=590) < pay_by <= now + dt.timedelta(seconds=600)
-    assert expire_orders(now=now) == 0
+    assert expire_orders(clocks=both_at(now)) == 0
     VoucherOrder.objects.filter(pk=early).update(pay_by=now)
-    assert expire_orders(now=now) == 1
+    assert expire_orders(clocks=both_at(now)) == 1
     assert (status_of(early), status_of(late)) == ("expired", "unpaid")
     assert_conserved(sale)
     assert snapshot(sale_id=sale.pk).remaining == 1
@@ -159,7 +159,7 @@ def test_paid_order_does_not_expire() -> None:
     (order_id,) = won(sale, [make_buyer()])
     VoucherOrder.objects.filter(pk=order_id).update(status="paid")
     VoucherOrder.objects.filter(pk=order_id).update(pay_by=timezone.now() - dt.timedelta(days=1))
-    assert expire_orders(now=timezone.now()) == 0
+    assert expire_orders(clocks=both_at(timezone.now())) == 0
 
 
 def test_failing_sale_does_not_stop_expiry_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +174,7 @@ def test_failing_sale_does_not_stop_expiry_of_others(monkeypatch: pytest.MonkeyP
         return end_orders(change, sale_id=sale_id, order_ids=order_ids)
 
     monkeypatch.setattr(expiry, "end_orders", fails_for_one)
-    assert expire_orders(now=timezone.now()) == 2
+    assert expire_orders(clocks=both_at(timezone.now())) == 2
     assert len(live_ids(bad)) == 2
     assert live_ids(good) == []
 
@@ -184,7 +184,7 @@ def test_expiry_locks_the_sale_row_first() -> None:
     won(sale, make_buyers(2))
     overdue(sale)
     with CaptureQueriesContext(connection) as queries:
-        expire_orders(now=timezone.now())
+        expire_orders(clocks=both_at(timezone.now()))
     locking = [sql for sql in statements(queries.captured_queries) if "FOR UPDATE" in sql]
     assert "vouchers_seckillvoucher" in locking[0]
     assert "orders_voucherorder" in locking[1]
@@ -196,7 +196,7 @@ def test_expiry_statements_do_not_grow_with_orders(count: int) -> None:
     won(sale, make_buyers(count))
     overdue(sale)
     with CaptureQueriesContext(connection) as queries:
-        assert expire_orders(now=timezone.now()) == count
+        assert expire_orders(clocks=both_at(timezone.now())) == count
     assert len(queries) == EXPIRY_STATEMENTS
     assert_conserved(sale)
 
@@ -214,7 +214,7 @@ def test_many_orders_expire_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
         fulfil_sale(sale_id=sale.pk)
     overdue(sale)
     with CaptureQueriesContext(connection) as queries:
-        assert expire_orders(now=timezone.now()) == count
+        assert expire_orders(clocks=both_at(timezone.now())) == count
     assert len(queries) < 4 * EXPIRY_STATEMENTS + EXPIRY_STATEMENTS
     assert live_ids(sale) == []
     assert OrderEvent.objects.filter(after="expired").count() == count
@@ -231,11 +231,11 @@ def test_crash_at_any_step_is_repaired_by_reconcile(point: str) -> None:
     order_ids = won(sale, make_buyers(3))
     overdue(sale)
     with armed(f"{point}=raise"), pytest.raises(FailpointReached):
-        expire_orders(now=timezone.now())
+        expire_orders(clocks=both_at(timezone.now()))
     gone = point != "end.before_commit"
     assert {status_of(order_id) for order_id in order_ids} == {"expired" if gone else "unpaid"}
 
-    expire_orders(now=timezone.now())
+    expire_orders(clocks=both_at(timezone.now()))
     reconcile(sale_id=sale.pk, repair=True)
     fulfil_sale(sale_id=sale.pk)  # decides on what was made pending
 

@@ -42,6 +42,7 @@ from tests.support.inspection import (
 )
 from tests.support.orders import (
     at_once,
+    both_at,
     id_minted,
     make_buyer,
     make_buyers,
@@ -108,7 +109,7 @@ def test_unpaid_offer_goes_to_the_next() -> None:
     cancel_order(order_id=held, by=SYSTEM, now=timezone.now())
     fulfil_sale(sale_id=sale.pk)
     VoucherOrder.objects.filter(pk=first.order_id).update(pay_by=timezone.now())
-    assert expire_orders(now=timezone.now()) == 1
+    assert expire_orders(clocks=both_at(timezone.now())) == 1
     fulfil_sale(sale_id=sale.pk)
     assert live_ids(sale) == [second.order_id]
     assert_conserved(sale)
@@ -320,7 +321,7 @@ def test_ended_sale_closes_the_line(ledger: Redis) -> None:
 
 def expire(order: VoucherOrder) -> None:
     VoucherOrder.objects.filter(pk=order.pk).update(pay_by=timezone.now())
-    assert expire_orders(now=timezone.now()) == 1
+    assert expire_orders(clocks=both_at(timezone.now())) == 1
 
 
 def cancel_as_buyer(order: VoucherOrder) -> None:

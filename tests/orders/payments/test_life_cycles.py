@@ -44,7 +44,7 @@ from orders.payments.service import (
 from orders.payments.settlement import settle_day
 from seckill_site.http_client import exchange
 from tests.support.inspection import assert_conserved
-from tests.support.orders import PRICE_CENTS, make_sale
+from tests.support.orders import PRICE_CENTS, both_at, make_sale
 from tests.support.patience import GENEROUS_S
 from tests.support.payments import (
     ADDRESSES,
@@ -180,7 +180,7 @@ def test_second_click_leads_to_the_same_charge(at: StandIn) -> None:
 def test_order_not_paid_in_time_expires(at: StandIn) -> None:
     order = make_unpaid_order(make_sale())
     opened(at, order)
-    assert expire_orders(now=expire_pay_by(order)) == 1
+    assert expire_orders(clocks=both_at(expire_pay_by(order))) == 1
     assert status_of(order) == "expired"
 
 

@@ -7,6 +7,7 @@
 -- ARGV[4]     1: join the line again after an expired place
 -- ARGV[5]     a signed place, or ''  ARGV[6] opening of the room that this place and the next two are of
 -- ARGV[7]     the last number in line that the caller knows of  ARGV[8] the last one before the start, or ''
+-- ARGV[9]     the time by a clock that was not set: no place expires because Redis's clock was
 --
 -- Returns {''} if the ledger is not loaded or not whole, else
 --   {now_ms limit ends_at_ms identity, the ended order that bars another or 0, waiting, and with a
@@ -56,7 +57,7 @@ if string.sub(sale.mode_terms, -1) == 'd' then
 elseif sale.mode_terms ~= '' and now_ms < tonumber(sale.ends_at_ms) then
   local may_join = (#reply - 1) / 4 < tonumber(sale.limit) and barred_by == '0'
   reply[1] = reply[1] .. ' ' .. visit_room(sale.mode_terms, now_ms, sale.ends_at_ms, {
-    user_id = user_id, draw = ARGV[2], kept_ms = ARGV[3], again = ARGV[4] == '1',
+    user_id = user_id, draw = ARGV[2], kept_ms = ARGV[3], steady_ms = ARGV[9], again = ARGV[4] == '1',
     place = ARGV[5], opened = ARGV[6], tail = ARGV[7], early = ARGV[8], may_join = may_join,
   })
 end

@@ -10,6 +10,7 @@
 --                         the start; <user> -> <number given>:<joined_ms>:<let in at, in ms, or 0>
 -- KEYS[10]  visits  hash  <user> -> the same, until a row has it
 -- visitor   user_id; draw: a number below 2^32; may_join; again: after an expired place;
+--           steady_ms: the time by a clock that was not set; kept_ms: how long a turn lasts;
 --           place: a signed <number given>:<joined_ms>, or ''; opened, tail, early: of an earlier
 --           reply or place, in case Redis has lost its own
 --
@@ -48,7 +49,8 @@ local function visit_room(room, now_ms, ends_at_ms, visitor)
     return tonumber(given)
   end
   local function has_expired(number)
-    local turn_until_ms = now_ms - visitor.kept_ms
+    local was_set = now_ms - visitor.steady_ms > 2000
+    local turn_until_ms = (was_set and visitor.steady_ms or now_ms) - visitor.kept_ms
     return turn_until_ms >= tonumber(since) and number <= passed(turn_until_ms)
   end
   local given, joined, let_in = string.match(kept[4] or '', '^(%d+):(%d+):(%d+)$')
