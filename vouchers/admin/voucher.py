@@ -21,7 +21,7 @@ from seckill_site.web.csv_files import csv_parts, csv_response
 from vouchers.admin.history import CodedHistory
 from vouchers.catalogue.listing import on_sale_now
 from vouchers.catalogue.staff_texts import StaffRefusal
-from vouchers.forms.fields import MoneyField
+from vouchers.forms.fields import LastDayForm, MoneyField
 from vouchers.imports.plan import Importer, RowOutcome
 from vouchers.imports.rows import HEADINGS, example_rows
 from vouchers.imports.service import Preview, VouchersChanged, confirm_import, preview_import
@@ -47,6 +47,10 @@ class UploadForm(forms.Form):
     )
 
 
+class VoucherForm(LastDayForm, forms.ModelForm):  # type: ignore[type-arg]
+    """A voucher, new or stored."""
+
+
 class MerchantAdmin(CheckedList):
     """Merchants, who redeem vouchers."""
 
@@ -57,6 +61,7 @@ class MerchantAdmin(CheckedList):
 class VoucherAdmin(CodedHistory):
     """Vouchers and their import, whose URLs are named like those of django-import-export."""
 
+    form = VoucherForm
     list_display = ("called", "merchant", "price", "face_value", "valid_until", "new_sale")
     list_filter = ("merchant",)
     list_select_related = ("merchant",)

@@ -11,6 +11,9 @@ from django.contrib.admin.models import ADDITION, CHANGE, LogEntry
 from django.core.cache import cache
 from django.db import connection, connections
 from django.test.utils import CaptureQueriesContext
+from hypothesis import HealthCheck, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
 
 from tests.support.sales import HOUR, make_sale, make_user, make_voucher
 from tests.support.spreadsheets import CHINESE, ENGLISH, HOTPOT, NOODLES, as_csv, as_xlsx
@@ -18,6 +21,7 @@ from vouchers.catalogue.history import text_of
 from vouchers.catalogue.series import MOST_SALES
 from vouchers.imports import service as importing
 from vouchers.imports.plan import Importer, RowOutcome
+from vouchers.imports.rows import HEADINGS
 from vouchers.imports.service import (
     Preview,
     PreviewGone,
@@ -40,7 +44,7 @@ def boss() -> Importer:
     return Importer(make_user("boss").pk, may_sell=True)
 
 
-def preview(boss: Importer, *rows: list[Any], content: bytes = b"") -> Preview:
+def preview(boss: Importer, *rows: list[Any], content: Any = b"") -> Preview:
     content = content or as_csv(ENGLISH, *rows)
     return preview_import(content=content, file_name="spring.csv", by=boss, now=NOW)
 
@@ -248,6 +252,17 @@ def test_plan_without_changes_cannot_be_confirmed(boss: Importer) -> None:
     assert (shown.plan.counts[RowOutcome.UNCHANGED], shown.key) == (1, "")
 
 
+@pytest.mark.parametrize("day", ["0001-01-01", "2029-11-30", "2049-12-02", "9999-12-31"])
+def test_last_day_is_in_twenty_years_unless_it_is_stored(boss: Importer, day: str) -> None:
+    voucher = make_voucher(valid_until=dt.date.fromisoformat(day))
+    headings = ["id", "title", "price", "face value", "valid until"]
+    new, stored = ["", "Soup", "1", "2", day], [voucher.pk, "Soup", "", "", day]
+    plan = preview(boss, content=as_csv(headings, new, stored)).plan
+    assert [len(row.problems) for row in plan.rows] == [1, 0]
+    assert plan.rows[0].problems[0].startswith(f"valid until (有效期至), “{day}”: Choose a day")
+    assert preview(boss, content=as_csv(headings, [*new[:4], "2049-12-01"])).key
+
+
 # --- The confirmation -----------------------------------------------------------------------------
 
 
@@ -303,6 +318,49 @@ def test_simultaneous_confirmations_import_once(boss: Importer) -> None:
 
     assert answers == ["gone", "gone", "gone", "imported"]
     assert Voucher.objects.count() == 2
+
+
+@pytest.fixture
+def tea(monkeypatch: pytest.MonkeyPatch) -> Merchant:
+    """A merchant of the name in ``USUAL``, and imports that take rows for files."""
+    monkeypatch.setattr(importing, "read_sheet", lambda rows: rows)
+    return Merchant.objects.create(name="Tea")
+
+
+USUAL = [
+    "", "Hotpot", "", "¥168", "1,200", "500", "2030-01-01 10:00", "2030-01-01 12:00", "2",
+    "Tea", "", "", "", "2030-12-31",
+]  # fmt: skip
+ODD_CELLS = [
+    "", "0", "00", "1", "１", "-1", "+1", "1.0", "1e2", "1E+999999", "0E+999999", "NaN", "sNaN",
+    "80元", "¥ 1,200", "9" * 20, "2030-01-01 10:00", "2030/1/1", "0001-01-01", "9999-12-31 23:59",
+    "Tea", "tea", "\u200b", "\u2800", "a\0b", "x" * 121, "\r", "=1",
+]  # fmt: skip
+CELLS = st.sampled_from(["元", "¥", "￥元"]) | st.sampled_from(ODD_CELLS) | st.text(max_size=20)
+
+
+@examples(
+    max_examples=200,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(odd=st.dictionaries(st.integers(0, 13), CELLS, min_size=1, max_size=3))
+def test_confirmation_does_whatever_the_preview_accepted(
+    boss: Importer, tea: Merchant, odd: dict[int, str]
+) -> None:
+    row = [odd.get(place, cell).strip() for place, cell in enumerate(USUAL)]
+    before = Voucher.objects.count(), SeckillVoucher.objects.count()
+
+    shown = preview(boss, content=[(1, [it[0] for it in HEADINGS.values()]), (2, row)])
+
+    if shown.key:
+        confirm(boss, shown)
+        new = shown.plan.counts[RowOutcome.NEW], shown.plan.sales
+        after = Voucher.objects.count(), SeckillVoucher.objects.count()
+        assert after == (before[0] + new[0], before[1] + new[1])
+        assert new[1] == any(row[place] for place in (5, 6, 7, 8))
+    else:
+        assert shown.plan.rows[0].problems or shown.plan.rows[0].what == RowOutcome.UNCHANGED
 
 
 def test_second_upload_warns_or_does_nothing(boss: Importer) -> None:
