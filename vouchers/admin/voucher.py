@@ -16,6 +16,7 @@ from django.utils.translation import gettext_lazy as _
 
 from seckill_site.clocks.database import database_now
 from seckill_site.formatting import money
+from seckill_site.mysql.collations import AnyCase
 from seckill_site.web.admin_lists import CheckedList, column
 from seckill_site.web.csv_files import csv_parts, csv_response
 from vouchers.admin.history import CodedHistory
@@ -55,7 +56,7 @@ class MerchantAdmin(CheckedList):
     """Merchants, who redeem vouchers."""
 
     list_display = ("name", "address", "contact")
-    search_fields = ("name", "name_en", "address")
+    search_fields = (f"name__{AnyCase.lookup_name}", "name_en", "address")
 
 
 class VoucherAdmin(CodedHistory):
@@ -65,7 +66,7 @@ class VoucherAdmin(CodedHistory):
     list_display = ("called", "merchant", "price", "face_value", "valid_until", "new_sale")
     list_filter = ("merchant",)
     list_select_related = ("merchant",)
-    search_fields = ("title", "title_en", "merchant__name")
+    search_fields = ("title", "title_en", f"merchant__name__{AnyCase.lookup_name}")
 
     def get_urls(self) -> list[URLPattern]:
         views = {

@@ -112,7 +112,7 @@ class _TimeField(forms.TimeField):
 class SplitMomentInput(AdminSplitDateTime):
     """The controls of Django's admin for a date and a time."""
 
-    def decompress(self, value: dt.datetime | None) -> list[Any]:
+    def decompress(self, value: dt.datetime | None) -> Any:
         day, _ = super().decompress(value)
         # With its seconds: a sale starts at one, and the local formats drop it.
         return [day, written(value).partition("T")[2] if value else None]
