@@ -1,6 +1,6 @@
 from copy import copy
 
-from django.db import migrations
+from django.db import IntegrityError, migrations
 from django.db.models import CharField, Count
 from django.db.models.functions import Cast, Collate
 
@@ -15,26 +15,27 @@ def collate_names(apps, schema_editor):
     """Let MariaDB tell names apart by a collation of ours, not by the server's."""
     if schema_editor.connection.vendor != "mysql":
         return
-    names = [(apps.get_model(model), name, it) for (model, name), it in COLLATIONS.items()]
-    same = [line for it in names for line in find_same_names(*it)]
-    if same:
-        raise SameNames(f"{SameNames.__doc__} They are: {'; '.join(same)}")
-    for model, name, collation in names:
+    for (label, name), collation in COLLATIONS.items():
+        model = apps.get_model(label)
         field = model._meta.get_field(name)
         collated = copy(field)
         collated.db_collation = collation
-        schema_editor.alter_field(model, field, collated)
+        try:
+            schema_editor.alter_field(model, field, collated)
+        except IntegrityError as error:
+            same = find_same_names(model, field, collation)
+            text = f"{SameNames.__doc__} They are in {label}.{name}: {'; '.join(same)}"
+            raise SameNames(text) from error
 
 
-def find_same_names(model, name, collation):
-    if not model._meta.get_field(name).unique:
-        return
-    # The cast: a database that is not utf8mb4 has no such collation.
-    collated = model.objects.annotate(collated=Collate(Cast(name, CharField()), collation))
+def find_same_names(model, field, collation):
+    # The cast: a column that is not utf8mb4 has no such collation.
+    text = Cast(field.name, CharField(max_length=field.max_length))
+    collated = model.objects.annotate(collated=Collate(text, collation))
     counted = collated.values("collated").annotate(count=Count("pk")).filter(count__gt=1)
     for same in counted.order_by("collated").values_list("collated", flat=True)[:20]:
-        spellings = collated.filter(collated=same).order_by("pk").values_list(name, flat=True)
-        yield f"{model._meta.label}.{name}: {', '.join(spellings)}"
+        spellings = collated.filter(collated=same).order_by("pk").values_list(field.name, flat=True)
+        yield ", ".join(spellings)
 
 
 class Migration(migrations.Migration):

@@ -131,7 +131,7 @@ def test_migration_names_what_would_become_the_same(transactional_db: None) -> N
         both = [Merchant.objects.create(name=name) for name in (composed, combined)]
         with pytest.raises(migration.SameNames) as error:
             migration.collate_names(apps, editor)
-        assert str(error.value).endswith(f"vouchers.Merchant.name: {composed}, {combined}")
+        assert str(error.value).endswith(f"in vouchers.Merchant.name: {composed}, {combined}")
 
         both[0].delete()
         migration.collate_names(apps, editor)

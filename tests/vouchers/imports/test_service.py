@@ -205,6 +205,17 @@ def test_price_above_stored_face_value_is_reported(boss: Importer) -> None:
     assert plan.rows[0].problems == ("price (售价): The price cannot be above the face value.",)
 
 
+def test_merchant_is_found_by_its_exact_name_first(boss: Importer) -> None:
+    tea, other, soup = (Merchant.objects.create(name=name) for name in ("Tea", "tea", "Soup"))
+    headings, row = ["title", "price", "face value", "merchant"], ["Noodles", "1", "2"]
+    names = ["Tea", "tea", "SOUP", "TEA"]
+
+    plan = preview(boss, content=as_csv(headings, *([*row, name] for name in names))).plan
+
+    assert [it.after.get("merchant") for it in plan.rows] == [tea, other, soup, None]
+    assert "There is no merchant of this name" in plan.rows[3].problems[0]
+
+
 def test_importer_without_sale_permission_imports_vouchers_only(boss: Importer) -> None:
     clerk = Importer(boss.user_id, may_sell=False)
     assert (
