@@ -3,7 +3,7 @@
 import datetime as dt
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from functools import cached_property
 from typing import Any
@@ -145,7 +145,13 @@ class _Planner:
         stored = lock_vouchers(voucher_ids=ids) if hold else Voucher.objects.filter(pk__in=ids)
         self.stored = {voucher.pk: voucher for voucher in stored}
         merchants = {merchant.pk: merchant for merchant in Merchant.objects.all()}
-        self.merchants = _by_name(merchants.values())
+        self.merchants = {merchant.name: merchant for merchant in merchants.values()}
+        spellings = Counter(name.casefold() for name in self.merchants)
+        self.merchants_in_any_case = {
+            folded: it
+            for name, it in self.merchants.items()
+            if spellings[folded := name.casefold()] == 1
+        }
         for voucher in stored:
             voucher.merchant = merchants.get(voucher.merchant_id or 0)
         self.on_sale = set() if by.may_run else on_sale_now(voucher_ids=self.stored, now=now)
@@ -191,7 +197,8 @@ class _Planner:
     def _details(self, row: ReadRow) -> dict[str, Any]:
         """Return the details of a row, with its merchant instead of the name, if there is one."""
         name = row.details.get("merchant", "")
-        merchant = self.merchants.get(name) or self.merchants.get(name.casefold())
+        in_any_case = self.merchants_in_any_case.get(name.casefold())
+        merchant = self.merchants.get(name, in_any_case)
         known = {"merchant": merchant} if merchant else {}
         return {**row.details, **known}
 
@@ -269,13 +276,6 @@ class _Planner:
                 "The voucher already has a sale that starts at this time. Change one of them."
             )
             yield problem("begins_at", text)
-
-
-def _by_name(merchants: Collection[Merchant]) -> dict[str, Merchant]:
-    """Return merchants by name; in any case if that of one alone is written so."""
-    written = Counter(it.name.casefold() for it in merchants)
-    in_any_case = {key: it for it in merchants if written[key := it.name.casefold()] == 1}
-    return in_any_case | {it.name: it for it in merchants}
 
 
 def _is_stored(voucher: Voucher | None, name: str, value: Any) -> bool:
