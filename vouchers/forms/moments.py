@@ -112,6 +112,10 @@ class _TimeField(forms.TimeField):
 class SplitMomentInput(AdminSplitDateTime):
     """The controls of Django's admin for a date and a time."""
 
+    def __init__(self, attrs: dict[str, Any] | None = None) -> None:
+        super().__init__(attrs)
+        self.widgets[1].attrs["size"] = "14"  # as long as a time with its offset
+
     def decompress(self, value: dt.datetime | None) -> Any:
         day, _ = super().decompress(value)
         # With its seconds: a sale starts at one, and the local formats drop it.
