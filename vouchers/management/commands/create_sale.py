@@ -160,8 +160,10 @@ def _rule_value(rule: SaleRule, given: Any) -> Any:
 
 
 def _one_line(error: Exception) -> str:
-    if not isinstance(error, ValidationError) or not hasattr(error, "error_dict"):
+    if not isinstance(error, ValidationError):
         return str(error)
+    if not hasattr(error, "error_dict"):
+        return " ".join(error.messages)
     return "; ".join(
         f"{name}: {' '.join(messages)}" if name != "__all__" else " ".join(messages)
         for name, messages in error.message_dict.items()
