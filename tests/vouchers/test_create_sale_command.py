@@ -53,7 +53,7 @@ def test_sale_in_another_century_is_refused(begins_in, ends_in):
 @pytest.mark.usefixtures("english")
 @pytest.mark.parametrize("day", ["0001-01-01", "2020-12-31", "9999-12-31"])
 def test_odd_last_day_is_refused(day):
-    with pytest.raises(CommandError, match="^Choose a day from today to 20 years on"):
+    with pytest.raises(CommandError, match=r"^Choose a day from today to 20 years on"):
         create_sale("--valid-until", day)
     assert not Voucher.objects.exists()
 

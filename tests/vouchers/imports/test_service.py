@@ -11,6 +11,7 @@ from django.contrib.admin.models import ADDITION, CHANGE, LogEntry
 from django.core.cache import cache
 from django.db import connection, connections
 from django.test.utils import CaptureQueriesContext
+from django.utils import translation
 from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
@@ -372,6 +373,17 @@ def test_confirmation_does_whatever_the_preview_accepted(
         assert new[1] == any(row[place] for place in (5, 6, 7, 8))
     else:
         assert shown.plan.rows[0].problems or shown.plan.rows[0].what == RowOutcome.UNCHANGED
+
+
+def test_language_of_the_reader_may_change_before_the_confirmation(boss: Importer) -> None:
+    make_voucher(title="Hotpot")
+    shown = preview(boss, HOTPOT)
+    assert shown.plan.rows[0].warnings
+
+    with translation.override("zh-hans"):
+        confirm(boss, shown)
+
+    assert Voucher.objects.filter(title="Hotpot").count() == 2
 
 
 def test_second_upload_warns_or_does_nothing(boss: Importer) -> None:
