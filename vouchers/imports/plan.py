@@ -2,6 +2,7 @@
 
 import datetime as dt
 import hashlib
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
@@ -146,11 +147,11 @@ class _Planner:
         self.stored = {voucher.pk: voucher for voucher in stored}
         merchants = {merchant.pk: merchant for merchant in Merchant.objects.all()}
         self.merchants = {merchant.name: merchant for merchant in merchants.values()}
-        spellings = Counter(name.casefold() for name in self.merchants)
-        self.merchants_in_any_case = {
+        spellings = Counter(map(_folded, self.merchants))
+        self.merchants_folded = {
             folded: it
             for name, it in self.merchants.items()
-            if spellings[folded := name.casefold()] == 1
+            if spellings[folded := _folded(name)] == 1
         }
         for voucher in stored:
             voucher.merchant = merchants.get(voucher.merchant_id or 0)
@@ -197,8 +198,7 @@ class _Planner:
     def _details(self, row: ReadRow) -> dict[str, Any]:
         """Return the details of a row, with its merchant instead of the name, if there is one."""
         name = row.details.get("merchant", "")
-        in_any_case = self.merchants_in_any_case.get(name.casefold())
-        merchant = self.merchants.get(name, in_any_case)
+        merchant = self.merchants.get(name) or self.merchants_folded.get(_folded(name))
         known = {"merchant": merchant} if merchant else {}
         return {**row.details, **known}
 
@@ -276,6 +276,11 @@ class _Planner:
                 "The voucher already has a sale that starts at this time. Change one of them."
             )
             yield problem("begins_at", text)
+
+
+def _folded(name: str) -> str:
+    """Return a name without its case, and with composed letters: macOS writes é as two."""
+    return unicodedata.normalize("NFKC", name).casefold()
 
 
 def _is_stored(voucher: Voucher | None, name: str, value: Any) -> bool:

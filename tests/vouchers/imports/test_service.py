@@ -207,13 +207,14 @@ def test_price_above_stored_face_value_is_reported(boss: Importer) -> None:
 
 
 def test_merchant_is_found_by_its_exact_name_first(boss: Importer) -> None:
-    tea, other, soup = (Merchant.objects.create(name=name) for name in ("Tea", "tea", "Soup"))
+    there = ("Tea", "tea", "Caf\u00e9")
+    tea, other, cafe = (Merchant.objects.create(name=name) for name in there)
     headings, row = ["title", "price", "face value", "merchant"], ["Noodles", "1", "2"]
-    names = ["Tea", "tea", "SOUP", "TEA"]
+    names = ["Tea", "tea", "CAFE\u0301", "TEA"]
 
     plan = preview(boss, content=as_csv(headings, *([*row, name] for name in names))).plan
 
-    assert [it.after.get("merchant") for it in plan.rows] == [tea, other, soup, None]
+    assert [it.after.get("merchant") for it in plan.rows] == [tea, other, cafe, None]
     assert "There is no merchant of this name" in plan.rows[3].problems[0]
 
 
