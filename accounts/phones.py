@@ -6,6 +6,7 @@ import re
 import sys
 from functools import lru_cache
 from typing import Any, Protocol
+from unicodedata import category, decimal, normalize
 
 from allauth.account.fields import PhoneField
 from django.conf import settings
@@ -14,8 +15,11 @@ from django.utils.module_loading import import_string
 COUNTRY_CODE = "+86"
 """Stands before a number without one: eleven digits that begin with 1."""
 
-_MOBILE = re.compile(r"1\d{10}")
-_BETWEEN_DIGITS = re.compile(r"[\s().-]")
+_MOBILE = re.compile(r"(?:86)?(1[0-9]{10})")
+_ABROAD = re.compile(r"^00(?=[1-9][0-9]*$)")
+_BETWEEN_DIGITS = "().\N{MINUS SIGN}"
+_UNSEEN = ("Cf", "Pd")
+"""Kinds of characters that say nothing in a number: marks of direction, and dashes."""
 
 
 class SmsBackend(Protocol):
@@ -51,9 +55,19 @@ def send_text(phone: str, text: str) -> None:
 
 
 def as_phone(text: str) -> str:
-    """Return a number as it is stored; other text stays as it is."""
-    digits = _BETWEEN_DIGITS.sub("", text)
-    return COUNTRY_CODE + digits if _MOBILE.fullmatch(digits) else digits
+    """Return a number as it is stored, however it was typed or pasted.
+
+    Other text is no number afterwards either.
+    """
+    typed = (it for it in normalize("NFKC", text) if not _is_between_digits(it))
+    digits = "".join(str(decimal(it)) if it.isdecimal() else it for it in typed)
+    digits = _ABROAD.sub("+", digits)
+    mobile = _MOBILE.fullmatch(digits)
+    return COUNTRY_CODE + mobile[1] if mobile else digits
+
+
+def _is_between_digits(letter: str) -> bool:
+    return letter.isspace() or letter in _BETWEEN_DIGITS or category(letter) in _UNSEEN
 
 
 class PhoneNumberField(PhoneField):  # type: ignore[misc]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from unicodedata import normalize
+from unicodedata import category, normalize
 
 from django.contrib.auth.models import User
 from django.db import connection
@@ -12,7 +12,8 @@ from django.db.models import Q
 
 def as_username(text: str) -> str:
     """Return the spelling in which a username is stored and looked up."""
-    return normalize("NFKC", text.strip())
+    seen = "".join(it for it in text if category(it) != "Cf")  # not what only a paste brings
+    return normalize("NFKC", seen.strip())
 
 
 def find_by_username(username: str) -> User | None:

@@ -16,6 +16,7 @@ from django.db.models import Count, Max, Q, QuerySet
 
 from accounts.contacts import Contact, confirmed_contact, confirmed_contacts
 from accounts.models import Phone
+from accounts.phones import as_phone
 from backoffice.report.figures import EVER_PAID
 from orders.models import (
     DrawEntry,
@@ -70,10 +71,10 @@ def find_customers(text: str) -> list[int]:
     )
     addresses = EmailAddress.objects.filter(email__istartswith=text)
     ids.update(addresses.values_list("user", flat=True)[:PER_PAGE])
-    number = "".join(text.split()).replace("-", "")
-    if number.removeprefix("+").isdecimal():
+    if (number := as_phone(text)).removeprefix("+").isdecimal():
         phones = Phone.objects.filter(number__startswith=number)
         ids.update(phones.values_list("pk", flat=True)[:PER_PAGE])
+    number = "".join(text.split()).replace("-", "")
     if number.isdecimal() and number.isascii() and len(number) <= 19 and int(number) <= LARGEST_ID:
         orders = VoucherOrder.objects.filter(pk=int(number), user__isnull=False)
         ids.update(orders.values_list("user_id", flat=True))

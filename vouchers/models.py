@@ -8,11 +8,15 @@ from typing import TypeVar
 
 from django.conf import settings
 from django.contrib.auth.models import Group
+from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import F, Q
-from django.utils.translation import get_language
+from django.utils.translation import get_language, gettext
 from django.utils.translation import gettext_lazy as _
+
+YEARS = (2000, 2100)
+"""The first and the last year of a sale: others are typing errors."""
 
 M = TypeVar("M", int, dt.datetime)
 """A moment: milliseconds since 1970, or an aware datetime."""
@@ -35,6 +39,14 @@ PAY_WITHIN_S = (60, 7 * 24 * 3600)
 
 MAX_DRAW_WAIT_S = 24 * 3600
 """The longest time after a draw in which units that come back are given away."""
+
+
+def validate_year(moment: dt.date) -> None:
+    """Refuse a year outside of ``YEARS``."""
+    first, last = YEARS
+    if not first <= moment.year <= last:
+        text = gettext("The year must be between %(first)s and %(last)s.")
+        raise ValidationError(text, params={"first": first, "last": last})
 
 
 def new_seed() -> str:
@@ -276,8 +288,8 @@ class SeckillVoucher(models.Model):
         _("stock"), help_text=_("How many vouchers this sale offers.")
     )
     sold = models.PositiveIntegerField(_("sold"), default=0, editable=False)
-    begins_at = models.DateTimeField(_("starts at"))
-    ends_at = models.DateTimeField(_("ends at"), db_index=True)
+    begins_at = models.DateTimeField(_("starts at"), validators=[validate_year])
+    ends_at = models.DateTimeField(_("ends at"), db_index=True, validators=[validate_year])
     limit = models.PositiveSmallIntegerField(
         _("limit per buyer"),
         default=1,

@@ -25,6 +25,7 @@ from accounts.sessions import end_all_sessions
 from backoffice.admin.pages import check_may, is_owner, office, office_page, timestamp_column
 from orders.roles import Role
 from seckill_site.formatting import NO_VALUE
+from seckill_site.mysql.collations import AnyCase
 from seckill_site.web.admin_lists import CheckedList, column, pill
 
 admin.site.unregister([User, Group])
@@ -211,6 +212,7 @@ class RoleAdmin(CheckedList, GroupAdmin):
     """Groups, with their translated names."""
 
     list_display = ("called",)
+    search_fields = (f"name__{AnyCase.lookup_name}",)
     filter_horizontal = ()
     called = column(_("group"), lambda it: gettext(it.name), ordering="name")
 

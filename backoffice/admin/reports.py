@@ -20,8 +20,7 @@ from backoffice.report.across_texts import across_csv, chart_of, figures_of, nam
 from backoffice.report.period import MAX_DAYS, Period
 from seckill_site.clocks.database import database_now
 from seckill_site.web.csv_files import csv_response
-from vouchers.forms.fields import YEARS
-from vouchers.models import Merchant, Voucher
+from vouchers.models import YEARS, Merchant, Voucher
 
 SEE_REPORTS = ("vouchers.view_seckillvoucher", "vouchers.change_seckillvoucher")
 USUAL_DAYS = 30

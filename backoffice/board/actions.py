@@ -29,9 +29,10 @@ from vouchers.catalogue.live_changes import (
     resume_sale,
 )
 from vouchers.catalogue.staff_texts import StaffRefusal
-from vouchers.forms.fields import YEARS
+from vouchers.forms.fields import MomentField
+from vouchers.forms.moments import MomentInput
 from vouchers.inventory.sale_state import BelowTaken
-from vouchers.models import MAX_STOCK, SaleStage, SeckillVoucher
+from vouchers.models import MAX_STOCK, YEARS, SaleStage, SeckillVoucher
 
 ACTION_REFUSALS = (StaffRefusal, BelowTaken, ValidationError, *UNAVAILABLE)
 UNTIL = "until"
@@ -72,12 +73,10 @@ class ExtendForm(SeenEndForm, OptionalReasonForm):
         initial="5",
         widget=forms.RadioSelect,
     )
-    until = forms.DateTimeField(
+    until = MomentField(
         label=_("New end"),
         required=False,
-        widget=forms.DateTimeInput(
-            format="%Y-%m-%dT%H:%M:%S", attrs={"type": "datetime-local", "step": 1}
-        ),
+        widget=MomentInput(attrs={"step": 1}),
     )
 
     def clean(self) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from redis.retry import Retry
 from seckill_site.celery import app
 from seckill_site.checks.ledger_commands import may_use_channel, refused_commands
 from seckill_site.installation import ForeignLedger, check_owner
+from seckill_site.mysql.collations import COLLATIONS
 from seckill_site.redis.ledger_connection import ledger_connection
 
 Check = Callable[..., Iterable[CheckMessage]]
@@ -41,9 +42,9 @@ SHOW SESSION VARIABLES WHERE variable_name IN (
 )
 """
 
-USERNAME_COLLATION = """
-SELECT collation_name FROM information_schema.columns
-WHERE table_schema = DATABASE() AND table_name = 'auth_user' AND column_name = 'username'
+COLUMNS_WITH_COLLATIONS = """
+SELECT table_name, column_name, column_type, collation_name FROM information_schema.columns
+WHERE table_schema = DATABASE() AND (table_name, column_name) IN %s
 """
 
 
@@ -254,13 +255,12 @@ def check_database(**_: Any) -> Iterator[CheckMessage]:
                 with probe.cursor() as cursor:
                     cursor.execute(SESSION_VARIABLES)
                     yield from _session(dict(cursor.fetchall()))
-                    cursor.execute(USERNAME_COLLATION)
-                    yield from _usernames([collation for (collation,) in cursor.fetchall()])
+                    yield from _names(cursor)
             yield from _constraints(probe)
     except NotSupportedError as error:
         yield Error(
             f"The database is too old. {error}",
-            hint="Install MariaDB 10.5 or newer, or MySQL 8.0.16 or newer (untested).",
+            hint="Install MariaDB 10.10 or newer.",
             id="seckill.E022",
         )
     except DatabaseError as error:
@@ -321,12 +321,19 @@ def _session(variables: dict[str, str]) -> Iterator[CheckMessage]:
         )
 
 
-def _usernames(collations: Iterable[str]) -> Iterator[CheckMessage]:
-    for collation in collations:
-        if "_ci" not in collation:
+def _names(cursor: Any) -> Iterator[CheckMessage]:
+    wanted = {}
+    for (label, name), collation in COLLATIONS.items():
+        model = apps.get_model(label)
+        wanted[model._meta.db_table, model._meta.get_field(name).column] = collation
+    cursor.execute(COLUMNS_WITH_COLLATIONS, [tuple(wanted)])
+    for table, column, kind, collation in cursor.fetchall():
+        if collation != wanted[table, column]:
             yield Error(
-                f"Usernames have the collation {collation}. Ada and ada would be two accounts.",
-                hint="Convert auth_user to a collation that ignores case, as utf8mb4_general_ci.",
+                f"{table}.{column} has the collation {collation}. "
+                "It may take two names for one, or one for two.",
+                hint="Run manage.py migrate. If nothing is left to migrate: ALTER TABLE "
+                f"{table} MODIFY {column} {kind} COLLATE {wanted[table, column]} NOT NULL.",
                 id="seckill.E024",
             )
 

@@ -231,7 +231,7 @@ def request_path(environ: Environ) -> str:
 
 
 def request_language(environ: Environ) -> str:
-    """Return the language that Django's ``LocaleMiddleware`` would choose for a request."""
+    """Return the language of a request, which ``site_guard`` hands on to Django."""
     language: str | None = environ.get(_LANGUAGE)
     if language is None:
         cookies, name = environ.get("HTTP_COOKIE", ""), _language_cookie()
@@ -250,5 +250,6 @@ _language_cookie = kept(lambda: str(settings.LANGUAGE_COOKIE_NAME))
 def _language(chosen: str, accepted: str) -> str:
     request = HttpRequest()
     request.META["HTTP_ACCEPT_LANGUAGE"] = accepted
-    request.COOKIES[settings.LANGUAGE_COOKIE_NAME] = chosen
+    # Django takes EN for a language of its own, which has no texts.
+    request.COOKIES[settings.LANGUAGE_COOKIE_NAME] = chosen.lower()
     return translation.get_language_from_request(request)

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 
+from django.conf import settings
 from django.core.exceptions import DisallowedHost, RequestDataTooBig
 from django.http import HttpRequest, HttpResponse
 from django.utils import translation
 
-from seckill_site.front_door.requests import LONGEST_BODY_BYTES, declared_bytes
+from seckill_site.front_door.requests import LONGEST_BODY_BYTES, declared_bytes, request_language
 from seckill_site.web.responses import method_not_allowed
 
 _DEVICES = (
@@ -25,12 +26,17 @@ PERMISSIONS_POLICY = permissions_policy()
 
 
 def site_guard(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[..., HttpResponse]:
-    """Refuse foreign hosts, endless bodies and methods in small letters; forbid devices."""
+    """Refuse foreign hosts, endless bodies and methods in small letters; forbid devices.
+
+    The language is read once, so that Django and the front door choose the same.
+    """
 
     def guarded(request: HttpRequest) -> HttpResponse:
+        language = request_language(request.META)
+        request.COOKIES[settings.LANGUAGE_COOKIE_NAME] = language
         # Django takes "post" for POST. Methods are case-sensitive, and no other server does.
         if request.META["REQUEST_METHOD"] != request.method:
-            with translation.override(translation.get_language_from_request(request)):
+            with translation.override(language):
                 response = method_not_allowed(request, ("GET", "HEAD", "POST"))
         else:
             try:
@@ -40,7 +46,7 @@ def site_guard(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[
                     raise RequestDataTooBig("the body is declared too long")
             except (DisallowedHost, RequestDataTooBig):
                 # The error page comes before the middleware that chooses the language.
-                translation.activate(translation.get_language_from_request(request))
+                translation.activate(language)
                 raise
             response = get_response(request)
         response.headers.setdefault("Permissions-Policy", PERMISSIONS_POLICY)

@@ -8,12 +8,14 @@ import pytest
 import time_machine
 from django.contrib.auth.models import User
 from django.core.cache import cache
+from django.core.exceptions import ValidationError
 from django.test import Client
 
 from accounts import phones
 from accounts.contacts import confirmed_contact
 from accounts.models import Phone
-from accounts.phones import ConsoleBackend, as_phone
+from accounts.phones import ConsoleBackend, PhoneNumberField, as_phone
+from backoffice.customers import find_customers
 from tests.support.accounts import PASSWORD, code_in, signed_in_as
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("cheap_passwords"), pytest.mark.quick]
@@ -49,9 +51,38 @@ def ada() -> User:
     return user
 
 
-@pytest.mark.parametrize("text", ["13800000001", "138 0000 0001", "+86 138-0000-0001", NUMBER])
+MARKS = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200b\ufeff"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "13800000001", "138 0000 0001", "+86 138-0000-0001", NUMBER, "008613800000001",
+        "0086 (138) 0000.0001", "8613800000001", "１３８０００００００１",
+        "＋８６　１３８－００００－０００１",
+        "٠٠٨٦١٣٨٠٠٠٠٠٠٠١", "\u202a+86 138 0000 0001\u202c", f"{MARKS}13800000001{MARKS}",
+        "138\u20110000–0001", "\t138\u00a00000\u30000001\n",
+    ],
+)  # fmt: skip
 def test_numbers_are_stored_in_one_spelling(text):
     assert as_phone(text) == NUMBER
+    assert PhoneNumberField().clean(text) == NUMBER
+
+
+@pytest.mark.parametrize("text", ["０１２３４５", "+138", "00", "one", "+８６1380000000x"])
+def test_other_text_is_no_number(text):
+    with pytest.raises(ValidationError):
+        PhoneNumberField().clean(text)
+
+
+@pytest.mark.parametrize("typed", ["\u202a+86 138 0000 0001\u202c", "１３８０００００００１"])
+def test_account_is_found_by_a_pasted_number(client, ada, sent, typed):
+    client.post("/accounts/login/", {"username": typed, "password": PASSWORD})
+    assert signed_in_as(client) == "ada"
+    assert find_customers(typed) == [ada.pk]
+    client = Client()
+    client.post("/accounts/login/code/", {"phone": typed})
+    assert [number for number, _ in sent] == [NUMBER]
 
 
 def test_sign_up_by_a_code_to_a_phone(client, sent):

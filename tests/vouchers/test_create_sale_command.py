@@ -15,6 +15,7 @@ from vouchers.inventory.sale_state import snapshot
 from vouchers.inventory.waiting_room import RoomTerms
 from vouchers.models import Merchant, RoomKind, SaleState, SeckillVoucher, Voucher, Work
 
+YEAR_S = 366 * 86_400
 REQUIRED = ("--title", "Noodles", "--stock", "5", "--begins-in", "-60", "--ends-in", "3600")
 
 
@@ -35,6 +36,26 @@ def test_last_line_is_id_of_loaded_sale_without_a_waiting_room():
     sale = SeckillVoucher.objects.get()
     assert (sale.pk, sale.room, sale.room_opened_ms) == (int(lines[-1]), RoomKind.OFF, 0)
     assert sale.voucher.merchant == Merchant.default()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("begins_in", "ends_in"),
+    [(-40 * YEAR_S, 60), (-60, 90 * YEAR_S), (-3_000 * YEAR_S, 60), (-(10**15), 60)],
+)
+def test_sale_in_another_century_is_refused(begins_in, ends_in):
+    with pytest.raises(CommandError):
+        create_sale("--begins-in", str(begins_in), "--ends-in", str(ends_in))
+    assert not SeckillVoucher.objects.exists()
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("english")
+@pytest.mark.parametrize("day", ["0001-01-01", "2020-12-31", "9999-12-31"])
+def test_odd_last_day_is_refused(day):
+    with pytest.raises(CommandError, match=r"^Choose a day from today to 20 years on"):
+        create_sale("--valid-until", day)
+    assert not Voucher.objects.exists()
 
 
 @pytest.mark.django_db(transaction=True)

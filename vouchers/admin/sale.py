@@ -10,7 +10,7 @@ from typing import Any
 from django.contrib import admin, messages
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
-from django.db import transaction
+from django.db import models, transaction
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.urls import URLPattern, path, reverse
@@ -44,6 +44,7 @@ from vouchers.catalogue.sales import (
 )
 from vouchers.catalogue.series import copy_terms
 from vouchers.catalogue.staff_texts import SALE_REFUSALS, refusal_text
+from vouchers.forms.moments import SplitMomentField, SplitMomentInput
 from vouchers.forms.sale import SaleForm
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.rebuild import load_sale
@@ -58,6 +59,9 @@ class SeckillVoucherAdmin(SaleColumns, CodedHistory):
     """Sales, created and edited through ``vouchers.catalogue.sales`` and never saved here."""
 
     form = SaleForm
+    formfield_overrides = {
+        models.DateTimeField: {"form_class": SplitMomentField, "widget": SplitMomentInput}
+    }
     list_display = (
         "called", "state", "total", "sold_units", "left", "pending", "begins", "ends", "limit",
     )  # fmt: skip

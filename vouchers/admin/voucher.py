@@ -16,12 +16,13 @@ from django.utils.translation import gettext_lazy as _
 
 from seckill_site.clocks.database import database_now
 from seckill_site.formatting import money
+from seckill_site.mysql.collations import AnyCase
 from seckill_site.web.admin_lists import CheckedList, column
 from seckill_site.web.csv_files import csv_parts, csv_response
 from vouchers.admin.history import CodedHistory
 from vouchers.catalogue.listing import on_sale_now
 from vouchers.catalogue.staff_texts import StaffRefusal
-from vouchers.forms.fields import MoneyField
+from vouchers.forms.fields import LastDayForm, MoneyField
 from vouchers.imports.plan import Importer, RowOutcome
 from vouchers.imports.rows import HEADINGS, example_rows
 from vouchers.imports.service import Preview, VouchersChanged, confirm_import, preview_import
@@ -47,20 +48,25 @@ class UploadForm(forms.Form):
     )
 
 
+class VoucherForm(LastDayForm, forms.ModelForm):  # type: ignore[type-arg]
+    """A voucher, new or stored."""
+
+
 class MerchantAdmin(CheckedList):
     """Merchants, who redeem vouchers."""
 
     list_display = ("name", "address", "contact")
-    search_fields = ("name", "name_en", "address")
+    search_fields = (f"name__{AnyCase.lookup_name}", "name_en", "address")
 
 
 class VoucherAdmin(CodedHistory):
     """Vouchers and their import, whose URLs are named like those of django-import-export."""
 
+    form = VoucherForm
     list_display = ("called", "merchant", "price", "face_value", "valid_until", "new_sale")
     list_filter = ("merchant",)
     list_select_related = ("merchant",)
-    search_fields = ("title", "title_en", "merchant__name")
+    search_fields = ("title", "title_en", f"merchant__name__{AnyCase.lookup_name}")
 
     def get_urls(self) -> list[URLPattern]:
         views = {

@@ -196,7 +196,12 @@ def _generate_starts(first: dt.datetime, rhythm: Rhythm, zone: dt.tzinfo) -> Ite
 
 
 def _days_later(moment: dt.datetime, days: int, zone: dt.tzinfo) -> dt.datetime:
-    """Return the same time of day ``days`` later, or an hour after if the clock skips it."""
+    """Return the same time of day ``days`` later, or an hour after if the clock skips it.
+
+    Of a time that comes twice it is the first, but for the moment itself.
+    """
+    if not days:
+        return moment.astimezone(dt.UTC)
     local = moment.astimezone(zone)
     wall = local.replace(tzinfo=None, fold=0) + days * DAY
     return wall.replace(tzinfo=zone).astimezone(dt.UTC)

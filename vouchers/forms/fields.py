@@ -8,16 +8,18 @@ from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
-from django.forms.utils import from_current_timezone
+from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from vouchers.catalogue.pictures import LARGEST_UPLOAD_BYTES, UnusablePicture, as_webp
+from vouchers.forms.moments import as_moment, split_offset, written
+from vouchers.models import validate_year
 
 ACCEPT = "image/jpeg,image/png,image/webp,image/gif"
 HIGHEST_PRICE = Decimal(1_000_000)
-YEARS = (2000, 2100)
-"""The first and the last year of a sale: others are typing errors."""
+VALID_YEARS = 20
+"""The longest time for which a new voucher is valid."""
 
 _THOUSANDS = re.compile(r"[0-9]{1,3}(,[0-9]{3})+(\.[0-9]*)?")
 _DATE_AND_TIME = re.compile(
@@ -86,17 +88,31 @@ class PictureField(forms.FileField):
             raise ValidationError(str(error), code="unusable") from error
 
 
-def validate_year(moment: dt.date) -> None:
-    """Refuse a year outside of ``YEARS``."""
-    first, last = YEARS
-    if not first <= moment.year <= last:
-        text = gettext("The year must be between %(first)s and %(last)s.")
-        raise ValidationError(text, params={"first": first, "last": last})
+def validate_last_day(day: dt.date, *, today: dt.date) -> None:
+    """Refuse a new last day that is over, or further away than ``VALID_YEARS``."""
+    last = (today.year + VALID_YEARS, today.month, today.day)
+    if not today <= day or (day.year, day.month, day.day) > last:
+        text = gettext("Choose a day from today to %(years)s years on, or leave it empty.")
+        raise ValidationError(text, params={"years": VALID_YEARS})
+
+
+class LastDayForm(forms.Form):
+    """A form with the last day of a voucher: a stored one may stay."""
+
+    def clean_valid_until(self) -> dt.date | None:
+        day: dt.date | None = self.cleaned_data["valid_until"]
+        if day and "valid_until" in self.changed_data:
+            validate_last_day(day, today=timezone.localdate())
+        return day
 
 
 def plain_number(text: str) -> str:
-    """Return a number without currency and separators: ``¥1,200.00``, ``80元``, ``８０``."""
-    plain = unicodedata.normalize("NFKC", text).strip().lstrip("¥").removesuffix("元").strip()
+    """Return a number without currency and separators: ``¥1,200.00``, ``80元``, ``８０``.
+
+    What is only a currency stays as it is: it is no number, and no empty cell either.
+    """
+    typed = unicodedata.normalize("NFKC", text).strip()
+    plain = typed.lstrip("¥").removesuffix("元").strip() or typed
     return plain.replace(",", "") if _THOUSANDS.fullmatch(plain) else plain
 
 
@@ -127,7 +143,6 @@ class WrittenField(forms.Field):
 
     written: re.Pattern[str]
     kind: type[dt.date]
-    default_validators = [validate_year]
 
     def to_python(self, value: Any) -> Any:
         text = unicodedata.normalize("NFKC", value or "").strip()
@@ -142,15 +157,21 @@ class WrittenField(forms.Field):
 
 
 class MomentField(WrittenField):
-    """A date with its time, in the shop's time zone."""
+    """A date with its time, in the shop's time zone, in one line."""
 
     written, kind = _DATE_AND_TIME, dt.datetime
+    default_validators = [validate_year]
     default_error_messages = {
         "invalid": _("This is not a date with a time. Write it like 2026-12-01 10:00."),
     }
 
     def to_python(self, value: Any) -> Any:
-        return from_current_timezone(super().to_python(value))
+        text, offset = split_offset(unicodedata.normalize("NFKC", value or ""))
+        wall = super().to_python(text)
+        return as_moment(wall.replace(tzinfo=offset)) if wall else None
+
+    def prepare_value(self, value: Any) -> Any:
+        return written(value) if isinstance(value, dt.datetime) else value
 
 
 class DayField(WrittenField):

@@ -39,7 +39,7 @@ from vouchers.catalogue.sales import (
     units_taken,
 )
 from vouchers.catalogue.series import overlapping_sales
-from vouchers.forms.fields import MinutesField, MoneyField, PictureField, validate_year
+from vouchers.forms.fields import LastDayForm, MinutesField, MoneyField, PictureField
 from vouchers.models import (
     MAX_DRAW_WAIT_S,
     MAX_STOCK,
@@ -50,6 +50,7 @@ from vouchers.models import (
     SaleStage,
     SeckillVoucher,
     Voucher,
+    validate_year,
 )
 from vouchers.templatetags.seckill import utc_offset
 
@@ -79,7 +80,7 @@ def _paragraphs(label: StrOrPromise) -> forms.CharField:
     return forms.CharField(label=label, max_length=4000, required=False, widget=widget)
 
 
-class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
+class SaleForm(LastDayForm, forms.ModelForm):  # type: ignore[type-arg]
     """A voucher and one sale of it, new or stored."""
 
     existing_voucher = forms.ModelChoiceField(
@@ -356,9 +357,7 @@ def prepare_terms(form_fields: dict[str, forms.Field], *, lowest_stock: int) -> 
 def _prepare_moment(field: Any) -> None:
     """Validate the year, state the time zone, and label the two controls."""
     field.validators.append(validate_year)
-    # A sale starts at a second; the local formats would drop it at the next edit.
     day, time = field.widget.widgets
-    time.format = "%H:%M:%S"
     # Django's admin shows words beside them, but no labels for a screen reader.
     day.attrs["aria-label"] = gettext("%(field)s: date") % {"field": field.label}
     time.attrs["aria-label"] = gettext("%(field)s: time") % {"field": field.label}

@@ -4,7 +4,7 @@ import datetime as dt
 from typing import Any
 
 from django import forms
-from django.contrib.admin.widgets import AdminIntegerFieldWidget, AdminSplitDateTime
+from django.contrib.admin.widgets import AdminIntegerFieldWidget
 from django.utils import timezone
 from django.utils.dates import WEEKDAYS
 from django.utils.translation import gettext
@@ -19,9 +19,10 @@ from vouchers.catalogue.series import (
     copy_terms,
     plan_series,
 )
-from vouchers.forms.fields import YEARS, MinutesField
+from vouchers.forms.fields import MinutesField
+from vouchers.forms.moments import SplitMomentField
 from vouchers.forms.sale import prepare_terms
-from vouchers.models import PAY_WITHIN_S, SeckillVoucher, Voucher
+from vouchers.models import PAY_WITHIN_S, YEARS, SeckillVoucher, Voucher
 
 LONGEST = dt.timedelta(days=366)
 LENGTHS = ((60, _("minutes")), (3_600, _("hours")), (86_400, _("days")))
@@ -32,7 +33,7 @@ class SeriesForm(forms.ModelForm):  # type: ignore[type-arg]
     """A voucher, the first start, the interval, and the terms of all sales of the series."""
 
     voucher = forms.ModelChoiceField(Voucher.objects.order_by("-pk"), label=_("Voucher"))
-    begins_at = forms.SplitDateTimeField(label=_("First start"), widget=AdminSplitDateTime)
+    begins_at = SplitMomentField(label=_("First start"))
     length = forms.IntegerField(
         label=_("Each lasts"), min_value=1, max_value=1_000_000, widget=AdminIntegerFieldWidget
     )

@@ -2,13 +2,16 @@
 
 import datetime as dt
 import hashlib
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from functools import cached_property
 from typing import Any
 
+from django.core.exceptions import ValidationError
 from django.db import models
+from django.utils import timezone
 from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
@@ -16,6 +19,7 @@ from seckill_site.formatting import money
 from vouchers.catalogue.listing import on_sale_now
 from vouchers.catalogue.sales import SaleTerms
 from vouchers.catalogue.series import MOST_SALES, overlapping_sales
+from vouchers.forms.fields import validate_last_day
 from vouchers.imports.rows import ReadRow, problem
 from vouchers.lock_objects import lock_vouchers
 from vouchers.models import Merchant, Voucher
@@ -142,7 +146,13 @@ class _Planner:
         stored = lock_vouchers(voucher_ids=ids) if hold else Voucher.objects.filter(pk__in=ids)
         self.stored = {voucher.pk: voucher for voucher in stored}
         merchants = {merchant.pk: merchant for merchant in Merchant.objects.all()}
-        self.merchants = {it.name.casefold(): it for it in merchants.values()}
+        self.merchants = {merchant.name: merchant for merchant in merchants.values()}
+        spellings = Counter(map(_folded, self.merchants))
+        self.merchants_folded = {
+            folded: it
+            for name, it in self.merchants.items()
+            if spellings[folded := _folded(name)] == 1
+        }
         for voucher in stored:
             voucher.merchant = merchants.get(voucher.merchant_id or 0)
         self.on_sale = set() if by.may_run else on_sale_now(voucher_ids=self.stored, now=now)
@@ -187,7 +197,8 @@ class _Planner:
 
     def _details(self, row: ReadRow) -> dict[str, Any]:
         """Return the details of a row, with its merchant instead of the name, if there is one."""
-        merchant = self.merchants.get(row.details.get("merchant", "").casefold())
+        name = row.details.get("merchant", "")
+        merchant = self.merchants.get(name) or self.merchants_folded.get(_folded(name))
         known = {"merchant": merchant} if merchant else {}
         return {**row.details, **known}
 
@@ -213,6 +224,15 @@ class _Planner:
             )
             yield problem("merchant", text, cell=name)
 
+    def _last_day_problems(self, row: ReadRow, voucher: Voucher | None) -> Iterator[str]:
+        day = row.details.get("valid_until")
+        if day is None or _is_stored(voucher, "valid_until", day):
+            return
+        try:
+            validate_last_day(day, today=timezone.localdate(self.now))
+        except ValidationError as error:
+            yield problem("valid_until", " ".join(error.messages), cell=str(day))
+
     def _problems(self, row: ReadRow, sales: int) -> Iterator[str]:
         voucher = self.stored.get(row.voucher_id or 0)
         if row.voucher_id and voucher is None:
@@ -232,6 +252,7 @@ class _Planner:
             )
             yield problem("id", text, cell=str(row.voucher_id))
         yield from self._merchant_problems(row)
+        yield from self._last_day_problems(row, voucher)
         price, face_value = (
             row.details.get(name, getattr(voucher, name, None)) for name in _AMOUNTS
         )
@@ -255,6 +276,11 @@ class _Planner:
                 "The voucher already has a sale that starts at this time. Change one of them."
             )
             yield problem("begins_at", text)
+
+
+def _folded(name: str) -> str:
+    """Return a name without its case, and with composed letters: macOS writes é as two."""
+    return unicodedata.normalize("NFKC", name).casefold()
 
 
 def _is_stored(voucher: Voucher | None, name: str, value: Any) -> bool:

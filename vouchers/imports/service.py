@@ -17,6 +17,7 @@ from django.contrib.admin.models import ADDITION, CHANGE, LogEntry
 from django.contrib.contenttypes.models import ContentType
 from django.core.cache import cache
 from django.db import models, transaction
+from django.utils import translation
 from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy as _
 
@@ -88,11 +89,12 @@ def confirm_import(*, key: str, by: Importer, now: dt.datetime) -> Plan:
     kept = cache.get(name)
     if kept is None or not cache.delete(name):  # if two confirm it, only one deletes it
         raise PreviewGone
-    file_name, cells, digest = kept
+    file_name, cells, digest, language = kept
     rows = [TextRow(*row) for row in cells]
     read = [read_row(row) for row in rows]
     with transaction.atomic(durable=True):
-        plan = make_plan(rows=read, by=by, now=now, hold=True)
+        with translation.override(language):  # its warnings count among what was shown
+            plan = make_plan(rows=read, by=by, now=now, hold=True)
         if plan.digest == digest:
             _write(plan, file_name, by)
             return plan
@@ -102,14 +104,15 @@ def confirm_import(*, key: str, by: Importer, now: dt.datetime) -> Plan:
 def _preview(rows: Sequence[TextRow], file_name: str, by: Importer, now: dt.datetime) -> Preview:
     plan = make_plan(rows=[read_row(row) for row in rows], by=by, now=now)
     key = secrets.token_urlsafe(16) if plan.writes else ""
-    kept = (file_name, [(row.number, row.cells) for row in rows], plan.digest)
+    cells = [(row.number, row.cells) for row in rows]
+    kept = (file_name, cells, plan.digest, translation.get_language())
     if key and not cache.add(_cache_key(by, key), kept, timeout=KEPT_S):
         raise PreviewNotKept
     return Preview(file_name, plan, key)
 
 
 def _cache_key(by: Importer, key: str) -> str:
-    return f"voucher-import:{by.user_id}:{key[:64]}"
+    return f"voucher-import-2:{by.user_id}:{key[:64]}"
 
 
 def _write(plan: Plan, file_name: str, by: Importer) -> None:

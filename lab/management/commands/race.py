@@ -228,7 +228,7 @@ def check_servers() -> None:
     """
     if not has_row_locks():
         text = "SQLite lets one writer in at a time, so nothing races there"
-        raise BadRace(f"a race wants MariaDB or MySQL (untested): {text}. Try script/race")
+        raise BadRace(f"a race wants MariaDB: {text}. Try script/race")
     if LabSale._meta.db_table not in connection.introspection.table_names():
         raise BadRace("the tables are missing: run manage.py migrate")
     ledger_connection().ping()

@@ -34,7 +34,7 @@ from tests.support.orders import (
     written_orders,
 )
 from tests.support.patience import wait_for
-from tests.support.sales import change_stock, reserve
+from tests.support.sales import change_stock, make_loaded_sale, reserve
 from tests.support.staff import said, staff_with, words
 from vouchers.catalogue.history import history_text
 from vouchers.inventory import rebuild
@@ -304,6 +304,21 @@ def test_new_end_is_in_the_shops_time_zone(operator: Client, written: str) -> No
     act(operator, sale, "extend", by="until", until=f"{timezone.localtime(end):{written}}")
 
     assert stored(sale).ends_at == end
+
+
+@commits
+def test_sale_is_extended_into_the_repeated_hour(operator: Client, settings: Settings) -> None:
+    settings.TIME_ZONE = "America/New_York"
+    end = dt.datetime(2027, 11, 7, 5, 20, tzinfo=dt.UTC)  # 01:20, for the first time
+    sale = make_loaded_sale(ends_at=end)
+    page = operator.get(board_of(sale, "extend/")).text
+    [until] = re.findall(r'type="text" name="until" value="([^"]*)"', page)
+    assert until == "2027-11-07T01:25:00-04:00"
+
+    act(operator, sale, "extend", by="5", until=until)
+    assert stored(sale).ends_at == end + dt.timedelta(minutes=5)
+    act(operator, sale, "extend", by="until", until=until.replace("-04", "-05"))
+    assert stored(sale).ends_at == end + dt.timedelta(minutes=65)
 
 
 @commits

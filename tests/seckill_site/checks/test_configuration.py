@@ -426,15 +426,8 @@ def test_narrow_charset_is_a_warning():
 
 
 @pytest.mark.django_db
-def test_collation_of_usernames_with_case_is_an_error(monkeypatch):
-    binary = "SELECT 'utf8mb4_bin' UNION SELECT 'utf8mb4_general_ci'"
-    monkeypatch.setattr(services, "USERNAME_COLLATION", binary)
-
-    assert ids(services.check_database) == ["E024"]
-
-
-@pytest.mark.django_db
 def test_old_database_is_an_error(monkeypatch):
+    assert connection.features.minimum_database_version == (10, 10)
     monkeypatch.setattr(type(connection.features), "minimum_database_version", (99, 0))
 
     assert ids(services.check_database) == ["E022"]

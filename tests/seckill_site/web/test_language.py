@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support import asgi, wsgi
 from tests.support.accounts import ODD, OUTSIDE, stays_inside
 
 pytestmark = [pytest.mark.django_db, pytest.mark.quick]
@@ -21,6 +22,24 @@ def test_language_link_sets_cookie_and_returns(client, code):
 
     page = client.get("/", headers={**HTML, "Accept-Language": "fr"}).content.decode()
     assert f'<html lang="{code}">' in page
+
+
+@pytest.mark.parametrize(
+    ("cookie", "language", "text"),
+    [
+        ("EN", "en", "Skip to content"),
+        ("En-gb", "en", "Skip to content"),
+        ("ZH-HANS", "zh-hans", "跳到正文"),
+    ],
+)
+@pytest.mark.parametrize("ask", [asgi.ask, wsgi.ask])
+@pytest.mark.parametrize("path", ["/", "/accounts/login/", "/nowhere/"])
+def test_language_cookie_is_read_in_any_case(ask, path, cookie, language, text):
+    answer = ask("GET", path, HTTP_ACCEPT="text/html", HTTP_COOKIE=f"django_language={cookie}")
+
+    page = answer.body.decode()
+    assert f'<html lang="{language}">' in page
+    assert text in page
 
 
 def test_language_cookie_is_secure_over_https(client, settings):

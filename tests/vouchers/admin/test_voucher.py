@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from typing import Any
 
@@ -62,6 +63,17 @@ def test_list_links_to_import(shop: Client) -> None:
     page = shop.get(IMPORT).text
     assert f'href="{EXAMPLE}"' in page
     assert "开始时间 · begins at" in page
+
+
+def test_new_last_day_is_in_twenty_years(shop: Client) -> None:
+    voucher = make_voucher(valid_until=dt.date(9999, 12, 31))
+    entries = {"title": "Noodles", "price_cents": "80", "face_value_cents": "100"}
+    entries["valid_until"] = "9999-12-31"
+    assert "years on, or leave it empty" in shop.post(f"{LIST}add/", entries).text
+    saved = shop.post(f"{LIST}{voucher.pk}/change/", {**entries, "title": "Rice"})
+    assert saved.status_code == 302
+    voucher.refresh_from_db()
+    assert (voucher.title, str(voucher.valid_until)) == ("Rice", "9999-12-31")
 
 
 def test_wrong_row_prevents_confirmation(shop: Client) -> None:

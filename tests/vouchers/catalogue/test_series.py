@@ -44,6 +44,9 @@ SHANGHAI, BERLIN = ZoneInfo("Asia/Shanghai"), ZoneInfo("Europe/Berlin")
 FRIDAY = dt.datetime(2030, 3, 29, 20, tzinfo=BERLIN)
 """Two days before the clock change in Berlin, at 02:00 on 31 March 2030."""
 
+SECOND = dt.datetime(2027, 11, 7, 6, 30, tzinfo=dt.UTC)
+"""01:30 in New York for the second time, because the clocks have gone back."""
+
 ENTRIES = {
     "begins_at_0": "2030-01-01",
     "begins_at_1": "20:00:00",
@@ -110,6 +113,12 @@ def test_skipped_time_moves_an_hour_that_day_only():
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize("unit", [SeriesUnit.HOURS, SeriesUnit.DAYS, SeriesUnit.WEEKDAYS])
+def test_first_start_stays_in_the_second_of_two_hours(unit):
+    starts = planned(SECOND, unit=unit, weekdays=range(7), zone=ZoneInfo("America/New_York"))
+    assert starts[0].astimezone(dt.UTC) == SECOND
+
+
 def test_series_without_weekday_is_empty():
     assert planned(FRIDAY, unit=SeriesUnit.WEEKDAYS) == []
 

@@ -287,6 +287,21 @@ def test_untouched_window_keeps_its_seconds(language):
     assert form.cleaned_data["begins_at"] == begins_at
 
 
+@pytest.mark.parametrize("hour", [5, 6], ids=["first", "second"])
+def test_untouched_window_stays_in_the_repeated_hour(settings, hour):
+    settings.TIME_ZONE = "America/New_York"
+    begins_at = dt.datetime(2027, 11, 7, hour, 30, tzinfo=dt.UTC)
+    sale = make_sale(begins_at=begins_at, ends_at=begins_at + 9 * HOUR)
+    page = str(form_class(sale)(instance=sale)["begins_at"])
+    day, second = re.findall(r'value="([^"]+)"', page)
+
+    form = filled(instance=sale, begins_at=f"{day} {second}", ends_at="2027-11-07 20:00")
+
+    assert form.is_valid(), form.errors
+    assert form.terms.begins_at == begins_at
+    assert "begins_at" not in form.changed_data
+
+
 # --- waiting room, work, draw ---------------------------------------------------------------------
 
 NO_ROOM = {"room": RoomKind.OFF, "room_rate": 200, "room_shuffled": False}
@@ -428,6 +443,24 @@ def test_stored_merchant_and_last_day_are_shown_and_a_change_is_named():
     with translation.override("en"):
         assert "Merchant: Tea → Soup" in text_of(form.history_entry())
         assert "Valid until: 2030-01-01 → 2030-12-31" in text_of(form.history_entry())
+
+
+TODAY = timezone.localdate()
+
+
+@pytest.mark.parametrize(
+    "day",
+    ["0001-01-01", "9999-12-31", str(TODAY - dt.timedelta(days=1)), f"{TODAY.year + 21}-01-01"],
+)
+def test_last_day_is_in_twenty_years_unless_it_is_stored(day):
+    sale = make_sale(voucher=make_voucher(valid_until=dt.date.fromisoformat(day)))
+    shown = str(form_class(sale)(instance=sale)["valid_until"])
+
+    assert list(filled(valid_until=day).errors) == ["valid_until"]
+    assert f'value="{day}"' in shown
+    form = filled(sale, valid_until=day)
+    assert form.is_valid(), form.errors
+    assert filled(valid_until=str(TODAY)).is_valid()
 
 
 def test_existing_voucher_and_a_merchant_exclude_each_other():

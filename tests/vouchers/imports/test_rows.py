@@ -167,6 +167,23 @@ def test_wrong_moment_is_reported(text: str) -> None:
     )
 
 
+def test_time_that_comes_twice_is_asked_for_with_its_offset() -> None:
+    with timezone.override("America/New_York"):
+        asked = read_cell("ends at", "2030-11-03 01:30").problems[0]
+        row = read_cell("ends at", "2030-11-03 01:30 -05:00")
+    assert "01:30-05:00 for the second" in asked
+    assert row.terms is not None, row.problems
+    assert row.terms.ends_at == dt.datetime(2030, 11, 3, 6, 30, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize("unit", ["元", "¥", "￥", "¥元", " ￥ 元 "])
+@pytest.mark.parametrize("column", ["id", "price", "face value", "stock", "limit"])
+def test_cell_with_only_a_unit_is_reported(column: str, unit: str) -> None:
+    [problem] = read_cell(column, unit.strip()).problems
+    assert problem.startswith(f"{column} (")
+    assert unit.strip() in problem
+
+
 def test_skipped_time_is_reported(settings: object) -> None:
     with timezone.override("Europe/Berlin"):
         assert "2030-03-31 02:30" in read_cell("begins at", "2030-03-31 02:30").problems[0]

@@ -11,6 +11,10 @@ from django.contrib.admin.models import ADDITION, CHANGE, LogEntry
 from django.core.cache import cache
 from django.db import connection, connections
 from django.test.utils import CaptureQueriesContext
+from django.utils import translation
+from hypothesis import HealthCheck, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
 
 from tests.support.sales import HOUR, make_sale, make_user, make_voucher
 from tests.support.spreadsheets import CHINESE, ENGLISH, HOTPOT, NOODLES, as_csv, as_xlsx
@@ -18,6 +22,7 @@ from vouchers.catalogue.history import text_of
 from vouchers.catalogue.series import MOST_SALES
 from vouchers.imports import service as importing
 from vouchers.imports.plan import Importer, RowOutcome
+from vouchers.imports.rows import HEADINGS
 from vouchers.imports.service import (
     Preview,
     PreviewGone,
@@ -40,7 +45,7 @@ def boss() -> Importer:
     return Importer(make_user("boss").pk, may_sell=True)
 
 
-def preview(boss: Importer, *rows: list[Any], content: bytes = b"") -> Preview:
+def preview(boss: Importer, *rows: list[Any], content: Any = b"") -> Preview:
     content = content or as_csv(ENGLISH, *rows)
     return preview_import(content=content, file_name="spring.csv", by=boss, now=NOW)
 
@@ -201,6 +206,18 @@ def test_price_above_stored_face_value_is_reported(boss: Importer) -> None:
     assert plan.rows[0].problems == ("price (售价): The price cannot be above the face value.",)
 
 
+def test_merchant_is_found_by_its_exact_name_first(boss: Importer) -> None:
+    there = ("Tea", "tea", "Caf\u00e9")
+    tea, other, cafe = (Merchant.objects.create(name=name) for name in there)
+    headings, row = ["title", "price", "face value", "merchant"], ["Noodles", "1", "2"]
+    names = ["Tea", "tea", "CAFE\u0301", "TEA"]
+
+    plan = preview(boss, content=as_csv(headings, *([*row, name] for name in names))).plan
+
+    assert [it.after.get("merchant") for it in plan.rows] == [tea, other, cafe, None]
+    assert "There is no merchant of this name" in plan.rows[3].problems[0]
+
+
 def test_importer_without_sale_permission_imports_vouchers_only(boss: Importer) -> None:
     clerk = Importer(boss.user_id, may_sell=False)
     assert (
@@ -246,6 +263,17 @@ def test_plan_without_changes_cannot_be_confirmed(boss: Importer) -> None:
     voucher = make_voucher()
     shown = preview(boss, row_of(voucher, price="80"))
     assert (shown.plan.counts[RowOutcome.UNCHANGED], shown.key) == (1, "")
+
+
+@pytest.mark.parametrize("day", ["0001-01-01", "2029-11-30", "2049-12-02", "9999-12-31"])
+def test_last_day_is_in_twenty_years_unless_it_is_stored(boss: Importer, day: str) -> None:
+    voucher = make_voucher(valid_until=dt.date.fromisoformat(day))
+    headings = ["id", "title", "price", "face value", "valid until"]
+    new, stored = ["", "Soup", "1", "2", day], [voucher.pk, "Soup", "", "", day]
+    plan = preview(boss, content=as_csv(headings, new, stored)).plan
+    assert [len(row.problems) for row in plan.rows] == [1, 0]
+    assert plan.rows[0].problems[0].startswith(f"valid until (有效期至), “{day}”: Choose a day")
+    assert preview(boss, content=as_csv(headings, [*new[:4], "2049-12-01"])).key
 
 
 # --- The confirmation -----------------------------------------------------------------------------
@@ -303,6 +331,60 @@ def test_simultaneous_confirmations_import_once(boss: Importer) -> None:
 
     assert answers == ["gone", "gone", "gone", "imported"]
     assert Voucher.objects.count() == 2
+
+
+@pytest.fixture
+def tea(monkeypatch: pytest.MonkeyPatch) -> Merchant:
+    """A merchant of the name in ``USUAL``, and imports that take rows for files."""
+    monkeypatch.setattr(importing, "read_sheet", lambda rows: rows)
+    return Merchant.objects.create(name="Tea")
+
+
+USUAL = [
+    "", "Hotpot", "", "¥168", "1,200", "500", "2030-01-01 10:00", "2030-01-01 12:00", "2",
+    "Tea", "", "", "", "2030-12-31",
+]  # fmt: skip
+ODD_CELLS = [
+    "", "0", "00", "1", "１", "-1", "+1", "1.0", "1e2", "1E+999999", "0E+999999", "NaN", "sNaN",
+    "80元", "¥ 1,200", "9" * 20, "2030-01-01 10:00", "2030/1/1", "0001-01-01", "9999-12-31 23:59",
+    "Tea", "tea", "\u200b", "\u2800", "a\0b", "x" * 121, "\r", "=1",
+]  # fmt: skip
+CELLS = st.sampled_from(["元", "¥", "￥元"]) | st.sampled_from(ODD_CELLS) | st.text(max_size=20)
+
+
+@examples(
+    max_examples=200,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(odd=st.dictionaries(st.integers(0, 13), CELLS, min_size=1, max_size=3))
+def test_confirmation_does_whatever_the_preview_accepted(
+    boss: Importer, tea: Merchant, odd: dict[int, str]
+) -> None:
+    row = [odd.get(place, cell).strip() for place, cell in enumerate(USUAL)]
+    before = Voucher.objects.count(), SeckillVoucher.objects.count()
+
+    shown = preview(boss, content=[(1, [it[0] for it in HEADINGS.values()]), (2, row)])
+
+    if shown.key:
+        confirm(boss, shown)
+        new = shown.plan.counts[RowOutcome.NEW], shown.plan.sales
+        after = Voucher.objects.count(), SeckillVoucher.objects.count()
+        assert after == (before[0] + new[0], before[1] + new[1])
+        assert new[1] == any(row[place] for place in (5, 6, 7, 8))
+    else:
+        assert shown.plan.rows[0].problems or shown.plan.rows[0].what == RowOutcome.UNCHANGED
+
+
+def test_language_of_the_reader_may_change_before_the_confirmation(boss: Importer) -> None:
+    make_voucher(title="Hotpot")
+    shown = preview(boss, HOTPOT)
+    assert shown.plan.rows[0].warnings
+
+    with translation.override("zh-hans"):
+        confirm(boss, shown)
+
+    assert Voucher.objects.filter(title="Hotpot").count() == 2
 
 
 def test_second_upload_warns_or_does_nothing(boss: Importer) -> None:

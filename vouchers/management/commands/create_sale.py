@@ -6,10 +6,12 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db.models import Model
+from django.utils import timezone
 
 from seckill_site.clocks.database import database_now
 from vouchers.catalogue.audience import EVERYBODY, SALE_RULES, SaleRule
 from vouchers.catalogue.sales import SaleTerms, VoucherDetails, create_voucher_on_sale
+from vouchers.forms.fields import validate_last_day
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import (
@@ -81,6 +83,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         now = database_now().replace(microsecond=0)
         try:
+            if day := options["valid_until"]:
+                validate_last_day(day, today=timezone.localdate(now))
             sale = create_voucher_on_sale(
                 details=VoucherDetails(
                     title=options["title"],
@@ -156,8 +160,10 @@ def _rule_value(rule: SaleRule, given: Any) -> Any:
 
 
 def _one_line(error: Exception) -> str:
-    if not isinstance(error, ValidationError) or not hasattr(error, "error_dict"):
+    if not isinstance(error, ValidationError):
         return str(error)
+    if not hasattr(error, "error_dict"):
+        return " ".join(error.messages)
     return "; ".join(
         f"{name}: {' '.join(messages)}" if name != "__all__" else " ".join(messages)
         for name, messages in error.message_dict.items()
