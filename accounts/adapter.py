@@ -20,6 +20,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.translation import get_language, gettext
 
+from accounts.backends import find_account
 from accounts.contacts import remember_language
 from accounts.mails import MailNotSent, may_be_sent, send_mail
 from accounts.models import Phone
@@ -86,10 +87,15 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         return user
 
     def _get_login_attempts_cache_key(self, request: HttpRequest, **credentials: Any) -> str:
-        """Count the failures of a name by address: nobody can lock somebody else out."""
-        names = [credentials.get(it) for it in ("email", "phone", "username")]
-        name = next((it for it in names if it), "")
+        """Count an account's failures by address: nobody can lock somebody else out.
+
+        Each of an account's names, in any spelling, is a way to the same password.
+        """
         address = client_network(request.META) or UNKNOWN_ADDRESS
+        if account := find_account(**credentials):
+            return f"{address}:account {account.pk}"
+        phone = as_phone(credentials.get("phone") or "")
+        name = credentials.get("email") or phone or credentials.get("username") or ""
         return f"{address}:{as_username(name).lower()}"
 
     def reauthenticate(self, user: User, password: str) -> bool:

@@ -8,6 +8,7 @@ from allauth.account import forms
 from allauth.account.adapter import get_adapter
 from allauth.core import context as core
 from allauth.core import ratelimit
+from allauth.core.exceptions import RateLimited
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxLengthValidator
@@ -18,6 +19,7 @@ from django.utils.translation import gettext, gettext_lazy
 
 from accounts.sessions import limit_staff_session
 from accounts.usernames import as_username
+from seckill_site.web.clients import client_network
 from seckill_site.web.request_rates import RATE_LIMITED_TEXT
 
 LONGEST_LOGIN = 254
@@ -50,6 +52,55 @@ class LoginForm(forms.LoginForm):  # type: ignore[misc]
         response: HttpResponse = super().login(request, redirect_url)
         limit_staff_session(request, self.user)
         return response
+
+
+def count_code(kind: str, name: str, *, is_phone: bool = False) -> None:
+    """Count a code or link that a client asks for, whether or not an account has this name.
+
+    Strangers must not keep an account from its codes, so a client has a count of its own for each
+    name; allauth counts the name over all clients, with a higher limit.
+
+    :raises RateLimited: this is one too many.
+    """
+    client = client_network(core.request.META)
+    if not client:  # a unix socket: it would be everybody's count
+        return
+    keys = {"code_of_client": f"{client}:{kind}:{name.lower()}", "codes_of_client": client}
+    if is_phone:
+        keys["texts_of_client"] = client
+    for action, key in keys.items():
+        ratelimit.consume(core.request, action=action, key=key, raise_exception=True)
+
+
+class LoginCodeForm(forms.RequestLoginCodeForm):  # type: ignore[misc]
+    """allauth's form, which counts the codes of a client."""
+
+    def clean_email(self) -> str:
+        if email := self.cleaned_data["email"]:
+            count_code("request_login_code", email)
+        return str(super().clean_email())
+
+    def clean_phone(self) -> str:
+        if phone := self.cleaned_data["phone"]:
+            count_code("request_login_code", phone, is_phone=True)
+        return str(super().clean_phone())
+
+
+class ResetPasswordForm(forms.ResetPasswordForm):  # type: ignore[misc]
+    """allauth's form, which counts the links of a client."""
+
+    def clean_email(self) -> str:
+        count_code("reset_password", self.cleaned_data["email"])
+        return str(super().clean_email())
+
+
+class ChangePhoneForm(forms.ChangePhoneForm):  # type: ignore[misc]
+    """allauth's form, which counts the codes of a client."""
+
+    def clean_phone(self) -> str:
+        phone = str(super().clean_phone())
+        count_code("verify_phone", phone, is_phone=True)
+        return phone
 
 
 class UsernameTaken(Exception):
@@ -110,7 +161,12 @@ class SignUpForm(forms.SignupForm):  # type: ignore[misc]
             self._limit_codes(field, email or phone, action="request_login_code")
 
     def _limit_codes(self, field: str, address: str, *, action: str, dry_run: bool = False) -> None:
-        if not ratelimit.consume(core.request, action=action, key=address, dry_run=dry_run):
+        try:
+            count_code(action, address, is_phone=field == "phone")
+            ratelimit.consume(
+                core.request, action=action, key=address, dry_run=dry_run, raise_exception=True
+            )
+        except RateLimited:
             self.add_error(field, gettext(RATE_LIMITED_TEXT))
 
     def try_save(self, request: HttpRequest) -> tuple[User | None, HttpResponse | None]:

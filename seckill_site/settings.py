@@ -132,6 +132,9 @@ SECKILL_SIGN_INS_PER_ADDRESS = env.int("SECKILL_SIGN_INS_PER_ADDRESS", default=1
 SECKILL_RESETS_PER_ADDRESS = env.int("SECKILL_RESETS_PER_ADDRESS", default=20)
 """The most attempts of an address to reset a password in an hour."""
 
+SECKILL_TEXTS_PER_ADDRESS = env.int("SECKILL_TEXTS_PER_ADDRESS", default=100)
+"""The most codes to phones that an address may ask for in a day, over all numbers."""
+
 SECKILL_SHOP_NAME = env.str("SECKILL_SHOP_NAME", default="Seckill")
 SECKILL_SHOP_NAME_EN = env.str("SECKILL_SHOP_NAME_EN", default=SECKILL_SHOP_NAME)
 """The name of the shop, for readers of Chinese and of English. A voucher without a merchant is of
@@ -516,7 +519,13 @@ CAPTCHA_FONT_SIZE = 36
 CAPTCHA_IMAGE_SIZE = (200, 64)
 CAPTCHA_TIMEOUT = 10  # minutes
 ACCOUNT_ADAPTER = "accounts.adapter.AccountAdapter"
-ACCOUNT_FORMS = {"login": "accounts.forms.LoginForm", "signup": "accounts.forms.SignUpForm"}
+ACCOUNT_FORMS = {
+    "login": "accounts.forms.LoginForm",
+    "signup": "accounts.forms.SignUpForm",
+    "request_login_code": "accounts.forms.LoginCodeForm",
+    "reset_password": "accounts.forms.ResetPasswordForm",
+    "change_phone": "accounts.forms.ChangePhoneForm",
+}
 ACCOUNT_LOGIN_METHODS = {"username", "email", "phone"}
 ACCOUNT_SIGNUP_FIELDS = ["username*", "email", "phone", "password1", "password2"]
 ACCOUNT_EMAIL_VERIFICATION = "optional"
@@ -532,14 +541,19 @@ ACCOUNT_PHONE_VERIFICATION_SUPPORTS_RESEND = 2
 ACCOUNT_SESSION_REMEMBER = True
 ACCOUNT_LOGOUT_ON_PASSWORD_CHANGE = False  # other sessions end: each carries the password's hash
 ACCOUNT_RATE_LIMITS = {
-    # SECKILL_SIGN_INS_PER_ADDRESS and the like bound an address over all names. Each "key" here is
-    # a name, mail address or number.
+    # SECKILL_SIGN_INS_PER_ADDRESS and the like bound an address over all names.
     "login": None,
     "signup": None,
-    "login_failed": "5/6m/key",  # a name from one address
-    "request_login_code": "20/m/ip,3/10m/key",
-    "reset_password": "3/10m/key",
-    "verify_phone": "3/10m/key",
+    "reset_password_from_key": None,
+    "login_failed": "5/6m/key",  # an account from one address
+    # What accounts.forms counts: a client's codes to one name, to all names, and to phones.
+    "code_of_client": "3/10m/key",
+    "codes_of_client": "20/m/key",
+    "texts_of_client": f"{SECKILL_TEXTS_PER_ADDRESS}/d/key" if SECKILL_TEXTS_PER_ADDRESS else None,
+    # A mail address or number, whoever asks.
+    "request_login_code": "12/10m/key",
+    "reset_password": "12/10m/key",
+    "verify_phone": "12/10m/key",
 }
 MFA_ADAPTER = "accounts.second_factor.SecondFactorAdapter"
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
