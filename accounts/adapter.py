@@ -27,7 +27,7 @@ from accounts.models import Phone
 from accounts.phones import PhoneNumberField, as_phone, send_text
 from accounts.usernames import as_username, username_is_taken
 from seckill_site.face.site_face import shop_name
-from seckill_site.web.clients import client_network
+from seckill_site.web.clients import client_ip, client_network
 from seckill_site.web.errors import login_locked
 from seckill_site.web.redirects import is_same_site
 from seckill_site.web.responses import absolute_url, problem
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 SITE = {"name": shop_name, "domain": ""}
 
 UNKNOWN_ADDRESS = "0.0.0.0"
-"""Stands for the address of a client behind a unix socket without a trusted proxy."""
+"""Stands for the address of a client of whom no address is known."""
 
 
 class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
@@ -67,7 +67,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
 
     def get_client_ip(self, request: HttpRequest) -> str:
         """Return the client's address; trusted proxies were asked for it by the server."""
-        return request.META.get("REMOTE_ADDR") or UNKNOWN_ADDRESS
+        return client_ip(request.META) or UNKNOWN_ADDRESS
 
     def pre_authenticate(self, request: HttpRequest, **credentials: Any) -> None:
         """Refuse after too many failures, before a password is hashed.

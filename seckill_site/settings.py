@@ -4,6 +4,7 @@ The names are the contract of ``docs/settings.md``. Our own settings start with 
 name their unit. Nothing here exists only in production.
 """
 
+import os
 import re
 from ipaddress import ip_network
 from pathlib import Path
@@ -104,6 +105,9 @@ SECKILL_HASHES_AT_ONCE = env.int("SECKILL_HASHES_AT_ONCE", default=1)
 if SECKILL_HASHES_AT_ONCE < 1:
     raise ImproperlyConfigured("SECKILL_HASHES_AT_ONCE is less than 1: nobody could sign in.")
 
+HTTPS_ONLY = env.bool("SECKILL_HTTPS_ONLY", default=False)
+"""Whether the site is reached over HTTPS alone, through a proxy."""
+
 SECKILL_TRUSTED_PROXIES = env.list("SECKILL_TRUSTED_PROXIES", default=[])
 """Addresses of the proxies whose ``X-Forwarded-For`` names the client."""
 
@@ -111,6 +115,8 @@ try:
     SECKILL_UNLIMITED_NETWORKS = [
         ip_network(text)
         for text in env.list("SECKILL_UNLIMITED_NETWORKS", default=["127.0.0.0/8", "::1/128"])
+        # A proxy that is not trusted makes everybody a client of this machine.
+        if not HTTPS_ONLY or "SECKILL_UNLIMITED_NETWORKS" in os.environ
     ]
 except ValueError as error:
     raise ImproperlyConfigured(f"SECKILL_UNLIMITED_NETWORKS: {error}.") from error
@@ -118,7 +124,7 @@ except ValueError as error:
 
 SECKILL_REQUESTS_PER_ADDRESS = env.int("SECKILL_REQUESTS_PER_ADDRESS", default=3_000)
 """The most requests of an address in a minute, apart from public pages. 0: any number, here and in
-the next four."""
+the next five."""
 
 SECKILL_REQUESTS_PER_ACCOUNT = env.int("SECKILL_REQUESTS_PER_ACCOUNT", default=600)
 """The most requests of an account in a minute, apart from public pages and orders."""
@@ -602,7 +608,6 @@ CONTENT_SECURITY_POLICY = {
     }
 }
 DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024
-HTTPS_ONLY = env.bool("SECKILL_HTTPS_ONLY", default=False)
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS_ONLY
 if HTTPS_ONLY:
     # Browsers take a cookie of this name from this very host and over HTTPS only.

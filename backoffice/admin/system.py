@@ -19,6 +19,7 @@ from backoffice.today.figures import late_by_s, unsent_mails, watched_sales
 from backoffice.today.texts import PARTS, late_texts
 from seckill_site.clocks.database import database_now
 from seckill_site.health import current_errors, current_parts
+from seckill_site.web.clients import client_network
 from vouchers.catalogue.staff_texts import NO_ANSWER
 from vouchers.models import RUN_PERMISSION, SeckillVoucher
 
@@ -37,6 +38,7 @@ def system_page(request: HttpRequest) -> HttpResponse:
         "title": gettext("System"),
         "parts": [(PARTS[name], answers) for name, answers in parts.items()],
         "checks": current_errors(parts),
+        "has_addresses": client_network(request.META) != "",
         "late": late_texts(late_by_s(now)),
         "balances": [(board, sum_verdict(board.sum)) for board in boards],
         "may_run": request.user.has_perm(RUN_PERMISSION),

@@ -45,6 +45,7 @@ from orders.web.room_views import room_page
 from orders.web.serializers import buyer_status_json, receipt_json, waiting_json
 from seckill_site.clocks.database import database_now
 from seckill_site.clocks.ledger import ledger_now_ms
+from seckill_site.web.clients import client_ip
 from seckill_site.web.responses import (
     absolute_url,
     allow,
@@ -265,7 +266,7 @@ def pay(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
         now=database_now(),
         provider=provider,
         client=_client_of(request, provider),
-        client_address=request.META.get("REMOTE_ADDR", ""),
+        client_address=client_ip(request.META),
     )
     if pay_url.startswith(tuple(provider.code_apps)):
         pay_url = absolute_url(reverse("pay-code", args=[sale_id, order_id]))
