@@ -7,7 +7,7 @@ from functools import wraps
 from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django.contrib.auth.models import User
+from django.contrib.auth.models import AnonymousUser, User
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import render
@@ -16,6 +16,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop
 
 from accounts.contacts import confirmed_contact
+from accounts.second_factor import lacks_second_factor
 from orders.draws.rules import commitment_of
 from orders.draws.standing import OwnEntry, entries_of
 from orders.lifecycle.cancellation import cancel_order
@@ -131,7 +132,7 @@ def purchase_form(request: HttpRequest, *, sale_id: int) -> HttpResponse:
         sale_id=sale_id,
         user_id=user.pk,
         now_ms=now_ms,
-        drafts_too=user.is_staff and user.has_perm("vouchers.view_seckillvoucher"),
+        drafts_too=_may_see_drafts(user),
         visitor=visitor,
         has_answered=answered,
     )
@@ -151,6 +152,12 @@ def purchase_form(request: HttpRequest, *, sale_id: int) -> HttpResponse:
         "buyer": buyer_status_json(offer.buyer) if offer.buyer else None,
     }
     return for_owner(render(request, "orders/purchase_form.html", context))
+
+
+def _may_see_drafts(user: User | AnonymousUser) -> bool:
+    """Return whether this is staff who may see sales, in a session as the back office wants it."""
+    may_see = user.is_staff and user.has_perm("vouchers.view_seckillvoucher")
+    return may_see and not lacks_second_factor(user)
 
 
 def _room_page(
