@@ -9,6 +9,7 @@ from allauth.account.adapter import get_adapter
 from allauth.core import context as core
 from allauth.core import ratelimit
 from allauth.core.exceptions import RateLimited
+from allauth.mfa.base.forms import AuthenticateForm, ReauthenticateForm
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxLengthValidator
@@ -16,6 +17,8 @@ from django.db import IntegrityError, transaction
 from django.forms import CharField, Form, ModelForm, PasswordInput
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.utils.translation import gettext, gettext_lazy
+from django_redis import get_redis_connection
+from redis import RedisError
 
 from accounts.sessions import limit_staff_session
 from accounts.usernames import as_username
@@ -101,6 +104,38 @@ class ChangePhoneForm(forms.ChangePhoneForm):  # type: ignore[misc]
         phone = str(super().clean_phone())
         count_code("verify_phone", phone, is_phone=True)
         return phone
+
+
+class _CodeForm:
+    """allauth's form, which takes no code of an app while the cache is away: it could be used."""
+
+    def clean_code(self) -> str:
+        """Return the code; say so if nobody could have entered the right one."""
+        try:
+            return str(super().clean_code())  # type: ignore[misc]
+        except ValidationError:
+            if _cache_answers():
+                raise
+            text = gettext(
+                "Codes of an app cannot be checked at the moment. Use a recovery code or a "
+                "security key, or try again in a few minutes."
+            )
+            raise ValidationError(text) from None
+
+
+def _cache_answers() -> bool:
+    try:
+        return bool(get_redis_connection("default").ping())
+    except RedisError:
+        return False
+
+
+class SecondFactorForm(_CodeForm, AuthenticateForm):  # type: ignore[misc]
+    """The second step of a sign-in."""
+
+
+class SecondFactorAgainForm(_CodeForm, ReauthenticateForm):  # type: ignore[misc]
+    """The second factor once more, before a change of the account."""
 
 
 class UsernameTaken(Exception):

@@ -562,6 +562,10 @@ ACCOUNT_RATE_LIMITS = {
     "verify_phone": "12/10m/key",
 }
 MFA_ADAPTER = "accounts.second_factor.SecondFactorAdapter"
+MFA_FORMS = {
+    "authenticate": "accounts.forms.SecondFactorForm",
+    "reauthenticate": "accounts.forms.SecondFactorAgainForm",
+}
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
 MFA_ALLOW_UNVERIFIED_EMAIL = True  # an account needs no address
 MFA_WEBAUTHN_ALLOW_INSECURE_ORIGIN = DEBUG  # http://localhost
