@@ -45,8 +45,9 @@ class CheckedList(ModelAdmin):  # type: ignore[type-arg]
 
         :raises IncorrectLookupParameters: the model has no such field.
         """
+        filters: Any = self.list_filter if request is None else self.get_list_filter(request)
         allowed = {"pk", self.opts.pk.name}
-        for it in self.list_filter if request is None else self.get_list_filter(request):
+        for it in filters:
             if lookup == getattr(it, "parameter_name", None):
                 return True
             if not isinstance(it, type):

@@ -72,7 +72,7 @@ def hidden_paths(model_admin: Any) -> set[str]:
 
 @pytest.mark.parametrize("model", admin.site._registry, ids=lambda it: it.__name__)
 def test_list_asks_for_no_column_without_a_filter(model: Any) -> None:
-    model_admin = admin.site._registry[model]
+    model_admin: Any = admin.site._registry[model]
     asked = {path + lookup for path in hidden_paths(model_admin) for lookup in LOOKUPS}
     assert {it for it in asked if model_admin.lookup_allowed(it, "x")} == set()
 

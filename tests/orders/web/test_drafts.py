@@ -34,7 +34,7 @@ ROUTES = sorted(
 def answers_of(route: str, sale_id: int, user: User) -> dict[str, Any]:
     """Return all answers of an address, to visitors and a buyer, without the sale's own id."""
     path = "/" + route.replace("<id:sale_id>", str(sale_id)).replace("<id:order_id>", str(ORDER_ID))
-    answers = {}
+    answers: dict[str, Any] = {}
     for accept in ("application/json", HTML["Accept"]):
         headers = {"Accept": accept}
         for who, client in {"visitor": Client(), "buyer": browser_of(user)}.items():

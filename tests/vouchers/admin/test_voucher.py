@@ -17,6 +17,7 @@ from tests.support.staff import staff_with
 from tests.vouchers.admin.test_sale import said
 from vouchers.admin import voucher
 from vouchers.imports.spreadsheet import MOST_BYTES
+from vouchers.lock_objects import lock_vouchers
 from vouchers.models import Merchant, SeckillVoucher, Voucher
 
 pytestmark = pytest.mark.django_db
@@ -137,11 +138,11 @@ def test_database_error_leaves_outcome_open(shop: Client, monkeypatch: pytest.Mo
 
 
 def test_voucher_put_on_sale_meanwhile_keeps_its_price(monkeypatch: pytest.MonkeyPatch) -> None:
-    noodles, lock = make_voucher(), voucher.lock_vouchers
+    noodles = make_voucher()
 
     def put_on_sale_first(**ids: Any) -> Any:
         make_sale(voucher=noodles)
-        return lock(**ids)
+        return lock_vouchers(**ids)
 
     monkeypatch.setattr(voucher, "lock_vouchers", put_on_sale_first)
     entries = {
