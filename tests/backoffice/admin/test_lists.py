@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from locks.django.models import Lock
 from orders.models import OrderStatus, VoucherOrder
-from orders.roles import Role
+from orders.roles import Role, make_roles
 from tests.support.orders import make_buyer, make_order, make_sale
 from tests.support.staff import staff_with
 
@@ -91,6 +91,7 @@ def test_no_role_reads_voucher_codes_by_lookups(role: Role | None) -> None:
     order = make_order(make_sale(loaded=False), make_buyer(), status=OrderStatus.PAID)
     browser = staff_with(is_owner=role is None)
     if role:
+        make_roles()
         User.objects.get(username="clerk").groups.add(Group.objects.get(name=role))
     url = list_url(VoucherOrder)
     assert str(order.pk) in browser.get(url, {"status__exact": "paid"}).text
