@@ -124,7 +124,7 @@ except ValueError as error:
 
 SECKILL_REQUESTS_PER_ADDRESS = env.int("SECKILL_REQUESTS_PER_ADDRESS", default=3_000)
 """The most requests of an address in a minute, apart from public pages. 0: any number, here and in
-the next five."""
+the next four."""
 
 SECKILL_REQUESTS_PER_ACCOUNT = env.int("SECKILL_REQUESTS_PER_ACCOUNT", default=600)
 """The most requests of an account in a minute, apart from public pages and orders."""
@@ -139,7 +139,7 @@ SECKILL_RESETS_PER_ADDRESS = env.int("SECKILL_RESETS_PER_ADDRESS", default=20)
 """The most attempts of an address to reset a password in an hour."""
 
 SECKILL_TEXTS_PER_ADDRESS = env.int("SECKILL_TEXTS_PER_ADDRESS", default=100)
-"""The most codes to phones that an address may ask for in a day, over all numbers."""
+"""The most codes to phones that an address may ask for in a day, over all numbers; 0: any."""
 
 SECKILL_SHOP_NAME = env.str("SECKILL_SHOP_NAME", default="Seckill")
 SECKILL_SHOP_NAME_EN = env.str("SECKILL_SHOP_NAME_EN", default=SECKILL_SHOP_NAME)
