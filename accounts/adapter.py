@@ -20,13 +20,14 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.translation import get_language, gettext
 
+from accounts.backends import find_account
 from accounts.contacts import remember_language
 from accounts.mails import MailNotSent, may_be_sent, send_mail
 from accounts.models import Phone
 from accounts.phones import PhoneNumberField, as_phone, send_text
 from accounts.usernames import as_username, username_is_taken
 from seckill_site.face.site_face import shop_name
-from seckill_site.web.clients import client_network
+from seckill_site.web.clients import client_ip, client_network
 from seckill_site.web.errors import login_locked
 from seckill_site.web.redirects import is_same_site
 from seckill_site.web.responses import absolute_url, problem
@@ -36,7 +37,7 @@ logger = logging.getLogger(__name__)
 SITE = {"name": shop_name, "domain": ""}
 
 UNKNOWN_ADDRESS = "0.0.0.0"
-"""Stands for the address of a client behind a unix socket without a trusted proxy."""
+"""Stands for the address of a client of whom no address is known."""
 
 
 class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
@@ -66,7 +67,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
 
     def get_client_ip(self, request: HttpRequest) -> str:
         """Return the client's address; trusted proxies were asked for it by the server."""
-        return request.META.get("REMOTE_ADDR") or UNKNOWN_ADDRESS
+        return client_ip(request.META) or UNKNOWN_ADDRESS
 
     def pre_authenticate(self, request: HttpRequest, **credentials: Any) -> None:
         """Refuse after too many failures, before a password is hashed.
@@ -86,10 +87,15 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         return user
 
     def _get_login_attempts_cache_key(self, request: HttpRequest, **credentials: Any) -> str:
-        """Count the failures of a name by address: nobody can lock somebody else out."""
-        names = [credentials.get(it) for it in ("email", "phone", "username")]
-        name = next((it for it in names if it), "")
+        """Count an account's failures by address: nobody can lock somebody else out.
+
+        Each of an account's names, in any spelling, is a way to the same password.
+        """
         address = client_network(request.META) or UNKNOWN_ADDRESS
+        if account := find_account(**credentials):
+            return f"{address}:account {account.pk}"
+        phone = as_phone(credentials.get("phone") or "")
+        name = credentials.get("email") or phone or credentials.get("username") or ""
         return f"{address}:{as_username(name).lower()}"
 
     def reauthenticate(self, user: User, password: str) -> bool:

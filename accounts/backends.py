@@ -31,14 +31,19 @@ class AccountBackend(AuthenticationBackend):  # type: ignore[misc]
         return user
 
     def _authenticate(self, request: HttpRequest | None, **credentials: Any) -> User | None:
-        """Check the password of one account: a confirmed address or number goes before a name."""
-        user = (
-            _owner_of_email(credentials.get("email", ""))
-            or _owner_of_phone(credentials.get("phone", ""))
-            or find_by_username(credentials.get("username", ""))
-        )
+        """Check the password of one account."""
+        user = find_account(**credentials)
         owner: User | None = self._check_password(user, credentials["password"])
         return owner
+
+
+def find_account(**credentials: Any) -> User | None:
+    """Return the account that these name: a confirmed address or number goes before a name."""
+    return (
+        _owner_of_email(credentials.get("email", ""))
+        or _owner_of_phone(credentials.get("phone", ""))
+        or find_by_username(credentials.get("username", ""))
+    )
 
 
 def _owner_of_email(email: str) -> User | None:

@@ -8,6 +8,8 @@ from allauth.account import forms
 from allauth.account.adapter import get_adapter
 from allauth.core import context as core
 from allauth.core import ratelimit
+from allauth.core.exceptions import RateLimited
+from allauth.mfa.base.forms import AuthenticateForm, ReauthenticateForm
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxLengthValidator
@@ -15,9 +17,12 @@ from django.db import IntegrityError, transaction
 from django.forms import CharField, Form, ModelForm, PasswordInput
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.utils.translation import gettext, gettext_lazy
+from django_redis import get_redis_connection
+from redis import RedisError
 
 from accounts.sessions import limit_staff_session
 from accounts.usernames import as_username
+from seckill_site.web.clients import client_network
 from seckill_site.web.request_rates import RATE_LIMITED_TEXT
 
 LONGEST_LOGIN = 254
@@ -50,6 +55,87 @@ class LoginForm(forms.LoginForm):  # type: ignore[misc]
         response: HttpResponse = super().login(request, redirect_url)
         limit_staff_session(request, self.user)
         return response
+
+
+def count_code(kind: str, name: str, *, is_phone: bool = False) -> None:
+    """Count a code or link that a client asks for, whether or not an account has this name.
+
+    Strangers must not keep an account from its codes, so a client has a count of its own for each
+    name; allauth counts the name over all clients, with a higher limit.
+
+    :raises RateLimited: this is one too many.
+    """
+    client = client_network(core.request.META)
+    if not client:  # a unix socket: it would be everybody's count
+        return
+    keys = {"code_of_client": f"{client}:{kind}:{name.lower()}", "codes_of_client": client}
+    if is_phone:
+        keys["texts_of_client"] = client
+    for action, key in keys.items():
+        ratelimit.consume(core.request, action=action, key=key, raise_exception=True)
+
+
+class LoginCodeForm(forms.RequestLoginCodeForm):  # type: ignore[misc]
+    """allauth's form, which counts the codes of a client."""
+
+    def clean_email(self) -> str:
+        if email := self.cleaned_data["email"]:
+            count_code("request_login_code", email)
+        return str(super().clean_email())
+
+    def clean_phone(self) -> str:
+        if phone := self.cleaned_data["phone"]:
+            count_code("request_login_code", phone, is_phone=True)
+        return str(super().clean_phone())
+
+
+class ResetPasswordForm(forms.ResetPasswordForm):  # type: ignore[misc]
+    """allauth's form, which counts the links of a client."""
+
+    def clean_email(self) -> str:
+        count_code("reset_password", self.cleaned_data["email"])
+        return str(super().clean_email())
+
+
+class ChangePhoneForm(forms.ChangePhoneForm):  # type: ignore[misc]
+    """allauth's form, which counts the codes of a client."""
+
+    def clean_phone(self) -> str:
+        phone = str(super().clean_phone())
+        count_code("verify_phone", phone, is_phone=True)
+        return phone
+
+
+class _CodeForm:
+    """allauth's form, which takes no code of an app while the cache is away: it could be used."""
+
+    def clean_code(self) -> str:
+        """Return the code; say so if nobody could have entered the right one."""
+        try:
+            return str(super().clean_code())  # type: ignore[misc]
+        except ValidationError:
+            if _cache_answers():
+                raise
+            text = gettext(
+                "Codes of an app cannot be checked at the moment. Use a recovery code or a "
+                "security key, or try again in a few minutes."
+            )
+            raise ValidationError(text) from None
+
+
+def _cache_answers() -> bool:
+    try:
+        return bool(get_redis_connection("default").ping())
+    except RedisError:
+        return False
+
+
+class SecondFactorForm(_CodeForm, AuthenticateForm):  # type: ignore[misc]
+    """The second step of a sign-in."""
+
+
+class SecondFactorAgainForm(_CodeForm, ReauthenticateForm):  # type: ignore[misc]
+    """The second factor once more, before a change of the account."""
 
 
 class UsernameTaken(Exception):
@@ -110,7 +196,12 @@ class SignUpForm(forms.SignupForm):  # type: ignore[misc]
             self._limit_codes(field, email or phone, action="request_login_code")
 
     def _limit_codes(self, field: str, address: str, *, action: str, dry_run: bool = False) -> None:
-        if not ratelimit.consume(core.request, action=action, key=address, dry_run=dry_run):
+        try:
+            count_code(action, address, is_phone=field == "phone")
+            ratelimit.consume(
+                core.request, action=action, key=address, dry_run=dry_run, raise_exception=True
+            )
+        except RateLimited:
             self.add_error(field, gettext(RATE_LIMITED_TEXT))
 
     def try_save(self, request: HttpRequest) -> tuple[User | None, HttpResponse | None]:

@@ -10,7 +10,7 @@ from allauth.mfa.models import Authenticator
 from allauth.mfa.utils import is_mfa_enabled
 from django.conf import settings
 from django.contrib import messages
-from django.contrib.auth.models import User
+from django.contrib.auth.models import AnonymousUser, User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import gettext
@@ -43,9 +43,9 @@ def _factors_of(user: User) -> set[int]:
     return set(factors.exclude(type=Authenticator.Type.RECOVERY_CODES).values_list("pk", flat=True))
 
 
-def lacks_second_factor(user: User) -> bool:
+def lacks_second_factor(user: User | AnonymousUser) -> bool:
     """Return whether this member of staff must set up a second factor first."""
-    if not settings.SECKILL_STAFF_SECOND_FACTOR or not user.is_staff:
+    if not settings.SECKILL_STAFF_SECOND_FACTOR or user.pk is None or not user.is_staff:
         return False
     return not is_mfa_enabled(user, [Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN])
 

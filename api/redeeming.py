@@ -14,7 +14,7 @@ from api.models import ApiToken
 from orders.lifecycle.guesses import counted_guess
 from orders.lifecycle.redemption import GUESSES, NotRedeemable, Redeemable, find_by_code, redeem
 from orders.lifecycle.transitions import Actor
-from orders.models import OrderStatus
+from orders.models import PROGRAM, OrderStatus
 
 KEY = re.compile(r"[!-~]{1,64}", re.ASCII)
 """An ``Idempotency-Key``: up to 64 printable characters without blanks."""
@@ -50,24 +50,22 @@ def redeem_once(token: ApiToken, *, code: str, key: str, now: dt.datetime) -> Re
     by = Actor.staff(token.owner_id)
     with counted_guess(GUESSES, user_id=token.owner_id, now=now):
         try:
-            return Redeemed(redeem(code=code, by=by, now=now, note=_note(token, key)), False)
+            note, values = f"{PROGRAM}{token.prefix}", {"key": key}
+            return Redeemed(redeem(code=code, by=by, now=now, note=note, values=values), False)
         except NotRedeemable as error:
             if not _is_ours(error.redeemable, token, key):
                 raise
             return Redeemed(error.redeemable, True)
 
 
-def _note(token: ApiToken, key: str) -> str:
-    return f"API {token.prefix}" + (f" {key}" if key else "")
-
-
 def _is_ours(redeemable: Redeemable, token: ApiToken, key: str) -> bool:
     event = redeemable.last_event
     if event is None or event.after != OrderStatus.USED or event.actor_id != token.owner_id:
         return False
-    start, _, rest = event.reason.partition(" ")
-    prefix, _, its_key = rest.partition(" ")
-    if start != "API":
+    if not event.reason.startswith(PROGRAM):
         return False
+    # Rows of earlier releases have the key behind the token.
+    prefix, _, old_key = event.reason.removeprefix(PROGRAM).partition(" ")
+    its_key = (event.values or {}).get("key", old_key)
     # A key names one use of a voucher, also by the token that replaces an old one.
-    return its_key == key if key else prefix == token.prefix
+    return bool(its_key == key) if key else prefix == token.prefix

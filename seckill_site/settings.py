@@ -4,6 +4,7 @@ The names are the contract of ``docs/settings.md``. Our own settings start with 
 name their unit. Nothing here exists only in production.
 """
 
+import os
 import re
 from ipaddress import ip_network
 from pathlib import Path
@@ -104,6 +105,9 @@ SECKILL_HASHES_AT_ONCE = env.int("SECKILL_HASHES_AT_ONCE", default=1)
 if SECKILL_HASHES_AT_ONCE < 1:
     raise ImproperlyConfigured("SECKILL_HASHES_AT_ONCE is less than 1: nobody could sign in.")
 
+HTTPS_ONLY = env.bool("SECKILL_HTTPS_ONLY", default=False)
+"""Whether the site is reached over HTTPS alone, through a proxy."""
+
 SECKILL_TRUSTED_PROXIES = env.list("SECKILL_TRUSTED_PROXIES", default=[])
 """Addresses of the proxies whose ``X-Forwarded-For`` names the client."""
 
@@ -111,6 +115,8 @@ try:
     SECKILL_UNLIMITED_NETWORKS = [
         ip_network(text)
         for text in env.list("SECKILL_UNLIMITED_NETWORKS", default=["127.0.0.0/8", "::1/128"])
+        # A proxy that is not trusted makes everybody a client of this machine.
+        if not HTTPS_ONLY or "SECKILL_UNLIMITED_NETWORKS" in os.environ
     ]
 except ValueError as error:
     raise ImproperlyConfigured(f"SECKILL_UNLIMITED_NETWORKS: {error}.") from error
@@ -131,6 +137,9 @@ SECKILL_SIGN_INS_PER_ADDRESS = env.int("SECKILL_SIGN_INS_PER_ADDRESS", default=1
 
 SECKILL_RESETS_PER_ADDRESS = env.int("SECKILL_RESETS_PER_ADDRESS", default=20)
 """The most attempts of an address to reset a password in an hour."""
+
+SECKILL_TEXTS_PER_ADDRESS = env.int("SECKILL_TEXTS_PER_ADDRESS", default=100)
+"""The most codes to phones that an address may ask for in a day, over all numbers; 0: any."""
 
 SECKILL_SHOP_NAME = env.str("SECKILL_SHOP_NAME", default="Seckill")
 SECKILL_SHOP_NAME_EN = env.str("SECKILL_SHOP_NAME_EN", default=SECKILL_SHOP_NAME)
@@ -516,7 +525,13 @@ CAPTCHA_FONT_SIZE = 36
 CAPTCHA_IMAGE_SIZE = (200, 64)
 CAPTCHA_TIMEOUT = 10  # minutes
 ACCOUNT_ADAPTER = "accounts.adapter.AccountAdapter"
-ACCOUNT_FORMS = {"login": "accounts.forms.LoginForm", "signup": "accounts.forms.SignUpForm"}
+ACCOUNT_FORMS = {
+    "login": "accounts.forms.LoginForm",
+    "signup": "accounts.forms.SignUpForm",
+    "request_login_code": "accounts.forms.LoginCodeForm",
+    "reset_password": "accounts.forms.ResetPasswordForm",
+    "change_phone": "accounts.forms.ChangePhoneForm",
+}
 ACCOUNT_LOGIN_METHODS = {"username", "email", "phone"}
 ACCOUNT_SIGNUP_FIELDS = ["username*", "email", "phone", "password1", "password2"]
 ACCOUNT_EMAIL_VERIFICATION = "optional"
@@ -532,16 +547,25 @@ ACCOUNT_PHONE_VERIFICATION_SUPPORTS_RESEND = 2
 ACCOUNT_SESSION_REMEMBER = True
 ACCOUNT_LOGOUT_ON_PASSWORD_CHANGE = False  # other sessions end: each carries the password's hash
 ACCOUNT_RATE_LIMITS = {
-    # SECKILL_SIGN_INS_PER_ADDRESS and the like bound an address over all names. Each "key" here is
-    # a name, mail address or number.
+    # SECKILL_SIGN_INS_PER_ADDRESS and the like bound an address over all names.
     "login": None,
     "signup": None,
-    "login_failed": "5/6m/key",  # a name from one address
-    "request_login_code": "20/m/ip,3/10m/key",
-    "reset_password": "3/10m/key",
-    "verify_phone": "3/10m/key",
+    "reset_password_from_key": None,
+    "login_failed": "5/6m/key",  # an account from one address
+    # What accounts.forms counts: a client's codes to one name, to all names, and to phones.
+    "code_of_client": "3/10m/key",
+    "codes_of_client": "20/m/key",
+    "texts_of_client": f"{SECKILL_TEXTS_PER_ADDRESS}/d/key" if SECKILL_TEXTS_PER_ADDRESS else None,
+    # A mail address or number, whoever asks.
+    "request_login_code": "12/10m/key",
+    "reset_password": "12/10m/key",
+    "verify_phone": "12/10m/key",
 }
 MFA_ADAPTER = "accounts.second_factor.SecondFactorAdapter"
+MFA_FORMS = {
+    "authenticate": "accounts.forms.SecondFactorForm",
+    "reauthenticate": "accounts.forms.SecondFactorAgainForm",
+}
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
 MFA_ALLOW_UNVERIFIED_EMAIL = True  # an account needs no address
 MFA_WEBAUTHN_ALLOW_INSECURE_ORIGIN = DEBUG  # http://localhost
@@ -588,7 +612,6 @@ CONTENT_SECURITY_POLICY = {
     }
 }
 DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024
-HTTPS_ONLY = env.bool("SECKILL_HTTPS_ONLY", default=False)
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS_ONLY
 if HTTPS_ONLY:
     # Browsers take a cookie of this name from this very host and over HTTPS only.

@@ -6,6 +6,9 @@ its addresses are checked, and the connection goes to one that was checked.
 
 from __future__ import annotations
 
+import re
+import socket
+from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from urllib.parse import urlsplit
 
@@ -19,8 +22,17 @@ NOT_PUBLIC = (
     IPv4Network("168.63.129.16/32"),  # a cloud's own service to its machines
     IPv4Network("192.0.0.0/24"),  # another's, and what IPv4 keeps for itself
     IPv6Network("64:ff9b:1::/48"),  # NAT64 inside a network
+    IPv6Network("::/96"),  # IPv4 in IPv6, as it once was: [::127.0.0.1]
+    IPv6Network("::ffff:0:0:0/96"),  # IPv4 translated on its way: [::ffff:0:127.0.0.1]
+    IPv6Network("5f00::/16"),  # segments of a route
+    IPv6Network("3fff::/20"),  # for documents
 )
 """Networks that some releases of Python wrongly treat as public."""
+
+_THIS_MACHINE = re.compile(
+    r"(?:.+\.)?(?:localhost|localdomain)[46]?|ip6-(?:localhost|loopback)", re.IGNORECASE
+)
+"""Names that mean this machine wherever they are looked up."""
 
 _NAT64 = IPv6Network("64:ff9b::/96")
 
@@ -30,7 +42,9 @@ class ForbiddenAddress(Exception):
 
 
 def check_url(url: str) -> None:
-    """Check what an address says by itself; its name is resolved when something is sent.
+    """Check what an address says by itself, when it is entered and before each message.
+
+    What else a name resolves to is checked when something is sent: it may change at any time.
 
     :raises ForbiddenAddress: it is not HTTPS, has a user name or names a forbidden address.
     """
@@ -44,11 +58,19 @@ def check_url(url: str) -> None:
         raise ForbiddenAddress("not HTTPS")
     if parts.username is not None or parts.password is not None:
         raise ForbiddenAddress("a user name in the address")
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return
-    check_address(address)
+    if address := _address_in(host.removesuffix(".")):
+        check_address(address)
+
+
+def _address_in(host: str) -> IpAddress | None:
+    """Return the address that a host is in itself, in any spelling; None for a name."""
+    if _THIS_MACHINE.fullmatch(host):
+        return IPv4Address("127.0.0.1")
+    with suppress(ValueError):
+        return ip_address(host)
+    with suppress(OSError):
+        return IPv4Address(socket.inet_aton(host))  # 127.1, 2130706433, 0x7f000001
+    return None
 
 
 def check_address(address: IpAddress) -> None:

@@ -19,6 +19,7 @@ from django.urls import reverse
 from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
+from accounts.deletion import forget_in_log
 from accounts.invitations import open_invitations, send_invitation
 from accounts.models import Invitation
 from accounts.sessions import end_all_sessions
@@ -143,6 +144,22 @@ class AccountAdmin(CheckedList, UserAdmin):  # type: ignore[type-arg]
         """Let only owners change an owner."""
         may = super().has_change_permission(request, obj)
         return may and (obj is None or not obj.is_superuser or is_owner(request))
+
+    def has_delete_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
+        """Let only owners delete an owner."""
+        may = super().has_delete_permission(request, obj)
+        return may and (obj is None or not obj.is_superuser or is_owner(request))
+
+    def delete_model(self, request: HttpRequest, obj: User) -> None:
+        """Delete an account, whose name the entry about this would keep."""
+        forget_in_log(obj)
+        super().delete_model(request, obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[User]) -> None:
+        """Delete accounts, as ``delete_model``."""
+        for user in queryset:
+            forget_in_log(user)
+        super().delete_queryset(request, queryset)
 
     def user_change_password(
         self, request: HttpRequest, id: str, form_url: str = ""

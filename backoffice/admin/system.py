@@ -21,6 +21,7 @@ from seckill_site.clocks.database import database_now
 from seckill_site.clocks.steps import ClocksUnsettled, settled_clocks
 from seckill_site.clocks.watch import wrong_clocks
 from seckill_site.health import current_errors, current_parts
+from seckill_site.web.clients import client_network
 from vouchers.catalogue.staff_texts import NO_ANSWER
 from vouchers.models import RUN_PERMISSION, SeckillVoucher
 
@@ -40,6 +41,7 @@ def system_page(request: HttpRequest) -> HttpResponse:
         "parts": [(PARTS[name], answers) for name, answers in parts.items()],
         "clocks": _clock_texts() if parts["redis"] else [],
         "checks": current_errors(parts),
+        "has_addresses": client_network(request.META) != "",
         "late": late_texts(late_by_s(now)),
         "balances": [(board, sum_verdict(board.sum)) for board in boards],
         "may_run": request.user.has_perm(RUN_PERMISSION),

@@ -12,6 +12,7 @@ import ssl
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -66,6 +67,14 @@ class Address:
             name=name,
             prefix=parts.path.rstrip("/"),
         )
+
+    @property
+    def is_local(self) -> bool:
+        """Whether this machine serves it to itself."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
 
     def request(
         self,

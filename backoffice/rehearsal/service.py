@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.db.models import F
 from django.utils.translation import gettext, gettext_noop
@@ -24,6 +25,7 @@ from backoffice.rehearsal.phases import do_step
 from orders.models import Rehearsal, RehearsalPhase
 from orders.placing.publishing import publish
 from seckill_site.clocks.database import database_now
+from seckill_site.web.clients import client_address
 from vouchers.catalogue.staff_texts import StaffRefusal
 from vouchers.inventory.rebuild import current_run_id
 from vouchers.models import SaleStage, SeckillVoucher
@@ -60,6 +62,15 @@ class NotRunning(StaffRefusal):
     message = _("It has already finished or is cleaning up.")
 
 
+class CrowdIsLimited(StaffRefusal):
+    """The crowd is one local address, and the limits of an address would refuse most of it."""
+
+    message = _(
+        "The crowd would come from this machine, whose requests the limits per address would "
+        "refuse. Add 127.0.0.0/8 and ::1/128 to SECKILL_UNLIMITED_NETWORKS for the rehearsal."
+    )
+
+
 class Stuck(Exception):
     """Redis or the database is unavailable for too long; the rest is cleaned up later."""
 
@@ -86,10 +97,13 @@ def start_rehearsal(
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     :raises AnotherRehearsal: one is running.
     :raises BadAddress: the address is not one of a web server.
+    :raises CrowdIsLimited: the limits per address would refuse most of the crowd.
     :raises LedgerUnavailable: Redis does not respond.
     """
     sale = SeckillVoucher.objects.exclude(stage=SaleStage.REHEARSAL).get(pk=sale_id)
-    Address.of(url)
+    is_limited = client_address({"REMOTE_ADDR": "127.0.0.1"}) != ""
+    if Address.of(url).is_local and is_limited and settings.SECKILL_REQUESTS_PER_ADDRESS:
+        raise CrowdIsLimited
     current_run_id()
     try:
         with transaction.atomic():

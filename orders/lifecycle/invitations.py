@@ -17,6 +17,7 @@ from orders.lifecycle.guesses import GuessLimit, counted_guess
 from orders.lock_objects import lock_user
 from orders.models import INVITATION_LENGTH, InvitationCode
 from vouchers.catalogue.audience import CODE, audience_of
+from vouchers.catalogue.listing import public_sale
 from vouchers.models import SeckillVoucher
 
 MOST_CODES = 100_000
@@ -109,14 +110,14 @@ def _is_usable(code: str) -> bool:
 def enter_code(*, sale_id: int, user_id: int, text: str, now: dt.datetime) -> None:
     """Tie a code to the account that enters it first; again by the same account changes nothing.
 
-    :raises SeckillVoucher.DoesNotExist: there is no such sale.
+    :raises SeckillVoucher.DoesNotExist: there is no such sale for buyers.
     :raises NotEligible: another rule refuses the buyer, who would waste the code.
     :raises CodeRefused: no such code, or another account has entered it.
     :raises EnoughCodes: the account has an unused code, and one for each unit it may buy.
     :raises TooManyGuesses: too many codes were wrong.
     :raises GuessesUnknown: wrong codes cannot be counted now.
     """
-    sale = SeckillVoucher.objects.get(pk=sale_id)
+    sale = public_sale(sale_id=sale_id)
     verdict = judge_buyer(sale_id=sale_id, user_id=user_id, audience=audience_of(sale))
     if verdict.rule not in ("", CODE.name):
         raise NotEligible(verdict)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import unicodedata
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from django.db import transaction
@@ -88,11 +89,19 @@ def find_by_code(*, code: str) -> Redeemable:
     return Redeemable(order, changes.order_by("pk").last())
 
 
-def redeem(*, code: str, by: Actor, now: dt.datetime, why: str = "", note: str = "") -> Redeemable:
-    """Use a paid voucher; of two concurrent attempts one succeeds. Its history keeps ``note``.
+def redeem(
+    *,
+    code: str,
+    by: Actor,
+    now: dt.datetime,
+    why: str = "",
+    note: str = "",
+    values: Mapping[str, str | int] | None = None,
+) -> Redeemable:
+    """Use a paid voucher; of two concurrent attempts one succeeds.
 
-    A voucher past its last day needs a reason, which its history keeps: the shop may be generous,
-    but not by accident.
+    Its history keeps ``note`` and ``values``. A voucher past its last day needs a reason, which
+    its history keeps: the shop may be generous, but not by accident.
 
     :raises PastValidity: its last day is over, and there is no reason; nothing was changed.
     :raises NoSuchCode: no order has this code.
@@ -104,7 +113,8 @@ def redeem(*, code: str, by: Actor, now: dt.datetime, why: str = "", note: str =
         raise PastValidity(redeemable)
     try:
         with transaction.atomic(durable=True):
-            used = Change(OrderStatus.USED, by, now, note or (why if is_past else ""))
+            reason = note or (why if is_past else "")
+            used = Change(OrderStatus.USED, by, now, reason, values=values)
             change_order(used, sale_id=order.seckill_voucher_id, order_id=order.pk)
     except WrongState as error:
         raise NotRedeemable(find_by_code(code=code)) from error

@@ -195,6 +195,10 @@ class EventCode(models.TextChoices):
     )
 
 
+PROGRAM = "API "
+"""Begins the reason of what a program did; the first characters of its token follow."""
+
+
 class OrderEvent(models.Model):
     """One change of an order's state: when, by whom and why. Rows are only ever added.
 
@@ -243,9 +247,11 @@ class OrderEvent(models.Model):
 
     @property
     def text(self) -> str:
-        """The reason in the reader's language, or an empty string."""
+        """The reason in the reader's language, or an empty string; programs are nobody's reason."""
         if self.code in EventCode.values:
             return str(EventCode(self.code).label) % (self.values or {})
+        if self.reason.startswith(PROGRAM):
+            return ""
         return gettext(self.reason) or self.code
 
 

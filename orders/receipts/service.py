@@ -21,6 +21,7 @@ from orders.placing.tokens import CLOCK_TOLERANCE_MS
 from orders.receipts.payment_state import NO_PAYMENT, PaymentView, view_of_payments
 from orders.receipts.row_copy import KEPT_STATUSES, ReceiptRow, read_receipt_row
 from seckill_site.clocks.machine import epoch_ms
+from vouchers.catalogue.listing import public_sale
 from vouchers.inventory.holdings import read_buyer_holdings
 from vouchers.inventory.keys import LedgerUnavailable, send
 from vouchers.inventory.rebuild import snapshot_or_load
@@ -110,7 +111,7 @@ def find_receipt(
     a token ask Redis first; requests with a session, ``by_session``, ask the database.
 
     :raises NoReceipt: the id is unknown, somebody else's, or was never accepted.
-    :raises SeckillVoucher.DoesNotExist: there is no such sale.
+    :raises SeckillVoucher.DoesNotExist: there is no such sale for buyers.
     :raises LedgerUnavailable: there is no row, and Redis did not respond.
     """
     receipt, ledger_answered = None, False
@@ -270,6 +271,7 @@ def _lost(sale_id: int, order_id: int, ledger: Snapshot, has_token: bool) -> Rec
         # Lost and rebuilt since the first look, or restored from older data: it may come back.
         raise LedgerUnavailable("the ledger was replaced while it was read")
     if not has_token:
+        public_sale(sale_id=sale_id)  # a draft must not show by another answer
         raise NoReceipt("neither ledger nor database knows the order")
     waits = WaitingEntry.objects.filter(order_id=order_id, live=True)
     # A server that took over may have been behind: better a refusal too many than no answer.

@@ -7,7 +7,7 @@ from functools import wraps
 from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django.contrib.auth.models import User
+from django.contrib.auth.models import AnonymousUser, User
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import render
@@ -16,6 +16,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop
 
 from accounts.contacts import confirmed_contact
+from accounts.second_factor import lacks_second_factor
 from orders.draws.rules import commitment_of
 from orders.draws.standing import OwnEntry, entries_of
 from orders.lifecycle.cancellation import cancel_order
@@ -45,6 +46,7 @@ from orders.web.room_views import room_page
 from orders.web.serializers import buyer_status_json, receipt_json, waiting_json
 from seckill_site.clocks.database import database_now
 from seckill_site.clocks.ledger import ledger_now_ms
+from seckill_site.web.clients import client_ip
 from seckill_site.web.responses import (
     absolute_url,
     allow,
@@ -130,7 +132,7 @@ def purchase_form(request: HttpRequest, *, sale_id: int) -> HttpResponse:
         sale_id=sale_id,
         user_id=user.pk,
         now_ms=now_ms,
-        drafts_too=user.is_staff and user.has_perm("vouchers.view_seckillvoucher"),
+        drafts_too=_may_see_drafts(user),
         visitor=visitor,
         has_answered=answered,
     )
@@ -150,6 +152,12 @@ def purchase_form(request: HttpRequest, *, sale_id: int) -> HttpResponse:
         "buyer": buyer_status_json(offer.buyer) if offer.buyer else None,
     }
     return for_owner(render(request, "orders/purchase_form.html", context))
+
+
+def _may_see_drafts(user: User | AnonymousUser) -> bool:
+    """Return whether this is staff who may see sales, in a session as the back office wants it."""
+    may_see = user.is_staff and user.has_perm("vouchers.view_seckillvoucher")
+    return may_see and not lacks_second_factor(user)
 
 
 def _room_page(
@@ -265,7 +273,7 @@ def pay(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
         now=database_now(),
         provider=provider,
         client=_client_of(request, provider),
-        client_address=request.META.get("REMOTE_ADDR", ""),
+        client_address=client_ip(request.META),
     )
     if pay_url.startswith(tuple(provider.code_apps)):
         pay_url = absolute_url(reverse("pay-code", args=[sale_id, order_id]))

@@ -17,6 +17,7 @@ from orders.web.serializers import receipt_json
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.web.responses import allow, as_shell, see_page, wants_html
+from vouchers.catalogue.listing import public_sale
 
 
 @allow("GET", "HEAD")
@@ -47,6 +48,7 @@ def withdraw_entry(request: HttpRequest, *, sale_id: int, order_id: int) -> Http
     """Take the buyer's entry out of a draw that takes entries."""
     user_id = request.user.pk or 0
     now_ms = ledger_now_ms()
+    public_sale(sale_id=sale_id)
     withdraw(sale_id=sale_id, order_id=order_id, user_id=user_id, now_ms=now_ms)
     if wants_html(request):
         return see_page("receipt", sale_id, order_id)

@@ -31,16 +31,18 @@ async def room(environ: Environ) -> Answer | None:
     if not key or query not in ("", AGAIN):
         return None
     try:
-        snapshot = await recent_snapshot(sale_id)
         held = held_place_in(environ, sale_id=sale_id, session_key=key)
-        if held and not query and (answer := answer_held(held, snapshot, sale_id=sale_id)):
-            return answer
+        if held and not query:
+            snapshot = await recent_snapshot(sale_id)
+            if answer := answer_held(held, snapshot, sale_id=sale_id):
+                return answer
         buyer = await buyer_of(key)
         if buyer is None:
             return None
         check_account(environ, buyer.user_id)
         visitor = visitor_in(environ, sale_id=sale_id, user_id=buyer.user_id)
-        buyer_in_sale = await find_buyer(sale_id, buyer.user_id, visitor)
+        buyer_in_sale = await find_buyer(sale_id, buyer.user_id, visitor)  # of a public sale alone
+        snapshot = await recent_snapshot(sale_id)
     except DatabaseError:
         return None
     except REFUSED as error:

@@ -187,6 +187,19 @@ def check_site_url_is_set(**_: Any) -> Iterator[CheckMessage]:
 
 
 @register(SETTINGS, deploy=True)
+def check_trusted_proxies(**_: Any) -> Iterator[CheckMessage]:
+    """Find a site behind a proxy whose word about its clients does not count."""
+    if not settings.DEBUG and settings.HTTPS_ONLY and not settings.SECKILL_TRUSTED_PROXIES:
+        yield Error(
+            "SECKILL_TRUSTED_PROXIES is not set. All visitors would share the address of the "
+            "proxy, and its limits.",
+            hint="Set it to the addresses from which the proxy connects: "
+            "SECKILL_TRUSTED_PROXIES=127.0.0.1",
+            id="seckill.E027",
+        )
+
+
+@register(SETTINGS, deploy=True)
 def check_failpoint(**_: Any) -> Iterator[CheckMessage]:
     """Find an armed failpoint."""
     if not settings.DEBUG and os.environ.get("FAILPOINT"):

@@ -18,6 +18,7 @@ from pytest_django import Settings
 from accounts import adapter
 from accounts.adapter import AccountAdapter
 from accounts.forms import SignUpForm
+from accounts.models import Phone
 from accounts.sessions import end_all_sessions
 from seckill_site.sessions import SessionStore
 from tests.abuse import guard_and_control
@@ -147,6 +148,26 @@ def test_name_is_locked_whether_it_exists(
 
 
 @guard_and_control
+def test_lock_holds_for_every_name_of_an_account(
+    ada: User, guarded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control counts each name that was typed."""
+    Phone.objects.create(user=ada, number="+8613800000001")
+    if not guarded:
+        monkeypatch.setattr("accounts.adapter.find_account", lambda **_: None)
+
+    for name in ("ada", EMAIL, "13800000001", "138 0000 0001", "+86 13800000001"):
+        assert sign_in(Client(), name, "wrong") == 200
+
+    assert sign_in(Client(), "138-0000-0001") == (429 if guarded else 302)
+
+
+def test_number_without_account_is_locked_in_every_spelling() -> None:
+    spellings = ["13800000001", "138 0000 0001", "+8613800000001", "138-0000-0001", "(138)00000001"]
+    assert [sign_in(Client(), it) for it in [*spellings, "1380000 0001"]] == [200] * 5 + [429]
+
+
+@guard_and_control
 def test_lock_holds_at_one_address_alone(
     ada: User, guarded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,11 +215,41 @@ def test_code_is_not_guessed(ada: User, guarded: bool, settings: Settings) -> No
 def test_nobody_gets_many_codes(ada: User, guarded: bool, settings: Settings) -> None:
     """Each would be good for three more guesses, and a mail that nobody wants."""
     if not guarded:
-        turn_off(settings, "request_login_code")
-    for number in range(5):
-        ask_for_code(Client(REMOTE_ADDR=f"203.0.113.{number}"))
+        turn_off(settings, "code_of_client")
+    for _ in range(5):
+        ask_for_code(Client(REMOTE_ADDR=ELSEWHERE))
 
     assert len(mail.outbox) == (3 if guarded else 5)
+
+
+@guard_and_control
+def test_nobody_gets_many_codes_by_many_addresses(
+    ada: User, guarded: bool, settings: Settings
+) -> None:
+    if not guarded:
+        turn_off(settings, "request_login_code")
+    for number in range(15):
+        ask_for_code(Client(REMOTE_ADDR=f"203.0.113.{number}"))
+
+    assert len(mail.outbox) == (12 if guarded else 15)
+
+
+@guard_and_control
+@pytest.mark.parametrize("path", ["/accounts/login/code/", "/accounts/password/reset/"])
+def test_stranger_keeps_nobody_from_their_codes(
+    ada: User, guarded: bool, path: str, settings: Settings
+) -> None:
+    """The control counts a name alone, whoever asks."""
+    if not guarded:
+        both = dict.fromkeys(("request_login_code", "reset_password"), "3/10m/key")
+        settings.ACCOUNT_RATE_LIMITS = {**settings.ACCOUNT_RATE_LIMITS, **both}
+    for _ in range(8):
+        Client().post(path, {"email": EMAIL}, REMOTE_ADDR=ELSEWHERE)
+    assert len(mail.outbox) == 3
+
+    Client().post(path, {"email": EMAIL})
+
+    assert len(mail.outbox) == (4 if guarded else 3)
 
 
 @pytest.mark.parametrize(("per_address", "accounts"), [(20, 20), (OFF, 21)])

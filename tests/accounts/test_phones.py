@@ -243,3 +243,31 @@ def test_codes_to_a_new_phone_are_limited(client, sent):
 
     assert statuses == [302] * 3 + [429] * 2
     assert len(sent) == 3
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("per_address", [3, 0])
+def test_texts_of_an_address_are_limited_by_the_day(sent, settings, per_address):
+    texts = f"{per_address}/d/key" if per_address else None
+    settings.ACCOUNT_RATE_LIMITS = {**settings.ACCOUNT_RATE_LIMITS, "texts_of_client": texts}
+    statuses = set()
+    for number in range(5):
+        phone = f"+861380000001{number}"
+        user = User.objects.create_user(f"ada{number}")
+        Phone.objects.create(user=user, number=phone)
+        with time_machine.travel(dt.datetime.now(dt.UTC) + dt.timedelta(hours=number)):
+            statuses.add(Client().post("/accounts/login/code/", {"phone": phone}).status_code)
+
+    assert len(sent) == (per_address or 5)
+    assert statuses == ({302, 429} if per_address else {302})
+
+
+def test_texts_have_a_daily_limit(settings):
+    assert settings.ACCOUNT_RATE_LIMITS["texts_of_client"] == "100/d/key"
+
+
+@pytest.mark.servers
+def test_client_of_a_unix_socket_shares_no_count(ada, sent):
+    for _ in range(5):
+        Client(REMOTE_ADDR="").post("/accounts/login/code/", {"phone": NUMBER})
+    assert len(sent) == 5

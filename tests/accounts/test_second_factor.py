@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import time_machine
+from allauth.mfa.adapter import get_adapter
 from allauth.mfa.models import Authenticator
 from allauth.mfa.totp.internal.auth import TOTP
 from django.contrib.auth.models import User
@@ -62,6 +63,36 @@ def test_totp_is_set_up_and_asked_for(client: Client, ada: User) -> None:
     assert signed_in_as(other) is None
     other.post("/accounts/2fa/authenticate/", {"code": totp(secret)})
     assert signed_in_as(other) == "ada"
+
+
+@pytest.mark.parametrize("path", ["/accounts/2fa/authenticate/", "/accounts/2fa/reauthenticate/"])
+def test_code_of_an_app_without_the_cache_is_told(
+    client: Client, ada: User, settings: Any, path: str
+) -> None:
+    TOTP.activate(ada, SECRET)
+    settings.CACHES = {
+        **settings.CACHES,
+        "default": {**settings.CACHES["default"], "LOCATION": "redis://127.0.0.1:1/9"},
+    }
+    client.defaults["HTTP_ACCEPT_LANGUAGE"] = "en"
+    if "reauthenticate" in path:
+        client.force_login(ada)
+    else:
+        client.post("/accounts/login/", SIGN_IN)
+
+    page = client.post(path, {"code": totp(SECRET)})
+
+    assert "Codes of an app cannot be checked at the moment." in page.text
+
+
+@pytest.mark.servers
+def test_wrong_code_of_an_app_is_just_wrong(client: Client, ada: User) -> None:
+    TOTP.activate(ada, SECRET)
+    client.post("/accounts/login/", SIGN_IN)
+    page = client.post("/accounts/2fa/authenticate/", {"code": "000000"})
+    assert page.context["form"].errors["code"] == [
+        str(get_adapter().error_messages["incorrect_code"])
+    ]
 
 
 def test_recovery_code_signs_in_once(client: Client, ada: User) -> None:

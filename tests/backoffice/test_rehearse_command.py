@@ -160,6 +160,17 @@ def test_command_names_a_silent_address() -> None:
     assert everything_there() == before
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
+def test_limits_on_a_local_crowd_are_named_before(settings: Settings, host: str) -> None:
+    sale, url = make_sale(), f"http://{host}:1/"
+    settings.SECKILL_UNLIMITED_NETWORKS = []
+    error = refusal_of(sale.pk, "--url", url)
+    assert "Add 127.0.0.0/8 and ::1/128 to SECKILL_UNLIMITED_NETWORKS" in str(error)
+    assert not Rehearsal.objects.exists()
+    settings.SECKILL_REQUESTS_PER_ADDRESS = 0
+    assert "no web server of this shop responds" in str(refusal_of(sale.pk, "--url", url))
+
+
 def test_rehearse_without_redis_says_so(lose_ledger: Callable[[], None]) -> None:
     sale = make_sale()
     lose_ledger()

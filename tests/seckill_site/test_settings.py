@@ -225,3 +225,12 @@ def test_required_settings_alone_suffice():
     )
 
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("https_only", "networks"), [("true", 0), ("false", 2)])
+def test_behind_a_proxy_no_network_is_unlimited(
+    monkeypatch: pytest.MonkeyPatch, https_only: str, networks: int
+) -> None:
+    monkeypatch.delenv("SECKILL_UNLIMITED_NETWORKS", raising=False)
+    monkeypatch.setenv("SECKILL_HTTPS_ONLY", https_only)
+    assert len(read_settings()["SECKILL_UNLIMITED_NETWORKS"]) == networks

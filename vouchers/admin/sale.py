@@ -226,7 +226,8 @@ class SeckillVoucherAdmin(SaleColumns, CodedHistory):
         hints = form.hints(now=database_now())
         details = form.details
         if change:
-            sale = edit_sale(sale_id=obj.pk, terms=form.terms, details=details)
+            may_run = self.has_run_permission(request)
+            sale = edit_sale(sale_id=obj.pk, terms=form.terms, details=details, may_run=may_run)
         elif details is None:
             sale = create_sale(voucher=form.cleaned_data["existing_voucher"], terms=form.terms)
         else:

@@ -27,6 +27,7 @@ from vouchers.imports.plan import Importer, RowOutcome
 from vouchers.imports.rows import HEADINGS, example_rows
 from vouchers.imports.service import Preview, VouchersChanged, confirm_import, preview_import
 from vouchers.imports.spreadsheet import MOST_BYTES
+from vouchers.lock_objects import lock_vouchers
 from vouchers.models import RUN_PERMISSION, Merchant, Voucher
 
 TEMPLATES = "admin/vouchers/voucher"
@@ -110,6 +111,14 @@ class VoucherAdmin(CodedHistory):
         if obj is None or request.user.has_perm(RUN_PERMISSION):
             return True
         return not on_sale_now(voucher_ids=[obj.pk], now=database_now())
+
+    def save_model(self, request: HttpRequest, obj: Voucher, form: Any, change: bool) -> None:
+        """Save the voucher, unless it was put on sale since the form was checked."""
+        if change:
+            lock_vouchers(voucher_ids=[obj.pk])
+            if not self.has_change_permission(request, obj):
+                raise PermissionDenied
+        super().save_model(request, obj, form, change)
 
     def has_import_permission(self, request: HttpRequest) -> bool:
         """Require both permissions, because an import creates and changes vouchers."""

@@ -10,6 +10,7 @@ import datetime as dt
 from copy import copy
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from typing import Any
 
 from django.db import transaction
 from django.utils.translation import gettext_lazy as _
@@ -19,6 +20,7 @@ from seckill_site.clocks.machine import epoch_ms
 from seckill_site.failpoints import failpoint
 from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.catalogue.audience import Audience
+from vouchers.catalogue.listing import on_sale_now
 from vouchers.catalogue.pictures import set_picture
 from vouchers.catalogue.rooms import date_room
 from vouchers.catalogue.staff_texts import StaffRefusal
@@ -26,7 +28,7 @@ from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded, le
 from vouchers.inventory.rebuild import load_after_commit
 from vouchers.inventory.sale_state import BelowTaken, LedgerTerms, snapshot, snapshots, write_terms
 from vouchers.inventory.waiting_room import RoomTerms
-from vouchers.lock_objects import lock_seckill_voucher
+from vouchers.lock_objects import lock_seckill_voucher, lock_vouchers
 from vouchers.models import (
     Draw,
     Merchant,
@@ -70,6 +72,12 @@ class ListIsClosed(StaffRefusal):
         "Nothing was changed: the list of entries is closed, so the draw keeps its window and "
         "at least as many vouchers."
     )
+
+
+class VoucherOnSale(StaffRefusal):
+    """A voucher that any sale sells now is changed only by staff who can run sales."""
+
+    message = _("This voucher is on sale now. Only staff who can run sales may change it.")
 
 
 class OrderIsDrawn(StaffRefusal):
@@ -167,13 +175,19 @@ def create_voucher_on_sale(*, details: VoucherDetails, terms: SaleTerms) -> Seck
 
 
 def edit_sale(
-    *, sale_id: int, terms: SaleTerms, details: VoucherDetails | None = None
+    *,
+    sale_id: int,
+    terms: SaleTerms,
+    details: VoucherDetails | None = None,
+    may_run: bool = True,
 ) -> SeckillVoucher:
     """Change a sale's terms, also while it runs, and its voucher's description if given.
 
     ``sold`` is never touched, and orders keep their price. Inside a transaction, such as the
-    admin's, what widens the sale reaches Redis after the commit.
+    admin's, what widens the sale reaches Redis after the commit. Without ``may_run``, a voucher
+    that another sale sells now keeps its description.
 
+    :raises VoucherOnSale: its description would change, without ``may_run``; nothing changed.
     :raises BelowTaken: the stock would fall below what is reserved or ordered; nothing changed.
     :raises LimitLowered: the limit would fall; nothing changed.
     :raises UnusablePicture: the new picture cannot be shown; nothing changed.
@@ -200,6 +214,10 @@ def edit_sale(
         _check_draw(sale, edited)
         edited.full_clean()
         if details:
+            [edited.voucher] = lock_vouchers(voucher_ids=[sale.voucher_id])
+            running = not may_run and on_sale_now(voucher_ids=[sale.voucher_id], now=sale.locked_at)
+            if running and _changes(edited.voucher, details):
+                raise VoucherOnSale
             _write_details(edited.voucher, details)
         # After all other refusals: a rollback does not undo a write to Redis.
         _check_untouched(sale, edited, now_ms)
@@ -300,6 +318,22 @@ def units_taken(*, sale: SeckillVoucher) -> int | None:
     except LedgerUnavailable:
         return None
     return max(sale.sold, live.taken if live else 0)
+
+
+def is_stored(voucher: Voucher | None, name: str, value: Any) -> bool:
+    """Return whether this value is stored already; line endings make no difference."""
+    stored = getattr(voucher, name, None)
+    if isinstance(stored, str):
+        return stored.splitlines() == str(value).splitlines()
+    return bool(stored == value)
+
+
+def _changes(voucher: Voucher, details: VoucherDetails) -> bool:
+    """Return whether this description differs from the voucher's."""
+    if details.picture or details.remove_picture:
+        return True
+    given = [*_DETAILS, "merchant"] if details.merchant else _DETAILS
+    return not all(is_stored(voucher, name, getattr(details, name)) for name in given)
 
 
 def _write_details(voucher: Voucher, details: VoucherDetails) -> None:

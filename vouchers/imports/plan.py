@@ -17,7 +17,7 @@ from django.utils.translation import gettext_lazy as _
 
 from seckill_site.formatting import money
 from vouchers.catalogue.listing import on_sale_now
-from vouchers.catalogue.sales import SaleTerms
+from vouchers.catalogue.sales import SaleTerms, VoucherOnSale, is_stored
 from vouchers.catalogue.series import MOST_SALES, overlapping_sales
 from vouchers.forms.fields import validate_last_day
 from vouchers.imports.rows import ReadRow, problem
@@ -181,7 +181,7 @@ class _Planner:
     def _plan_row(self, row: ReadRow) -> PlannedRow:
         voucher = self.stored.get(row.voucher_id or 0)
         details = self._details(row).items()
-        after = {name: it for name, it in details if not _is_stored(voucher, name, it)}
+        after = {name: it for name, it in details if not is_stored(voucher, name, it)}
         what = RowOutcome.CHANGED if after else RowOutcome.UNCHANGED
         return PlannedRow(
             row.number,
@@ -226,7 +226,7 @@ class _Planner:
 
     def _last_day_problems(self, row: ReadRow, voucher: Voucher | None) -> Iterator[str]:
         day = row.details.get("valid_until")
-        if day is None or _is_stored(voucher, "valid_until", day):
+        if day is None or is_stored(voucher, "valid_until", day):
             return
         try:
             validate_last_day(day, today=timezone.localdate(self.now))
@@ -245,12 +245,9 @@ class _Planner:
             text %= {"row": self.first_row_of[row.voucher_id]}
             yield problem("id", text, cell=str(row.voucher_id))
         if row.voucher_id in self.on_sale and any(
-            not _is_stored(voucher, name, it) for name, it in self._details(row).items()
+            not is_stored(voucher, name, it) for name, it in self._details(row).items()
         ):
-            text = gettext(
-                "This voucher is on sale now. Only staff who can run sales may change it."
-            )
-            yield problem("id", text, cell=str(row.voucher_id))
+            yield problem("id", str(VoucherOnSale()), cell=str(row.voucher_id))
         yield from self._merchant_problems(row)
         yield from self._last_day_problems(row, voucher)
         price, face_value = (
@@ -281,14 +278,6 @@ class _Planner:
 def _folded(name: str) -> str:
     """Return a name without its case, and with composed letters: macOS writes é as two."""
     return unicodedata.normalize("NFKC", name).casefold()
-
-
-def _is_stored(voucher: Voucher | None, name: str, value: Any) -> bool:
-    """Return whether this value is stored already; line endings make no difference."""
-    stored = getattr(voucher, name, None)
-    if isinstance(stored, str):
-        return stored.splitlines() == str(value).splitlines()
-    return bool(stored == value)
 
 
 def _as_text(name: str, value: Any) -> str:

@@ -14,7 +14,6 @@ from backoffice.rehearsal.http_client import BadAddress
 from backoffice.rehearsal.service import (
     MAX_BUYERS,
     MAX_CONNECTIONS,
-    AnotherRehearsal,
     NotRunning,
     Stuck,
     cancel_rehearsal,
@@ -25,6 +24,7 @@ from backoffice.rehearsal.service import (
 )
 from backoffice.rehearsal.texts import tables
 from orders.models import Rehearsal, RehearsalPhase
+from vouchers.catalogue.staff_texts import StaffRefusal
 from vouchers.models import MAX_STOCK, SeckillVoucher
 
 CLICKS_AT_ONCE = 20_000
@@ -60,7 +60,7 @@ class Command(BaseCommand):
                 self._clear()
             else:
                 self._rehearse(self._start(options), as_json=options["json"])
-        except AnotherRehearsal as error:
+        except StaffRefusal as error:
             raise CommandError(str(error), returncode=COULD_NOT) from error
         except (*UNAVAILABLE, Stuck) as error:
             text = f"Redis or the database did not respond: {error!r}. Beat or rehearse --clear "

@@ -6,8 +6,12 @@ import datetime as dt
 from typing import Any
 
 import pytest
+from allauth.account.models import EmailAddress
+from django.core import mail
 from django.utils import timezone
 
+from orders.lifecycle.notifications import tell_buyers
+from orders.lifecycle.personal_data import data_of
 from orders.lifecycle.redemption import GUESSES, written_code
 from orders.models import OrderEvent, OrderStatus, VoucherOrder
 from orders.web import staff_views
@@ -175,6 +179,26 @@ def test_code_is_redeemed_once_by_its_member(voucher: VoucherOrder) -> None:
     event = OrderEvent.objects.filter(order=voucher).latest("pk")
     assert (event.after, event.actor_id) == ("used", row.owner_id)
     assert row.prefix in event.reason
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_key_and_token_are_not_for_the_buyer(voucher: VoucherOrder, is_old: bool) -> None:
+    row, text = make_token()
+    EmailAddress.objects.create(user=voucher.user, email="a@b.example", verified=True)
+    OrderEvent.objects.update(notified_at=timezone.now())
+    use(voucher, text, key="till-3-000815")
+    event = OrderEvent.objects.filter(order=voucher).latest("pk")
+    if is_old:  # a row of an earlier release
+        event.reason, event.values = f"{event.reason} till-3-000815", None
+        event.save()
+
+    tell_buyers(now=timezone.now())
+    assert voucher.user
+    seen = [str(data_of(voucher.user)), str(mail.outbox[0].body), event.text]
+
+    assert all(it not in text for text in seen for it in ("till-3-000815", row.prefix))
+    assert use(voucher, text, key="till-3-000815").json["verdict"] == "repeated"
+    assert use(voucher, text, key="till-3-000816").json["verdict"] == "used_before"
 
 
 @pytest.mark.parametrize("keys", [("", ""), ("k1", "k1")])

@@ -39,6 +39,9 @@ FORBIDDEN = {
         "64:ff9b::10.0.0.1",
         "64:ff9b:1::1",
     ],
+    "compatible": ["::127.0.0.1", "::10.0.0.1", "::8.8.8.8"],
+    "translated": ["::ffff:0:127.0.0.1", "::ffff:0:8.8.8.8"],
+    "new": ["5f00::1", "3fff::1", "3fff:fff::1"],
     "teredo": ["2001:0:7f00:1::", "2001:0:808:808::80ff:fffe"],
 }
 
@@ -68,6 +71,32 @@ def test_network_of_the_settings_is_allowed(settings: Any) -> None:
     assert is_allowed("::ffff:10.1.2.3")
     assert not is_allowed("10.2.0.1")
     assert not is_allowed("::1")
+
+
+LOOPBACK = [
+    *("localhost", "LOCALHOST", "localhost.", "shop.localhost", "localhost.localdomain"),
+    *("localhost6.localdomain6", "ip6-localhost", "ip6-loopback", "127.0.0.1", "127.0.0.1."),
+    *("127.1", "2130706433", "0x7f000001", "0177.0.0.1", "[::127.0.0.1]", "[::ffff:0:127.0.0.1]"),
+]
+
+
+@pytest.mark.parametrize("host", [*LOOPBACK, "[::10.0.0.1]", "[3fff::1]"])
+def test_host_that_is_this_machine_by_itself_is_refused(host: str) -> None:
+    with pytest.raises(ForbiddenAddress):
+        check_url(f"https://{host}:8443/hook")
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.1", "shop.localhost."])
+def test_this_machine_may_be_in_the_networks_of_the_settings(settings: Any, host: str) -> None:
+    settings.SECKILL_WEBHOOK_NETWORKS = [ip_network("127.0.0.0/8")]
+    check_url(f"https://{host}/hook")
+
+
+@pytest.mark.parametrize(
+    "host", ["example.com", "localhost.example.com", "mylocalhost", "1.example"]
+)
+def test_other_name_is_good_until_it_is_resolved(host: str) -> None:
+    check_url(f"https://{host}/hook")
 
 
 @pytest.mark.parametrize(

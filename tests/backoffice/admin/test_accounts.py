@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Group, User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from backoffice.admin import accounts as admin
+from tests.support.staff import staff_with
 
 pytestmark = [pytest.mark.django_db, pytest.mark.quick]
 
@@ -52,6 +54,34 @@ def test_user_page_assigns_a_group(owner: Client) -> None:
     data = {"username": "ben", "groups": [group.pk], "is_staff": "on", "is_active": "on"}
     assert owner.post(url, data).status_code == 302
     assert list(user.groups.all()) == [group]
+
+
+@pytest.mark.parametrize("is_owner", [True, False])
+def test_only_owners_delete_an_owner(is_owner: bool) -> None:
+    boss = User.objects.create(username="boss", is_superuser=True)
+    buyer = User.objects.create(username="buyer")
+    who = staff_with("view_user", "delete_user", is_owner=is_owner)
+    who.post(f"{USERS}{boss.pk}/delete/", {"post": "yes"})
+    assert User.objects.filter(pk=boss.pk).exists() is not is_owner
+    boss.save()
+    chosen = {"action": "delete_selected", "_selected_action": [boss.pk, buyer.pk], "post": "yes"}
+    who.post(USERS, chosen)
+    assert User.objects.filter(pk=boss.pk).exists() is not is_owner
+    who.post(f"{USERS}{buyer.pk}/delete/", {"post": "yes"})
+    assert not User.objects.filter(pk=buyer.pk).exists()
+
+
+def test_log_forgets_the_name_of_a_deleted_account(owner: Client) -> None:
+    users = [User.objects.create(username=name) for name in ("ann", "ben")]
+    for user in users:
+        owner.post(f"{USERS}{user.pk}/change/", {"first_name": "Neu", "is_active": "on"})
+    owner.post(f"{USERS}{users[0].pk}/delete/", {"post": "yes"})
+    owner.post(
+        USERS, {"action": "delete_selected", "_selected_action": [users[1].pk], "post": "yes"}
+    )
+    assert not User.objects.filter(username__in=("ann", "ben")).exists()
+    told = set(LogEntry.objects.values_list("object_repr", flat=True))
+    assert told == {f"deleted:{user.pk}" for user in users}
 
 
 def test_account_list_query_count_is_constant(owner: Client) -> None:

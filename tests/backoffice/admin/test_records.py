@@ -60,6 +60,13 @@ def test_system_only_links_to_the_lock_list(shop: Client, redis_client: Redis) -
         assert f"{LIST}add/" not in page
 
 
+@pytest.mark.parametrize(("address", "said"), [("", True), ("203.0.113.7", False)])
+def test_system_names_requests_without_addresses(shop: Client, address: str, said: bool) -> None:
+    page = shop.get("/admin/system/", REMOTE_ADDR=address).text
+    assert ("Requests come through a unix socket, without an address" in page) is said
+    assert ("Settings and servers are as they should be." in page) is not said
+
+
 def test_only_view_permission_exists_for_locks() -> None:
     found = Permission.objects.filter(content_type__app_label="locks")
     assert list(found.values_list("codename", flat=True)) == ["view_lock"]

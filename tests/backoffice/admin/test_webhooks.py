@@ -52,6 +52,8 @@ def test_new_secret_leaves_the_old_one_for_a_day(shop: Client) -> None:
     [
         *("http://example.com/", "https://127.0.0.1/", "https://[::1]/", "https://10.0.0.1/x"),
         *("https://169.254.169.254/latest/meta-data/", "https://u:p@example.com/", "ftp://x.com/"),
+        *("https://localhost/", "https://shop.localhost/x", "https://[::127.0.0.1]/"),
+        *("https://[::10.0.0.1]/", "https://[::ffff:0:127.0.0.1]/", "https://[5f00::1]/"),
     ],
 )
 def test_address_that_is_not_public_is_refused(shop: Client, url: str) -> None:

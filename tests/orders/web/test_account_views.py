@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from allauth.account.models import EmailAddress
 from allauth.usersessions.models import UserSession
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Group, User
 from django.test import Client
 
@@ -193,6 +194,23 @@ def test_deleted_account_cannot_sign_in_and_its_name_is_free(ada: User) -> None:
     assert not is_signed_in(signed_in())
     form = {"username": "ada", "password1": PASSWORD, "password2": PASSWORD}
     assert Client().post("/accounts/signup/", form).status_code == 302
+
+
+def test_deletion_leaves_no_name_in_the_log(ada: User, shop: Client) -> None:
+    role = Group.objects.get_or_create(name="Cashier")[0]
+    new = {"name": "Ada", "role": role.name}
+    for email in (EMAIL, EMAIL.upper(), "grace@example.com"):
+        shop.post("/admin/accounts/invitation/add/", {**new, "email": email})
+    gone = Invitation.objects.order_by("pk")[1]
+    shop.post(f"/admin/accounts/invitation/{gone.pk}/delete/", {"post": "yes"})
+    shop.post(f"/admin/auth/user/{ada.pk}/change/", {"first_name": "A", "is_active": "on"})
+    assert LogEntry.objects.filter(object_repr="ada").exists()
+
+    signed_in().post("/accounts/delete/", {"password": PASSWORD})
+
+    told = sorted(LogEntry.objects.values_list("object_repr", flat=True))
+    assert told == [f"deleted:{ada.pk}"] * 4 + ["grace@example.com"]
+    assert not LogEntry.objects.filter(change_message__icontains="ada").exists()
 
 
 @pytest.mark.parametrize("sign", "-:")

@@ -195,6 +195,16 @@ CHECKED = [
             (True, "accounts.phones.ConsoleBackend", []),
         )
     ),
+    *(
+        (
+            configuration.check_trusted_proxies, debug,
+            {"HTTPS_ONLY": https, "SECKILL_TRUSTED_PROXIES": proxies}, found,
+        )
+        for debug, https, proxies, found in (
+            (False, True, [], ["E027"]), (False, True, ["10.0.0.1"], []), (False, False, [], []),
+            (True, True, [], []),
+        )
+    ),
     *((configuration.check_site_url, True, {"SECKILL_SITE_URL": it}, ["E017"]) for it in ODD_URLS),
     *((configuration.check_site_url, True, {"SECKILL_SITE_URL": it}, []) for it in GOOD_URLS),
 ]  # fmt: skip
@@ -610,7 +620,7 @@ def test_every_check_is_registered():
         for module in modules
         for name in re.findall(r"^def (check_\w+)\(\*\*_", inspect.getsource(module), re.MULTILINE)
     }
-    assert len(checks) == 21
+    assert len(checks) == 22
     assert set(checks) <= registered
     assert keys.check_shared_keys not in plain
     assert not plain & {check for check, module in checks.items() if module is services}

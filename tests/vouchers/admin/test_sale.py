@@ -37,6 +37,7 @@ from vouchers.catalogue.sales import (
     LimitLowered,
     SaleHasBuyers,
     StaysPublic,
+    VoucherOnSale,
     edit_sale,
     terms_of,
 )
@@ -779,6 +780,26 @@ def test_preparing_staff_edits_sales_until_start(client):
 
     assert [stored(sale).stock for sale in (scheduled, draft, running)] == [9, 9, 5]
     assert client.post(change_url(running), entries_of(running)).status_code == 403
+
+
+@committing
+def test_draft_is_no_way_to_the_price_of_a_running_sale(client):
+    clerk(client, *PREPARE)
+    client.defaults["HTTP_ACCEPT_LANGUAGE"] = "en"
+    running = make_loaded_sale(voucher=make_voucher(rules="One bowl."))
+    draft = make_loaded_sale(
+        voucher=running.voucher, stage=SaleStage.DRAFT, begins_at=timezone.now()
+    )
+
+    refused = client.post(change_url(draft), entries_of(draft, price="0.01", stock="9"))
+
+    assert errors(refused)["__all__"] == [str(VoucherOnSale())]
+    assert (stored(running).voucher.price_cents, stored(draft).stock) == (8_000, 5)
+    client.post(change_url(draft), entries_of(draft, price="80", stock="9"))
+    assert stored(draft).stock == 9
+    SeckillVoucher.objects.filter(pk=running.pk).update(ends_at=timezone.now())
+    client.post(change_url(draft), entries_of(draft, price="79"))
+    assert stored(draft).voucher.price_cents == 7_900
 
 
 @pytest.mark.django_db

@@ -12,13 +12,14 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import OperationalError
 from django.test import Client
 
-from tests.support.sales import make_voucher
+from tests.support.sales import make_sale, make_voucher
 from tests.support.spreadsheets import CHINESE, ENGLISH, HOTPOT, NOODLES, as_csv, as_xlsx
 from tests.support.staff import staff_with
 from tests.vouchers.admin.test_sale import said
 from vouchers.admin import voucher
 from vouchers.imports.spreadsheet import MOST_BYTES
-from vouchers.models import SeckillVoucher, Voucher
+from vouchers.lock_objects import lock_vouchers
+from vouchers.models import Merchant, SeckillVoucher, Voucher
 
 pytestmark = pytest.mark.django_db
 
@@ -146,6 +147,24 @@ def test_database_error_leaves_outcome_open(shop: Client, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(voucher, "confirm_import", away)
     assert "may or may not have been imported" in said(shop.post(CONFIRM, {"key": "x"}))[0]
+
+
+def test_voucher_put_on_sale_meanwhile_keeps_its_price(monkeypatch: pytest.MonkeyPatch) -> None:
+    noodles = make_voucher()
+
+    def put_on_sale_first(**ids: Any) -> Any:
+        make_sale(voucher=noodles)
+        return lock_vouchers(**ids)
+
+    monkeypatch.setattr(voucher, "lock_vouchers", put_on_sale_first)
+    entries = {
+        "title": "Noodles", "price_cents": "0.01", "face_value_cents": "100",
+        "merchant": Merchant.default().pk,
+    }  # fmt: skip
+    clerk = staff_with("view_voucher", "change_voucher")
+    assert clerk.post(f"{LIST}{noodles.pk}/change/", entries).status_code == 403
+    noodles.refresh_from_db()
+    assert noodles.price_cents == 8_000
 
 
 @pytest.mark.parametrize(
