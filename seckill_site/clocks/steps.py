@@ -76,15 +76,15 @@ class _Reading(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """When a step was noticed, and which clocks were set within the minute before.
+    """When a step was noticed, and which clocks were set within the minute before (1, else 0).
 
     ``anew_ms`` is the time of the database when both had been set, the last time; or 0.
     """
 
     database_ms: int
     ledger_ms: int
-    database_set: bool
-    ledger_set: bool
+    database_set: int
+    ledger_set: int
     anew_ms: int
 
     def is_recent(self, now: _Reading, *, within_ms: int) -> bool:
@@ -92,7 +92,7 @@ class _Step(NamedTuple):
         return any(0 <= age < within_ms for age in ages)
 
 
-_NO_STEP = _Step(0, 0, False, False, 0)
+_NO_STEP = _Step(0, 0, 0, 0, 0)
 
 
 def settled_clocks() -> Clocks:

@@ -22,8 +22,7 @@ from django.db import IntegrityError, connection, transaction
 
 from orders.fulfilment import batch
 from orders.fulfilment.worker import fulfil_sale
-from orders.lifecycle.notices import Notice
-from orders.models import VoucherOrder
+from orders.models import Notice, VoucherOrder
 from seckill_site.checks import services
 from tests.concurrency.sales import make_sale
 from tests.faults.private import START_SECONDS, database_at, make_tables, script_library
@@ -209,7 +208,7 @@ def test_refused_write_within_a_transaction_is_on_no_node(
     written_to: Cluster, sale: SeckillVoucher
 ) -> None:
     """A statement that fails as a whole leaves nothing to send, unlike one that is rolled back."""
-    buyer, merchant = make_buyers(1)[0], sale.voucher.merchant
+    buyer, merchant = make_buyers(1)[0], Merchant.objects.create(name="Corner shop")
     sale.voucher.picture = Picture.objects.create(digest="a", content=b"", width=1, height=1)
     sale.voucher.save()
     notice = {"seckill_voucher": sale, "user": buyer, "kind": Notice.Kind.BACK}

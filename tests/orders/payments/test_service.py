@@ -760,7 +760,7 @@ def test_payment_racing_expiry_succeeds_once(fake: FakeProvider, when: str) -> N
             return notify_of_fake(payment)
 
         fake.when_asked = asked.set
-        told, _expired = at_once(tell_it, partial(expire_orders, now=now))
+        told, _expired = at_once(tell_it, partial(expire_orders, clocks=both_at(now)))
         assert again_where_it_failed(told, tell_it) == "OK"
         expire_orders(clocks=both_at(now))
         assert_one_won(order, payment, "expired", fake)

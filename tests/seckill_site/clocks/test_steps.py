@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from seckill_site.clocks import steps
 from seckill_site.clocks.ledger import HOLD_S, learn_ledger_time, ledger_now_ms, steady_ledger_ms
+from seckill_site.clocks.machine import epoch_ms
 from seckill_site.clocks.steps import (
     READINGS,
     STEPPED,
@@ -33,7 +34,7 @@ class Machine:
         self._patch = monkeypatch
         monkeypatch.setattr(steps, "monotonic", self._monotonic)
         monkeypatch.setattr(steps, "database_now", lambda: self._at(self.database))
-        monkeypatch.setattr(steps, "in_ms", lambda _: steps.epoch_ms(self._at(self.ledger)))
+        monkeypatch.setattr(steps, "in_ms", lambda _: epoch_ms(self._at(self.ledger)))
         self.switch_to("one")
 
     def switch_to(self, name: str) -> None:
