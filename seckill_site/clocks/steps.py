@@ -142,7 +142,7 @@ def _with_step_between(before: _Reading, now: _Reading, known: _Step) -> _Step:
     elapsed = now.monotonic_ms - before.monotonic_ms
     database_ms = now.database_ms - before.database_ms - elapsed
     ledger_ms = now.ledger_ms - before.ledger_ms - elapsed
-    database_set, ledger_set = abs(database_ms) > STEP_MS, abs(ledger_ms) > STEP_MS
+    database_set, ledger_set = int(abs(database_ms) > STEP_MS), int(abs(ledger_ms) > STEP_MS)
     is_new = known.database_ms != before.known
     noted_since = is_new and known.is_recent(now, within_ms=elapsed + STEP_MS)
     if noted_since and database_set <= known.database_set and ledger_set <= known.ledger_set:
