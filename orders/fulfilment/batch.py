@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from django.db import transaction
 
 from orders.audience.rule_uses import RuleUses, open_rule_uses
-from orders.fulfilment.bulk_insert import NewOrder, insert_orders, nothing, pay_by
+from orders.fulfilment.bulk_insert import NewOrder, insert_orders, nothing
 from orders.fulfilment.existing_orders import (
     ExistingOrder,
     active_flags,
@@ -178,14 +178,14 @@ def _sale_to_write(
 def _receipt_copies(sale: SeckillVoucher, rows: Sequence[NewOrder]) -> dict[int, str]:
     # Read once: a model's pk and the value of a choice cost as much as the rest of a copy.
     sale_id, price_cents = sale.pk, sale.voucher.price_cents
-    until_ms = epoch_ms(pay_by(sale, sale.locked_at))
+    time_to_pay_ms = sale.pay_within_s * 1000
     unpaid = OrderStatus.UNPAID.value
     return {
         row.id: ReceiptRow(
-            row.user_id, sale_id, unpaid, "", price_cents, row.accepted_at_ms, until_ms
+            row.user_id, sale_id, unpaid, "", price_cents, at_ms, at_ms + time_to_pay_ms
         ).pack()
         for row in rows
-        if row.live
+        if row.live and (at_ms := row.accepted_at_ms)
     }
 
 

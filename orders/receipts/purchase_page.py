@@ -11,6 +11,7 @@ from orders.audience.eligibility import judge_buyer
 from orders.audience.verdicts import ELIGIBLE, Verdict
 from orders.models import BARRING_STATUSES, OrderStatus, WaitingEntry
 from orders.placing.tokens import issue_tokens
+from orders.receipts.row_copy import pay_by_ms
 from orders.receipts.service import ENTERED, QUEUED
 from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
 from vouchers.catalogue.audience import audience_of
@@ -24,6 +25,7 @@ from vouchers.models import SaleStage, SaleState, SeckillVoucher
 logger = logging.getLogger(__name__)
 
 _OWN_STATES = {ENTERED: "entered", QUEUED: "queued", OrderStatus.UNPAID: "yours"}
+_OWN_TIMES = ("own__accepted_at", "own__created_at", "own__pay_by")
 
 
 @dataclass(frozen=True)
@@ -212,7 +214,7 @@ def _sale_and_orders(sale_id: int, user_id: int, *, with_waiting: bool) -> list[
         own=FilteredRelation("orders", condition=Q(orders__user=user_id)),
         waits=Exists(waiting) if with_waiting else Value(False),
     )
-    order = ("own__pk", "own__status", "own__live", "own__pay_by")
+    order = ("own__pk", "own__status", "own__live", *_OWN_TIMES)
     rows = list(sale.values("pk", "stage", "limit", "rebuy", "waits", *order))
     if not rows:
         raise SeckillVoucher.DoesNotExist(f"no sale {sale_id}")
@@ -247,8 +249,8 @@ def _merge(user_id: int, known: BuyerHoldings, rows: list[dict[str, Any]]) -> Bu
 
 def _own_order(row: dict[str, Any]) -> OwnOrder:
     to_pay = row["own__status"] == OrderStatus.UNPAID and row["own__pay_by"]
-    pay_by_ms = epoch_ms(row["own__pay_by"]) if to_pay else None
-    return OwnOrder(row["own__pk"], row["own__status"], pay_by_ms=pay_by_ms)
+    until_ms = pay_by_ms(*(row[it] for it in _OWN_TIMES)) if to_pay else None
+    return OwnOrder(row["own__pk"], row["own__status"], pay_by_ms=until_ms)
 
 
 def most_urgent(orders: Iterable[OwnOrder]) -> OwnOrder | None:

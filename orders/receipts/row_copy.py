@@ -12,10 +12,11 @@ from typing import Any, NamedTuple, Self
 from django.db import connection
 
 from orders.models import OrderStatus, Payment, VoucherOrder
-from seckill_site.clocks.machine import epoch_ms
+from seckill_site.clocks.machine import MILLISECOND, epoch_ms
 
 _COLUMNS = (
-    "user_id", "seckill_voucher_id", "status", "reason", "price_cents", "accepted_at", "pay_by",
+    "user_id", "seckill_voucher_id", "status", "reason", "price_cents", "accepted_at", "created_at",
+    "pay_by",
 )  # fmt: skip
 
 KEPT_STATUSES = (OrderStatus.UNPAID, OrderStatus.REFUSED)
@@ -47,8 +48,8 @@ class ReceiptRow(NamedTuple):
 
     @classmethod
     def from_columns(cls, columns: Sequence[Any]) -> Self:
-        user_id, sale_id, status, reason, price_cents, accepted_at, pay_by = columns
-        until_ms = _utc_ms(pay_by) if pay_by else None
+        user_id, sale_id, status, reason, price_cents, accepted_at, created_at, pay_by = columns
+        until_ms = pay_by_ms(accepted_at, created_at, pay_by) if pay_by else None
         return cls(user_id, sale_id, status, reason, price_cents, _utc_ms(accepted_at), until_ms)
 
     @classmethod
@@ -67,6 +68,14 @@ class ReceiptRow(NamedTuple):
             accepted_at_ms=int(accepted_at),
             pay_by_ms=int(pay_by) if pay_by else None,
         )
+
+
+def pay_by_ms(accepted_at: dt.datetime, created_at: dt.datetime, pay_by: dt.datetime) -> int:
+    """Return when the time to pay is over by the clock of Redis, which pages go by.
+
+    The other two times are the database's, whose clock may differ.
+    """
+    return _utc_ms(accepted_at) + (pay_by - created_at) // MILLISECOND
 
 
 def read_receipt_row(*, order_id: int) -> ReceiptRow | None:

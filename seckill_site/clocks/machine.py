@@ -4,7 +4,7 @@ import datetime as dt
 import time
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_MILLISECOND = dt.timedelta(milliseconds=1)
+MILLISECOND = dt.timedelta(milliseconds=1)
 
 
 def now_ms() -> int:
@@ -17,9 +17,9 @@ def now_ms() -> int:
 
 def epoch_ms(moment: dt.datetime) -> int:
     """Return an aware moment as whole milliseconds since 1970."""
-    return (moment - _EPOCH) // _MILLISECOND
+    return (moment - _EPOCH) // MILLISECOND
 
 
 def from_epoch_ms(milliseconds: int) -> dt.datetime:
     """Return milliseconds since 1970 as a moment in UTC."""
-    return _EPOCH + milliseconds * _MILLISECOND
+    return _EPOCH + milliseconds * MILLISECOND

@@ -13,6 +13,8 @@ from orders.payments import time_to_pay
 from orders.payments.expiry import expire_orders
 from orders.payments.service import Addresses, start_payment
 from orders.payments.time_to_pay import over
+from orders.receipts.row_copy import read_receipt_row
+from seckill_site.clocks.machine import epoch_ms
 from seckill_site.clocks.steps import Clocks, ClocksUnsettled
 from tests.support.orders import make_buyer, make_order
 from tests.support.sales import make_loaded_sale
@@ -116,3 +118,11 @@ def test_order_can_be_paid_until_both_clocks_say_no(
     with pytest.raises(WrongState) as refusal:
         start_payment(order_id=order.pk, addresses=addresses, now=NOW + HOUR)
     assert refusal.value.status == OrderStatus.EXPIRED
+
+
+def test_pages_show_the_deadline_by_the_clock_of_redis(order: VoucherOrder) -> None:
+    """The database is an hour behind, for good."""
+    written(order, at=NOW - HOUR, accepted=NOW)
+    row = read_receipt_row(order_id=order.pk)
+    assert row
+    assert row.pay_by_ms == epoch_ms(NOW + 15 * MINUTE)
