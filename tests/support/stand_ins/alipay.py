@@ -110,21 +110,25 @@ class AlipayStandIn(StandIn):
             .replace(b'"code": "10000"', b'"code":"10000"'),
         )
 
-    def notification(
-        self, reference: str, *, at_s: float, identity: str = "", forged: bool = False
-    ) -> tuple[Headers, bytes]:
+    def message(self, reference: str, identity: str = "") -> dict[str, Any]:
+        """Return the fields without ``notify_time``."""
         trade = self.trades[reference]
-        fields = {
+        return {
             **self._trade(trade),
             "app_id": APP_ID,
             "charset": "utf-8",
             "notify_id": identity or f"{trade.number}{trade.state}",
-            "notify_time": dt.datetime.fromtimestamp(at_s, CHINA).strftime("%Y-%m-%d %H:%M:%S"),
             "notify_type": "trade_status_sync",
             "subject": "双人自助餐 & 茶",
             "version": "1.0",
         }
-        text = "&".join(f"{name}={fields[name]}" for name in sorted(fields))
+
+    def signed(
+        self, message: dict[str, Any], *, at_s: float, forged: bool = False
+    ) -> tuple[Headers, bytes]:
+        notified = dt.datetime.fromtimestamp(at_s, CHINA).strftime("%Y-%m-%d %H:%M:%S")
+        fields = {"notify_time": notified, **message}
+        text = "&".join(f"{name}={fields[name]}" for name in sorted(fields) if fields[name])
         owner = "somebody" if forged else "alipay"
         fields |= {"sign": sign(text.encode(), key_pair(owner).private), "sign_type": "RSA2"}
         return {"Content-Type": "application/x-www-form-urlencoded"}, urlencode(fields).encode()

@@ -133,15 +133,20 @@ class StandIn(ABC):
         self.trades[reference].state = "closed"
 
     @abstractmethod
+    def message(self, reference: str, identity: str = "") -> dict[str, Any]:
+        """Return what a notification of a charge's state says."""
+
+    @abstractmethod
+    def signed(
+        self, message: dict[str, Any], *, at_s: float, forged: bool = False
+    ) -> tuple[Headers, bytes]:
+        """Return the headers and the body of a notification that says this, or anything else."""
+
     def notification(
-        self,
-        reference: str,
-        *,
-        at_s: float,
-        identity: str = "",
-        forged: bool = False,
+        self, reference: str, *, at_s: float, identity: str = "", forged: bool = False
     ) -> tuple[Headers, bytes]:
         """Return the headers and the body of a notification of a charge's state."""
+        return self.signed(self.message(reference, identity), at_s=at_s, forged=forged)
 
     def finish_refund(self, reference: str) -> None:
         """Let a pending refund arrive."""

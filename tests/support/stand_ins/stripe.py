@@ -147,18 +147,20 @@ class StripeStandIn(StandIn):
         body = answer[2].replace(b'"client_reference_id": "', b'"client_reference_id": "x')
         return answer[0], answer[1], body
 
-    def notification(
-        self, reference: str, *, at_s: float, identity: str = "", forged: bool = False
-    ) -> tuple[Headers, bytes]:
+    def message(self, reference: str, identity: str = "") -> dict[str, Any]:
         trade = self.trades[reference]
         kind = {"paid": "completed", "closed": "expired", "open": "completed"}[trade.state]
-        event = {
+        return {
             "id": identity or f"evt_{trade.number}_{trade.state}",
             "object": "event",
             "type": f"checkout.session.{kind}",
             "data": {"object": self._session(trade)},
         }
-        body = json.dumps(event)
+
+    def signed(
+        self, message: dict[str, Any], *, at_s: float, forged: bool = False
+    ) -> tuple[Headers, bytes]:
+        body = json.dumps(message)
         secret = "whsec_forged" if forged else SECRET
         signature = stripe.WebhookSignature.generate_signature_header(body, secret, int(at_s))
         return {"Stripe-Signature": signature}, body.encode()

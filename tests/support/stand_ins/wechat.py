@@ -125,27 +125,34 @@ class WeChatStandIn(StandIn):
     def forge(self, answer: Answer) -> Answer:
         return answer[0], answer[1], answer[2] + b" "
 
-    def notification(
-        self, reference: str, *, at_s: float, identity: str = "", forged: bool = False
-    ) -> tuple[Headers, bytes]:
+    def message(self, reference: str, identity: str = "") -> dict[str, Any]:
+        """Return an event; what it seals is ``plain`` in its resource."""
         trade = self.trades[reference]
-        nonce = "sealed012345"
-        sealed = AESGCM(API_V3_KEY.encode()).encrypt(
-            nonce.encode(), json.dumps(self._trade(trade)).encode(), b"transaction"
-        )
-        event = {
+        return {
             "id": identity or f"event-{trade.number}-{trade.state}",
             "event_type": "TRANSACTION.SUCCESS",
             "resource_type": "encrypt-resource",
             "resource": {
                 "original_type": "transaction",
                 "algorithm": "AEAD_AES_256_GCM",
-                "ciphertext": base64.b64encode(sealed).decode(),
+                "plain": self._trade(trade),
                 "associated_data": "transaction",
-                "nonce": nonce,
+                "nonce": "sealed012345",
             },
         }
-        body = json.dumps(event).encode()
+
+    def signed(
+        self, message: dict[str, Any], *, at_s: float, forged: bool = False
+    ) -> tuple[Headers, bytes]:
+        resource = message.get("resource")
+        if isinstance(resource, dict) and "plain" in resource:
+            sealed = AESGCM(API_V3_KEY.encode()).encrypt(
+                b"sealed012345", json.dumps(resource["plain"]).encode(), b"transaction"
+            )
+            ciphertext = base64.b64encode(sealed).decode()
+            message = {**message, "resource": {"ciphertext": ciphertext, **resource}}
+            del message["resource"]["plain"]
+        body = json.dumps(message).encode()
         return _headers(body, "somebody" if forged else "wechat", at_s), body
 
     def _bill(self) -> bytes:
