@@ -6,6 +6,13 @@ from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.translation import gettext, ngettext, pgettext
 
+_DECIMALS = {
+    **dict.fromkeys(("BIF", "CLP", "DJF", "GNF", "JPY", "KMF", "KRW", "MGA", "PYG", "RWF"), 0),
+    **dict.fromkeys(("VND", "VUV", "XAF", "XOF", "XPF"), 0),
+    **dict.fromkeys(("BHD", "JOD", "KWD", "OMR", "TND"), 3),
+}
+"""The currencies that have no cents, or a thousand of them, as payment providers count."""
+
 NO_VALUE = "–"
 """The placeholder for a figure that is unknown or does not exist."""
 
@@ -18,10 +25,16 @@ def money(cents: int) -> str:
     return f"{sign}¥{yuan:,}.{rest:02d}"
 
 
+def decimals_of(currency: str) -> int:
+    """Return the decimals of amounts in a currency: its smallest unit is what "cents" counts."""
+    return _DECIMALS.get(currency, 2)
+
+
 def foreign_money(cents: int, currency: str) -> str:
-    """Return an amount in a currency named by its code: ``128050`` is ``1,280.50 EUR``."""
-    whole, rest = divmod(cents, 100)
-    return f"{whole:,}.{rest:02d} {currency}"
+    """Return an amount with its currency: ``128050`` is ``1,280.50 EUR`` or ``128,050 JPY``."""
+    decimals = decimals_of(currency)
+    whole, rest = divmod(cents, 10**decimals)
+    return f"{whole:,}{f'.{rest:0{decimals}d}' if decimals else ''} {currency}"
 
 
 def short_money(cents: int) -> str:

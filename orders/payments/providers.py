@@ -10,7 +10,6 @@ import zoneinfo
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from functools import cache
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -212,20 +211,6 @@ class PaymentProvider(Protocol):
 def offered_providers() -> list[PaymentProvider]:
     """Return the providers that buyers choose from, the default first."""
     return [_load(path) for path in settings.SECKILL_PAYMENT_PROVIDERS]
-
-
-def cents_of(yuan: str) -> int:
-    """Return an amount that a provider writes in yuan, in cents.
-
-    :raises ValueError: it is not a number of whole cents.
-    """
-    try:
-        cents = Decimal(yuan) * 100
-        if not cents.is_finite() or cents != cents.to_integral_value():
-            raise ValueError(yuan)
-    except InvalidOperation as error:
-        raise ValueError(yuan) from error
-    return int(cents)
 
 
 def current_provider() -> PaymentProvider:

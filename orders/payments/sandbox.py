@@ -50,7 +50,6 @@ PAUSES_S = (5, 15, 60, 300)
 
 LATE_S = 20
 
-LARGEST_AMOUNT_CENTS = 2**31 - 1
 _NAME = re.compile("[0-9A-Za-z_-]{1,64}")
 
 
@@ -238,8 +237,6 @@ def _read(body: bytes) -> Statement:
     with refusing_malformed(BadNotification, "the notification"):
         content = read_strict_json(body)
         state, amount_cents = ChargeState(content["state"]), cents_in(content, "amount_cents")
-        if amount_cents > LARGEST_AMOUNT_CENTS:
-            raise ValueError("amount_cents is malformed")
         reference, trade = _name(content, "reference"), _name(content, "trade")
         return Statement(reference, state, amount_cents, provider_reference=trade)
 

@@ -27,15 +27,21 @@ from orders.payments.providers import (
     ProviderUnavailable,
     RefundRefused,
     Statement,
-    cents_of,
 )
 from orders.payments.reading import (
+    LONGEST_ID,
+    LONGEST_URL,
     Refused,
     cents_in,
+    cents_of,
     check_time,
+    currency_in,
     key_problems,
+    object_in,
+    reference_in,
     refusing_malformed,
     rows_of,
+    seconds_of,
     statement_about,
     text_in,
     without_emoji,
@@ -118,12 +124,13 @@ class WeChatPay:
         with refusing_malformed(BadNotification, "the notification"):
             check_signature(names, body, now)
             content = read_strict_json(body)
-            if content["resource"]["original_type"] != "transaction":
+            resource = object_in(content, "resource")
+            if resource["original_type"] != "transaction":
                 return None
-            trade = read_strict_json(_decrypted(content["resource"]))
+            trade = read_strict_json(_decrypted(resource))
             if trade["mchid"] != settings.SECKILL_WECHAT_MERCHANT_ID:
                 raise BadNotification("the notification is for another merchant")
-            return _statement(trade, notification_id=text_in(content, "id")[:128])
+            return _statement(trade, notification_id=text_in(content, "id", longest=LONGEST_ID))
 
     def query(self, reference: str, *, provider_reference: str = "") -> Statement:
         """Return the state of a transaction; one that was never opened is closed."""
@@ -227,7 +234,7 @@ def check_signature(headers: Mapping[str, str], body: bytes, now: dt.datetime) -
     message = f"{timestamp}\n{nonce}\n".encode(errors="replace") + body + b"\n"
     if key is None or not is_signed(message, headers.get("wechatpay-signature", ""), key):
         raise BadNotification("the signature is wrong")
-    check_time(int(timestamp), now)
+    check_time(seconds_of(timestamp), now)
 
 
 def _decrypted(resource: Mapping[str, Any]) -> bytes:
@@ -252,16 +259,15 @@ def _statement(trade: Mapping[str, Any], *, notification_id: str = "") -> Statem
     :raises KeyError: a field is missing.
     :raises ValueError: a field is malformed.
     """
-    state, amount = _STATES[text_in(trade, "trade_state")], trade.get("amount", {})
-    total = cents_in({"total": 0, **amount}, "total")
-    if state is ChargeState.PAID and not total:
-        raise ValueError("the amount is malformed")
+    state = _STATES[text_in(trade, "trade_state")]
+    is_paid = state is ChargeState.PAID  # one that is not paid may have neither amount nor id
+    amount = object_in(trade if is_paid else {"amount": {}, **trade}, "amount")
     return Statement(
-        text_in(trade, "out_trade_no"),
+        reference_in(trade, "out_trade_no"),
         state,
-        total,
-        provider_reference=str(trade.get("transaction_id") or ""),
-        currency=str(amount.get("currency") or CURRENCY),
+        cents_in(amount if is_paid else {"total": 0, **amount}, "total"),
+        provider_reference=text_in(trade, "transaction_id") if is_paid else "",
+        currency=currency_in(amount, "currency"),
         notification_id=notification_id,
     )
 
@@ -272,7 +278,7 @@ def _statement(trade: Mapping[str, Any], *, notification_id: str = "") -> Statem
 def _download(day: dt.date) -> str:
     wanted = urlencode({"bill_date": day.isoformat(), "bill_type": "ALL"})
     bill = _ask("GET", f"/v3/bill/tradebill?{wanted}")
-    url, sha1 = text_in(bill, "download_url"), text_in(bill, "hash_value")
+    url, sha1 = text_in(bill, "download_url", longest=LONGEST_URL), text_in(bill, "hash_value")
     at, gateway = urlsplit(url), urlsplit(settings.SECKILL_WECHAT_URL)
     if (at.scheme, at.netloc) != (gateway.scheme, gateway.netloc):
         raise ProviderUnavailable("wechat: the bill is on another server")
