@@ -32,9 +32,8 @@ def decimals_of(currency: str) -> int:
 
 def foreign_money(cents: int, currency: str) -> str:
     """Return an amount with its currency: ``128050`` is ``1,280.50 EUR`` or ``128,050 JPY``."""
-    decimals = decimals_of(currency)
-    whole, rest = divmod(cents, 10**decimals)
-    return f"{whole:,}{f'.{rest:0{decimals}d}' if decimals else ''} {currency}"
+    whole, point, rest = plain_money(cents, currency).partition(".")
+    return f"{int(whole):,}{point}{rest} {currency}"
 
 
 def short_money(cents: int) -> str:
@@ -42,11 +41,11 @@ def short_money(cents: int) -> str:
     return money(cents).removesuffix(".00")
 
 
-def plain_money(cents: int) -> str:
-    """Return an amount as a spreadsheet takes it, in yuan: ``128050`` is ``1280.50``."""
-    sign = "-" if cents < 0 else ""
-    yuan, rest = divmod(abs(cents), 100)
-    return f"{sign}{yuan}.{rest:02d}"
+def plain_money(cents: int, currency: str = "CNY") -> str:
+    """Return an amount as a spreadsheet takes it: ``128050`` is ``1280.50``, in JPY ``128050``."""
+    sign, decimals = "-" if cents < 0 else "", decimals_of(currency)
+    whole, rest = divmod(abs(cents), 10**decimals)
+    return f"{sign}{whole}.{rest:0{decimals}d}" if decimals else f"{sign}{whole}"
 
 
 def grouped(number: float | None) -> str:

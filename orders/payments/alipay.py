@@ -28,6 +28,7 @@ from orders.payments.providers import (
     Movement,
     OpenedCharge,
     ProviderUnavailable,
+    Refund,
     Statement,
 )
 from orders.payments.reading import (
@@ -80,6 +81,7 @@ class Alipay:
     acknowledgement = "success"
     by_client = True
     code_apps: Mapping[str, str] = {}
+    zone = CHINA
 
     @staticmethod
     def problems() -> Iterator[str]:
@@ -138,18 +140,18 @@ class Alipay:
             if_unknown=ChargeState.OPEN,
         )
 
-    def refund(self, reference: str, *, amount_cents: int, provider_reference: str = "") -> bool:
-        """Refund a paid charge once; the reference is also the number of its only refund."""
+    def refund(self, refund: Refund) -> bool:
+        """Refund money of a paid charge once."""
         content = {
-            "out_trade_no": reference,
-            "out_request_no": reference,
-            "refund_amount": plain_money(amount_cents),
+            "out_trade_no": refund.reference,
+            "out_request_no": refund.number,
+            "refund_amount": plain_money(refund.amount_cents, refund.currency),
         }
         if _ask("alipay.trade.refund", content).get("fund_change") == "Y":
             return True
         del content["refund_amount"]  # nothing moved by this call: it may have by an earlier
-        refund = _ask("alipay.trade.fastpay.refund.query", content)
-        return refund.get("refund_status") == "REFUND_SUCCESS"
+        found = _ask("alipay.trade.fastpay.refund.query", content)
+        return found.get("refund_status") == "REFUND_SUCCESS"
 
     def list_movements(self, day: dt.date) -> Iterator[Movement]:
         """Return the lines of a day's bill, which is there from the next morning on."""
@@ -243,7 +245,9 @@ def _statement(content: Mapping[str, Any], *, notification_id: str = "") -> Stat
     :raises KeyError: a field is missing.
     :raises ValueError: a field is malformed.
     """
-    currency = currency_in(content, "trans_currency")
+    currency, gone = currency_in(content, "trans_currency"), None
+    if "refund_fee" in content:  # the sum of all refunds until now
+        gone = cents_of(text_in(content, "refund_fee"), currency)
     return Statement(
         reference_in(content, "out_trade_no"),
         _STATES[text_in(content, "trade_status")],
@@ -251,6 +255,7 @@ def _statement(content: Mapping[str, Any], *, notification_id: str = "") -> Stat
         provider_reference=text_in(content, "trade_no"),
         currency=currency,
         notification_id=notification_id,
+        refunded_cents=gone,
     )
 
 

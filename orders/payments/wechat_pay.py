@@ -5,6 +5,7 @@ import datetime as dt
 import hashlib
 import json
 import secrets
+import zoneinfo
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -25,6 +26,7 @@ from orders.payments.providers import (
     Movement,
     OpenedCharge,
     ProviderUnavailable,
+    Refund,
     RefundRefused,
     Statement,
 )
@@ -50,6 +52,9 @@ from orders.payments.rsa_signing import is_signed, sign
 from seckill_site.clocks.database import database_now
 from seckill_site.http_client import HttpAnswer
 from seckill_site.strict_json import read_strict_json
+
+CHINA = zoneinfo.ZoneInfo("Asia/Shanghai")
+"""The time zone of the bills."""
 
 LONGEST_SUBJECT = 40
 
@@ -79,6 +84,7 @@ class WeChatPay:
     acknowledgement = ""
     by_client = True
     code_apps = {"weixin://": gettext_lazy("WeChat")}
+    zone = CHINA
 
     @staticmethod
     def problems() -> Iterator[str]:
@@ -125,12 +131,13 @@ class WeChatPay:
             check_signature(names, body, now)
             content = read_strict_json(body)
             resource = object_in(content, "resource")
-            if resource["original_type"] != "transaction":
+            read = _READERS.get(text_in(resource, "original_type"))
+            if read is None:
                 return None
-            trade = read_strict_json(_decrypted(resource))
-            if trade["mchid"] != settings.SECKILL_WECHAT_MERCHANT_ID:
+            sealed = read_strict_json(_decrypted(resource))
+            if sealed["mchid"] != settings.SECKILL_WECHAT_MERCHANT_ID:
                 raise BadNotification("the notification is for another merchant")
-            return _statement(trade, notification_id=text_in(content, "id", longest=LONGEST_ID))
+            return read(sealed, notification_id=text_in(content, "id", longest=LONGEST_ID))
 
     def query(self, reference: str, *, provider_reference: str = "") -> Statement:
         """Return the state of a transaction; one that was never opened is closed."""
@@ -142,10 +149,18 @@ class WeChatPay:
             unknown={"ORDER_NOT_EXIST", "ORDERNOTEXIST"},
         )
 
-    def refund(self, reference: str, *, amount_cents: int, provider_reference: str = "") -> bool:
-        """Refund a paid transaction once; the reference is also the number of its only refund."""
-        amount = {"refund": amount_cents, "total": amount_cents, "currency": CURRENCY}
-        content = {"out_trade_no": reference, "out_refund_no": reference, "amount": amount}
+    def refund(self, refund: Refund) -> bool:
+        """Refund money of a paid transaction once."""
+        amount = {
+            "refund": refund.amount_cents,
+            "total": refund.charged_cents,
+            "currency": refund.currency,
+        }
+        content = {
+            "out_trade_no": refund.reference,
+            "out_refund_no": refund.number,
+            "amount": amount,
+        }
         status = _ask("POST", "/v3/refund/domestic/refunds", content).get("status")
         if status in ("CLOSED", "ABNORMAL"):
             raise RefundRefused(f"wechat: the refund is {status}")
@@ -270,6 +285,32 @@ def _statement(trade: Mapping[str, Any], *, notification_id: str = "") -> Statem
         currency=currency_in(amount, "currency"),
         notification_id=notification_id,
     )
+
+
+def _refund_statement(refund: Mapping[str, Any], *, notification_id: str) -> Statement:
+    """Return what the fields of a refund say. Raises as ``_statement``.
+
+    One that we asked for is asked about until it is done, so only its failure is news. Of several
+    that staff made on WeChat Pay's pages each tells its own part, and the bill tells all.
+    """
+    reference, amount = reference_in(refund, "out_trade_no"), object_in(refund, "amount")
+    total, part = cents_in(amount, "total"), cents_in(amount, "refund")
+    is_ours = text_in(refund, "out_refund_no").startswith(reference)
+    has_failed = text_in(refund, "refund_status") != "SUCCESS"
+    gone = None if is_ours else part
+    return Statement(
+        reference,
+        ChargeState.CLOSED if part >= total and not has_failed else ChargeState.PAID,
+        total,
+        provider_reference=text_in(refund, "transaction_id"),
+        refunded_cents=max(total - part, 0) if has_failed else gone,
+        refund_failed=has_failed,
+        notification_id=notification_id,
+    )
+
+
+_READERS = {"transaction": _statement, "refund": _refund_statement}
+"""What reads a notification, by the type of what it seals."""
 
 
 # --- Bills ----------------------------------------------------------------------------------------

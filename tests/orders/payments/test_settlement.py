@@ -120,11 +120,12 @@ def test_each_difference_of_refunds_is_named(fake: FakeProvider) -> None:
     ]
     assert settle() == sorted(
         [
-            ("refund", kept.reference, "missing_here"),
             ("refund", other.reference, "missing_there"),
             ("refund", less.reference, "amount"),
         ]
     )
+    kept.refresh_from_db()
+    assert kept.status == "refunding", "somebody refunded it at the provider"
 
 
 def test_difference_is_resolved_when_both_agree(fake: FakeProvider) -> None:

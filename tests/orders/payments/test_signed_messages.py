@@ -109,6 +109,34 @@ def test_signed_message_never_fails_nor_pays_unpaid(
 
 
 @over_http
+def test_signed_message_about_refunds_never_fails(
+    at: StandIn, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, payment = charged(at)
+    at.refund_by_hand(payment.reference, 3_000)
+    message = at.money_message(payment.reference, "money")
+    fields = [path for path, _ in leaves(message)]
+
+    @effort(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+    @given(path=st.sampled_from(fields), value=ANYTHING)
+    def send(path: Path, value: Any) -> None:
+        HandledNotification.objects.all().delete()
+        try:
+            headers, body = at.signed(
+                changed(message, path, value), at_s=timezone.now().timestamp()
+            )
+        except UnicodeEncodeError:
+            return
+        # 503: there is no such charge to ask about.
+        assert post(client, at, headers, body) in (200, 400, 503)
+        payment.refresh_from_db()
+        assert 0 <= payment.refunded_cents <= payment.paid_cents
+
+    send()
+    assert not [it for it in caplog.records if it.exc_info or it.levelno >= logging.ERROR]
+
+
+@over_http
 def test_signed_time_of_400_digits_is_refused(at: StandIn, client: Client) -> None:
     order, payment = charged(at)
     message = at.message(payment.reference)
