@@ -6,6 +6,9 @@ from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.translation import gettext, ngettext, pgettext
 
+OURS = "CNY"
+"""The currency of all prices, of which pages and mails show the sign."""
+
 _DECIMALS = {
     **dict.fromkeys(("BIF", "CLP", "DJF", "GNF", "JPY", "KMF", "KRW", "MGA", "PYG", "RWF"), 0),
     **dict.fromkeys(("VND", "VUV", "XAF", "XOF", "XPF"), 0),
@@ -30,8 +33,13 @@ def decimals_of(currency: str) -> int:
     return _DECIMALS.get(currency, 2)
 
 
-def foreign_money(cents: int, currency: str) -> str:
-    """Return an amount with its currency: ``128050`` is ``1,280.50 EUR`` or ``128,050 JPY``."""
+def money_in(cents: int, currency: str) -> str:
+    """Return an amount in any currency: ``128050`` is ``1,280.50 EUR``, in JPY ``128,050 JPY``.
+
+    In ours, which an empty code means too, it is ``money``.
+    """
+    if currency in ("", OURS):
+        return money(cents)
     whole, point, rest = plain_money(cents, currency).partition(".")
     return f"{int(whole):,}{point}{rest} {currency}"
 
@@ -41,7 +49,7 @@ def short_money(cents: int) -> str:
     return money(cents).removesuffix(".00")
 
 
-def plain_money(cents: int, currency: str = "CNY") -> str:
+def plain_money(cents: int, currency: str = OURS) -> str:
     """Return an amount as a spreadsheet takes it: ``128050`` is ``1280.50``, in JPY ``128050``."""
     sign, decimals = "-" if cents < 0 else "", decimals_of(currency)
     whole, rest = divmod(abs(cents), 10**decimals)

@@ -21,7 +21,6 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from backoffice.admin.pages import ReadOnlyAdmin, admin_page, timestamp_column
-from backoffice.admin.records import money_in
 from backoffice.bulk_jobs import (
     MAX_ORDERS,
     end_order,
@@ -39,7 +38,7 @@ from orders.lifecycle.transitions import Actor, WrongState
 from orders.models import FOR_STAFF, OrderJob, OrderStatus, Payment, VoucherOrder
 from orders.payments.refunds import Decision, NothingToDecide, decide
 from seckill_site.clocks.database import database_now
-from seckill_site.formatting import NO_VALUE, grouped, money
+from seckill_site.formatting import NO_VALUE, grouped, money, money_in
 from seckill_site.web.admin_lists import column, moment, pill
 from seckill_site.web.csv_files import csv_parts, csv_response
 from seckill_site.web.url_converters import LARGEST_ID

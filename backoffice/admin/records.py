@@ -27,8 +27,7 @@ from backoffice.bulk_jobs import refusal_text
 from locks.django.models import Lock
 from locks.inspection import held_locks
 from orders.models import JobStatus, OrderJob, Payment, PaymentStatus, SettlementDifference
-from orders.payments.providers import CURRENCY
-from seckill_site.formatting import NO_VALUE, foreign_money, money
+from seckill_site.formatting import NO_VALUE, money, money_in
 from seckill_site.redis.ledger_connection import ledger_connection
 from seckill_site.web.admin_lists import column
 
@@ -44,12 +43,6 @@ PAYMENT_TONES: dict[str, str] = {
     PaymentStatus.DISPUTED: "bad",
     PaymentStatus.REFUND_FAILED: "bad",
 }
-
-
-def money_in(cents: int, currency: str) -> str:
-    """Return an amount in a currency, of which none is ours."""
-    is_ours = currency in ("", CURRENCY)
-    return money(cents) if is_ours else foreign_money(cents, currency)
 
 
 class ProblemFilter(admin.SimpleListFilter):

@@ -19,14 +19,14 @@ from django.conf import settings
 from django.utils.module_loading import import_string
 
 from orders.models import MoneyDirection
+from seckill_site.formatting import OURS
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
 
 T = TypeVar("T")
 
-CURRENCY = "CNY"
-"""The currency of all prices, of which pages and mails show the sign."""
+CURRENCY = OURS
 
 
 class ProviderUnavailable(Exception):

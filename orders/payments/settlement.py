@@ -163,7 +163,7 @@ def _note(provider: str, day: dt.date, now: dt.datetime) -> None:
         seen = {
             "kind": it.kind,
             "payment": it.payment,
-            "our_cents": it.payment and it.payment.paid_cents,
+            "our_cents": it.payment and _our_cents(it.payment, direction),
             "their_cents": it.line and it.line.amount_cents,
             "their_currency": it.line.currency if it.line else "",
             "resolved_at": None,
@@ -176,6 +176,11 @@ def _note(provider: str, day: dt.date, now: dt.datetime) -> None:
             defaults=seen,
             create_defaults=seen | {"found_at": now},
         )
+
+
+def _our_cents(payment: Payment, direction: str) -> int:
+    is_refund = direction == MoneyDirection.REFUND
+    return payment.refunded_cents if is_refund else payment.paid_cents
 
 
 def _differences(provider: str, day: dt.date) -> Iterator[tuple[_Key, _Difference]]:

@@ -339,5 +339,6 @@ def _bill(text: str) -> Iterator[Movement]:
             return
         is_refund = row["交易状态"] == "REFUND"
         kind = MoneyDirection.REFUND if is_refund else MoneyDirection.PAYMENT
-        cents = cents_of(row["申请退款金额" if is_refund else "订单金额"])
-        yield Movement(kind, row["商户订单号"], cents, row["货币种类"])
+        currency = currency_in(row, "货币种类")
+        cents = cents_of(row["申请退款金额" if is_refund else "订单金额"], currency)
+        yield Movement(kind, row["商户订单号"], cents, currency)

@@ -10,6 +10,7 @@ from orders.models import SettlementDifference
 from orders.payments.providers import ProviderUnavailable, offered_providers, provider_named
 from orders.payments.settlement import settle_day
 from seckill_site.clocks.database import database_now
+from seckill_site.formatting import NO_VALUE, money_in
 
 
 class Command(BaseCommand):
@@ -51,6 +52,12 @@ class Command(BaseCommand):
 
     def _list(self, name: str, day: dt.date) -> None:
         rows = SettlementDifference.objects.filter(provider=name, day=day, resolved_at=None)
-        for it in rows.order_by("pk"):
-            amounts = f"ours {it.our_cents}, theirs {it.their_cents} {it.their_currency}".strip()
+        for it in rows.order_by("pk").select_related("payment"):
+            paid_in = it.payment.received_currency if it.payment else ""
+            ours, theirs = _text(it.our_cents, paid_in), _text(it.their_cents, it.their_currency)
+            amounts = f"ours {ours}, theirs {theirs}"
             self.stdout.write(f"  {it.direction} {it.reference}: {it.kind}, {amounts}")
+
+
+def _text(cents: int | None, currency: str) -> str:
+    return NO_VALUE if cents is None else money_in(cents, currency)

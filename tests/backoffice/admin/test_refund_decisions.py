@@ -60,6 +60,14 @@ def test_order_page_offers_the_decisions_only_where_one_is_due(boss: Client) -> 
     assert not any(url(payment, it) in page for it in BOTH)
 
 
+def test_order_page_shows_what_came_and_went_in_its_currency(boss: Client) -> None:
+    payment = disputed()
+    paid_in_yen = {"received_cents": 12_000, "received_currency": "JPY", "refunded_cents": 500}
+    Payment.objects.update(**paid_in_yen)
+    page = words(boss.get(order_url(payment)).text)
+    assert "paid instead: 12,000 JPY gone back: 500 JPY" in page
+
+
 def test_counting_as_refunded_asks_for_a_reason_and_ends_the_order(boss: Client) -> None:
     payment = disputed()
     Payment.objects.update(refunded_cents=3_000)

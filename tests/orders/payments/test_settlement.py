@@ -214,6 +214,16 @@ def test_command_names_differences_and_fails(fake: FakeProvider) -> None:
     assert out == f"fake {today()}: no open differences\n"
 
 
+def test_command_writes_each_amount_in_its_currency(fake: FakeProvider) -> None:
+    payment = make_paid()
+    Payment.objects.update(received_cents=12_000, received_currency="JPY")
+    fake.movements = [line(payment, amount_cents=12_345, currency="USD")]
+    out = io.StringIO()
+    with pytest.raises(CommandError):
+        call_command("settle_payments", "--day", today().isoformat(), stdout=out)
+    assert "amount, ours 12,000 JPY, theirs 123.45 USD" in out.getvalue()
+
+
 def test_command_refuses_an_unknown_provider(fake: FakeProvider) -> None:
     with pytest.raises(CommandError, match="the providers are: fake") as failed:
         run("--provider", "nobody")
