@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from django.contrib.auth.models import User
 
-from orders.models import OrderStatus, VoucherOrder
+from orders.models import OrderStatus, Payment, VoucherOrder
 
 
 def lock_user(*, user_id: int) -> User:
@@ -24,6 +24,14 @@ def lock_order(*, order_id: int) -> VoucherOrder:
     :raises VoucherOrder.DoesNotExist: there is no such order.
     """
     return VoucherOrder.objects.select_for_update().get(pk=order_id)
+
+
+def lock_payment(*, payment_id: int) -> Payment:
+    """Lock a payment until the transaction ends, and return it as it is now.
+
+    :raises Payment.DoesNotExist: there is no such payment.
+    """
+    return Payment.objects.select_for_update().get(pk=payment_id)
 
 
 def lock_orders(

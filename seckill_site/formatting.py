@@ -6,6 +6,16 @@ from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.translation import gettext, ngettext, pgettext
 
+OURS = "CNY"
+"""The currency of all prices, of which pages and mails show the sign."""
+
+_DECIMALS = {
+    **dict.fromkeys(("BIF", "CLP", "DJF", "GNF", "JPY", "KMF", "KRW", "MGA", "PYG", "RWF"), 0),
+    **dict.fromkeys(("VND", "VUV", "XAF", "XOF", "XPF"), 0),
+    **dict.fromkeys(("BHD", "JOD", "KWD", "OMR", "TND"), 3),
+}
+"""The currencies that have no cents, or a thousand of them, as payment providers count."""
+
 NO_VALUE = "–"
 """The placeholder for a figure that is unknown or does not exist."""
 
@@ -18,10 +28,20 @@ def money(cents: int) -> str:
     return f"{sign}¥{yuan:,}.{rest:02d}"
 
 
-def foreign_money(cents: int, currency: str) -> str:
-    """Return an amount in a currency named by its code: ``128050`` is ``1,280.50 EUR``."""
-    whole, rest = divmod(cents, 100)
-    return f"{whole:,}.{rest:02d} {currency}"
+def decimals_of(currency: str) -> int:
+    """Return the decimals of amounts in a currency: its smallest unit is what "cents" counts."""
+    return _DECIMALS.get(currency, 2)
+
+
+def money_in(cents: int, currency: str) -> str:
+    """Return an amount in any currency: ``128050`` is ``1,280.50 EUR``, in JPY ``128,050 JPY``.
+
+    In ours, which an empty code means too, it is ``money``.
+    """
+    if currency in ("", OURS):
+        return money(cents)
+    whole, point, rest = plain_money(cents, currency).partition(".")
+    return f"{int(whole):,}{point}{rest} {currency}"
 
 
 def short_money(cents: int) -> str:
@@ -29,11 +49,11 @@ def short_money(cents: int) -> str:
     return money(cents).removesuffix(".00")
 
 
-def plain_money(cents: int) -> str:
-    """Return an amount as a spreadsheet takes it, in yuan: ``128050`` is ``1280.50``."""
-    sign = "-" if cents < 0 else ""
-    yuan, rest = divmod(abs(cents), 100)
-    return f"{sign}{yuan}.{rest:02d}"
+def plain_money(cents: int, currency: str = OURS) -> str:
+    """Return an amount as a spreadsheet takes it: ``128050`` is ``1280.50``, in JPY ``128050``."""
+    sign, decimals = "-" if cents < 0 else "", decimals_of(currency)
+    whole, rest = divmod(abs(cents), 10**decimals)
+    return f"{sign}{whole}.{rest:0{decimals}d}" if decimals else f"{sign}{whole}"
 
 
 def grouped(number: float | None) -> str:

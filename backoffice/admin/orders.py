@@ -35,8 +35,10 @@ from backoffice.order_export import export_orders
 from orders.fulfilment.retry import Retry, is_set_aside, retry_orders
 from orders.lifecycle.cancellation import Busy
 from orders.lifecycle.transitions import Actor, WrongState
-from orders.models import OrderJob, OrderStatus, VoucherOrder
-from seckill_site.formatting import NO_VALUE, grouped, money
+from orders.models import FOR_STAFF, OrderJob, OrderStatus, Payment, VoucherOrder
+from orders.payments.refunds import Decision, NothingToDecide, decide
+from seckill_site.clocks.database import database_now
+from seckill_site.formatting import NO_VALUE, grouped, money, money_in
 from seckill_site.web.admin_lists import column, moment, pill
 from seckill_site.web.csv_files import csv_parts, csv_response
 from seckill_site.web.url_converters import LARGEST_ID
@@ -64,6 +66,22 @@ HISTORY = {
     OrderJob.Kind.REFUND: "order_refunded",
 }
 """The code of each in an order's history."""
+
+DECISIONS = {
+    Decision.REFUND_REST: _("Refund the rest"),
+    Decision.COUNT_AS_REFUNDED: _("Count as refunded"),
+}
+_ENDS = _("The order ends as refunded, unless the voucher was used; its voucher goes back on sale.")
+WILL = {
+    Decision.REFUND_REST: (
+        _("%(rest)s is refunded to the original payment method, if the provider agrees."),
+        _ENDS,
+    ),
+    Decision.COUNT_AS_REFUNDED: (
+        _("The provider moves no money: what has not gone back (%(rest)s) is settled otherwise."),
+        _ENDS,
+    ),
+}
 
 YES = {OrderJob.Kind.CANCEL: _("Yes, cancel"), OrderJob.Kind.REFUND: _("Yes, refund")}
 
@@ -144,6 +162,9 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
         for kind in OrderJob.Kind.values:
             own.append(url(f"<id:order_id>/{kind}/", self.end_one, kind, kind=kind))
             own.append(url(f"{kind}/", self.end_many, f"{kind}_many", kind=kind))
+        for decision in Decision:
+            route = f"<id:order_id>/payments/<id:payment_id>/{decision}/"
+            own.append(url(route, self.decide_refund, f"{decision}_refund", decision=decision))
         return [*own, *super().get_urls()]
 
     @admin.display(description=_("user"), ordering="user")
@@ -192,6 +213,7 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
             "events": order.events.select_related("actor"),
             "payments": order.payments.all(),
             "kinds": kinds if self.has_end_permission(request) else [],
+            "for_staff": FOR_STAFF if self.has_end_permission(request) else (),
         }
         return super().render_change_form(request, context, *args, **kwargs)
 
@@ -279,6 +301,56 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
             values = {"order_id": order.pk, "status": order.get_status_display()}
             self.message_user(request, text % values, messages.SUCCESS)
             self.log_change(request, order, entry((HISTORY[OrderJob.Kind(kind)], {}), why=why))
+
+    def decide_refund(
+        self, request: HttpRequest, *, order_id: int, payment_id: int, decision: str
+    ) -> HttpResponse:
+        """Ask for a reason, then refund the rest of a payment or count it as refunded."""
+        self._check_may_end(request)
+        payment = get_object_or_404(Payment, pk=payment_id, order=order_id)
+        back = reverse("admin:orders_voucherorder_change", args=[order_id])
+        form = EndForm(request.POST or None)
+        if payment.status not in FOR_STAFF:
+            self._report_undecided(request, payment)
+        elif form.is_valid():
+            self._decide(request, payment, Decision(decision), form.cleaned_data["reason"])
+        else:
+            rest_cents = payment.paid_cents - payment.refunded_cents
+            rest = money_in(rest_cents, payment.received_currency)
+            return admin_page(
+                self,
+                request,
+                "confirmation.html",
+                title=DECISIONS[Decision(decision)],
+                will=[it % {"rest": rest} for it in WILL[Decision(decision)]],
+                form=form,
+                action_url=request.path,
+                yes=DECISIONS[Decision(decision)],
+                is_final=True,
+                back=back,
+            )
+        return HttpResponseRedirect(back)
+
+    def _decide(self, request: HttpRequest, payment: Payment, decision: Decision, why: str) -> None:
+        by, now = Actor.staff(request.user.pk), database_now()
+        try:
+            decide(decision, payment_id=payment.pk, by=by, now=now, why=why)
+        except NothingToDecide:
+            self._report_undecided(request, payment)
+        except UNAVAILABLE:
+            self.message_user(request, NO_ANSWER, messages.ERROR)
+        else:
+            payment.refresh_from_db()
+            text = gettext("The payment is now %(status)s.")
+            values = {"status": payment.get_status_display()}
+            self.message_user(request, text % values, messages.SUCCESS)
+            self.log_change(request, payment.order, entry((f"refund_{decision}", {}), why=why))
+
+    def _report_undecided(self, request: HttpRequest, payment: Payment) -> None:
+        payment.refresh_from_db()
+        text = gettext("Nothing was changed: the payment is %(status)s.")
+        values = {"status": payment.get_status_display()}
+        self.message_user(request, text % values, messages.WARNING)
 
     def _report_refusal(self, request: HttpRequest, order_id: int, reason: str) -> None:
         text = gettext("Order %(order_id)s was not changed: %(reason)s.")

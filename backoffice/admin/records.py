@@ -27,8 +27,7 @@ from backoffice.bulk_jobs import refusal_text
 from locks.django.models import Lock
 from locks.inspection import held_locks
 from orders.models import JobStatus, OrderJob, Payment, PaymentStatus, SettlementDifference
-from orders.payments.providers import CURRENCY
-from seckill_site.formatting import NO_VALUE, foreign_money, money
+from seckill_site.formatting import NO_VALUE, money, money_in
 from seckill_site.redis.ledger_connection import ledger_connection
 from seckill_site.web.admin_lists import column
 
@@ -40,6 +39,9 @@ PAYMENT_TONES: dict[str, str] = {
     PaymentStatus.REFUNDED: "",
     PaymentStatus.OPEN: "warn",
     PaymentStatus.REFUSED: "bad",
+    PaymentStatus.PARTLY_REFUNDED: "warn",
+    PaymentStatus.DISPUTED: "bad",
+    PaymentStatus.REFUND_FAILED: "bad",
 }
 
 
@@ -67,11 +69,12 @@ class PaymentAdmin(ReadOnlyAdmin):
     search_help_text = _("Reference, the provider's reference or order id")
     ordering = ("-pk",)
     fields = (
-        "reference", "its_order", "provider", "provider_reference", "amount", "received", "state",
-        "settles", "wrong", "asks", "asked", "created", "changed",
+        "reference", "its_order", "provider", "provider_reference", "amount", "received",
+        "refunded", "state", "settles", "wrong", "asks", "asked", "created", "changed",
     )  # fmt: skip
     readonly_fields = (
-        "its_order", "amount", "received", "state", "wrong", "asks", "created", "changed",
+        "its_order", "amount", "received", "refunded", "state", "wrong", "asks", "created",
+        "changed",
     )  # fmt: skip
     its_order = column(_("order"), lambda it: order_link(it.order_id), ordering="order")
     amount = column(_("amount"), lambda it: money(it.amount_cents), ordering="amount_cents")
@@ -85,7 +88,13 @@ class PaymentAdmin(ReadOnlyAdmin):
     def received(self, payment: Payment) -> str:
         if payment.received_cents is None:
             return NO_VALUE
-        return foreign_money(payment.received_cents, payment.received_currency)
+        return money_in(payment.received_cents, payment.received_currency)
+
+    @admin.display(description=_("gone back"))
+    def refunded(self, payment: Payment) -> str:
+        if not payment.refunded_cents:
+            return NO_VALUE
+        return money_in(payment.refunded_cents, payment.received_currency)
 
 
 class OpenFilter(admin.SimpleListFilter):
@@ -129,15 +138,16 @@ class SettlementDifferenceAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("our amount"), ordering="our_cents")
     def ours(self, difference: SettlementDifference) -> str:
-        return NO_VALUE if difference.our_cents is None else money(difference.our_cents)
+        if difference.our_cents is None:
+            return NO_VALUE
+        paid_in = difference.payment.received_currency if difference.payment else ""
+        return money_in(difference.our_cents, paid_in)
 
     @admin.display(description=_("the provider's amount"), ordering="their_cents")
     def theirs(self, difference: SettlementDifference) -> str:
         if difference.their_cents is None:
             return NO_VALUE
-        if difference.their_currency == CURRENCY:
-            return money(difference.their_cents)
-        return foreign_money(difference.their_cents, difference.their_currency)
+        return money_in(difference.their_cents, difference.their_currency)
 
     @admin.display(description=_("order"))
     def its_order(self, difference: SettlementDifference) -> str:

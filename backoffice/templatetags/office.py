@@ -14,9 +14,11 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst
 
 from backoffice.navigation import entry_of_model
+from seckill_site.formatting import money_in
 from seckill_site.web.admin_lists import moment
 
 register = template.Library()
+register.filter("money_in", money_in)
 
 _ROW = re.compile(r"<tr\b.*?</tr>", re.DOTALL)
 _CELL = re.compile(r"<t[dh]\b")

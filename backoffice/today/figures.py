@@ -85,6 +85,8 @@ class Worries:
     payments: int = 0
     refused: int = 0
     refunds: int = 0
+    disputes: int = 0
+    decisions: int = 0
     differences: int = 0
     mails: int = 0
     webhooks: int = 0
@@ -261,8 +263,20 @@ def _payment_worries(now: dt.datetime) -> dict[str, int]:
         "payments": _count(unsettled.filter(silent)),
         "refused": _count(refused),
         "refunds": _count(unsettled.filter(slow)),
+        "disputes": _count(Payment.objects.filter(status=PaymentStatus.DISPUTED)),
+        "decisions": _count(undecided_refunds()),
         "differences": open_differences(),
     }
+
+
+def undecided_refunds() -> QuerySet[Payment]:
+    """Return refunds that wait for staff.
+
+    A part that was refunded at the provider, of an order that goes on, is none.
+    """
+    goes_on = Q(settles=True, order__status__in=(OrderStatus.PAID, OrderStatus.USED))
+    stuck = ~goes_on & Q(status=PaymentStatus.PARTLY_REFUNDED)
+    return Payment.objects.filter(stuck | Q(status=PaymentStatus.REFUND_FAILED))
 
 
 def _system_worries(now: dt.datetime) -> dict[str, Any]:

@@ -198,6 +198,8 @@ def _counted(worries: Worries) -> list[Alert]:
         "payments": f"{payments}?status__exact=open",
         "refused": f"{payments}?status__exact=refused",
         "refunds": f"{payments}?status__exact=refunding",
+        "disputes": f"{payments}?status__exact=disputed",
+        "decisions": f"{payments}?problem=yes",
         "differences": reverse("admin:orders_settlementdifference_changelist"),
         "webhooks": reverse("admin:api_webhookendpoint_changelist"),
         "mails": f"{reverse('admin:system')}#mails",

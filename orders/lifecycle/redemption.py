@@ -8,12 +8,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from django.db import transaction
-from django.db.models import F
+from django.db.models import Exists, F, OuterRef, QuerySet
 from django.utils import timezone
 
 from orders.lifecycle.guesses import GuessLimit
 from orders.lifecycle.transitions import Actor, Change, WrongState, change_order
-from orders.models import CODE_LENGTH, OrderEvent, OrderStatus, VoucherOrder
+from orders.models import (
+    CODE_LENGTH,
+    OrderEvent,
+    OrderStatus,
+    Payment,
+    PaymentStatus,
+    VoucherOrder,
+)
 from seckill_site.clocks.steps import earlier_of_both
 
 _SEEN_AS = str.maketrans({"O": "0", "I": "1", "L": "1", "U": "V"})
@@ -24,7 +31,10 @@ class NoSuchCode(Exception):
 
 
 class NotRedeemable(Exception):
-    """The voucher was used before, or is being refunded; ``redeemable`` is its order now."""
+    """The voucher was used before, is being refunded, or its payment is disputed.
+
+    ``redeemable`` is its order now.
+    """
 
     def __init__(self, redeemable: Redeemable) -> None:
         super().__init__(f"the order is {redeemable.order.status}")
@@ -49,10 +59,11 @@ class Redeemable:
 
     order: VoucherOrder
     last_event: OrderEvent | None
+    is_disputed: bool = False
 
     @property
     def may_be_used(self) -> bool:
-        return self.order.status == OrderStatus.PAID
+        return self.order.status == OrderStatus.PAID and not self.is_disputed
 
     def is_past(self, now: dt.datetime) -> bool:
         """Return whether the voucher's last day, in the shop's zone, is over by both clocks."""
@@ -82,11 +93,16 @@ def find_by_code(*, code: str) -> Redeemable:
     """
     stored = read_code(code)
     orders = VoucherOrder.objects.select_related("seckill_voucher__voucher__merchant", "user")
+    orders = orders.annotate(is_disputed=Exists(_disputed(OuterRef("pk"))))
     order = orders.filter(code=stored).first() if len(stored) == CODE_LENGTH else None
     if order is None:
         raise NoSuchCode("no order has this code")
     changes = order.events.exclude(before=F("after")).select_related("actor")
-    return Redeemable(order, changes.order_by("pk").last())
+    return Redeemable(order, changes.order_by("pk").last(), order.is_disputed)
+
+
+def _disputed(order_id: int | OuterRef) -> QuerySet[Payment]:
+    return Payment.objects.filter(order=order_id, status=PaymentStatus.DISPUTED)
 
 
 def redeem(
@@ -105,7 +121,8 @@ def redeem(
 
     :raises PastValidity: its last day is over, and there is no reason; nothing was changed.
     :raises NoSuchCode: no order has this code.
-    :raises NotRedeemable: it was used before, or is being refunded; nothing was changed.
+    :raises NotRedeemable: it was used before, is being refunded, or is disputed; nothing was
+        changed.
     """
     redeemable = find_by_code(code=code)
     order, is_past = redeemable.order, redeemable.is_past(now)
@@ -116,6 +133,8 @@ def redeem(
             reason = note or (why if is_past else "")
             used = Change(OrderStatus.USED, by, now, reason, values=values)
             change_order(used, sale_id=order.seckill_voucher_id, order_id=order.pk)
+            if _disputed(order.pk).exists():  # noted under the lock of the order's row, as this is
+                raise WrongState(order.status)
     except WrongState as error:
         raise NotRedeemable(find_by_code(code=code)) from error
     return find_by_code(code=code)

@@ -25,7 +25,13 @@ from orders.models.orders import (
     VoucherOrder,
     WaitingEntry,
 )
-from orders.models.payments import HandledNotification, Payment, PaymentStatus, SandboxTrade
+from orders.models.payments import (
+    FOR_STAFF,
+    HandledNotification,
+    Payment,
+    PaymentStatus,
+    SandboxTrade,
+)
 from orders.models.settlement import (
     MoneyDirection,
     ProviderLine,
@@ -37,6 +43,7 @@ from orders.models.visits import RoomVisit
 __all__ = [
     "BARRING_STATUSES",
     "CODE_LENGTH",
+    "FOR_STAFF",
     "INVITATION_LENGTH",
     "LIVE_STATUSES",
     "PROGRAM",

@@ -11,6 +11,7 @@ class PaymentStatus(models.TextChoices):
     """The life of one payment: open → paid → refunding → refunded, or open → closed.
 
     A refused one was never opened by its provider; the next click opens it under a new reference.
+    What others do at the provider leads to one of ``FOR_STAFF``.
     """
 
     OPEN = "open", _("open")
@@ -19,6 +20,17 @@ class PaymentStatus(models.TextChoices):
     REFUNDED = "refunded", _("refunded")
     CLOSED = "closed", _("closed")
     REFUSED = "refused", _("refused by the provider")
+    PARTLY_REFUNDED = "partly_refunded", _("partly refunded")
+    DISPUTED = "disputed", _("disputed")
+    REFUND_FAILED = "refund_failed", _("refund failed")
+
+
+FOR_STAFF = (
+    PaymentStatus.PARTLY_REFUNDED,
+    PaymentStatus.DISPUTED,
+    PaymentStatus.REFUND_FAILED,
+)
+"""The states in which staff decide: refund the rest, or count the payment as refunded."""
 
 
 class Payment(models.Model):
@@ -31,6 +43,8 @@ class Payment(models.Model):
     ``received_cents`` and ``received_currency`` are set only if something else was paid than asked
     for. ``client`` is set if a charge for a phone cannot be paid at a desk. ``pay_url`` can be used
     until ``link_ends_at``, or as long as the charge is open.
+    ``refunded_cents`` is what has gone back, as far as the provider has said. ``refund_round``
+    counts the refunds that had to be made anew, because one had failed.
     """
 
     order = models.ForeignKey(
@@ -45,6 +59,8 @@ class Payment(models.Model):
     received_currency = models.CharField(
         _("paid in"), max_length=3, blank=True, default="", db_default=""
     )
+    refunded_cents = models.PositiveIntegerField(_("gone back, in cents"), default=0, db_default=0)
+    refund_round = models.PositiveSmallIntegerField(default=0, db_default=0)
     status = models.CharField(
         _("status"), max_length=16, choices=PaymentStatus, default=PaymentStatus.OPEN
     )
@@ -75,6 +91,11 @@ class Payment(models.Model):
     def paid_cents(self) -> int:
         """What was paid, and may have to go back."""
         return self.amount_cents if self.received_cents is None else self.received_cents
+
+    @property
+    def refund_number(self) -> str:
+        """The provider's idempotency key of a refund: the reference, unless one had failed."""
+        return f"{self.reference}-{self.refund_round}" if self.refund_round else self.reference
 
 
 class HandledNotification(models.Model):

@@ -21,7 +21,6 @@ from django.utils.translation import gettext_lazy
 from orders.models import MoneyDirection
 from orders.payments.http_calls import LARGEST_LIST_BYTES, call
 from orders.payments.providers import (
-    CURRENCY,
     BadNotification,
     Charge,
     ChargeState,
@@ -29,13 +28,18 @@ from orders.payments.providers import (
     Movement,
     OpenedCharge,
     ProviderUnavailable,
+    Refund,
     Statement,
-    cents_of,
 )
 from orders.payments.reading import (
+    LONGEST_ID,
+    LONGEST_URL,
     Refused,
+    cents_of,
     check_time,
+    currency_in,
     key_problems,
+    reference_in,
     refusing_malformed,
     rows_of,
     statement_about,
@@ -77,6 +81,7 @@ class Alipay:
     acknowledgement = "success"
     by_client = True
     code_apps: Mapping[str, str] = {}
+    zone = CHINA
 
     @staticmethod
     def problems() -> Iterator[str]:
@@ -122,7 +127,9 @@ class Alipay:
                 raise BadNotification("the notification is for another application")
             sent_at = dt.datetime.strptime(fields["notify_time"], _TIME).replace(tzinfo=CHINA)
             check_time(sent_at.timestamp(), now, repeated_for_s=REPEATED_FOR_S)
-            return _statement(fields, notification_id=fields["notify_id"][:128])
+            return _statement(
+                fields, notification_id=text_in(fields, "notify_id", longest=LONGEST_ID)
+            )
 
     def query(self, reference: str, *, provider_reference: str = "") -> Statement:
         """Return the state of a charge; its buyer may not have opened it yet."""
@@ -133,18 +140,18 @@ class Alipay:
             if_unknown=ChargeState.OPEN,
         )
 
-    def refund(self, reference: str, *, amount_cents: int, provider_reference: str = "") -> bool:
-        """Refund a paid charge once; the reference is also the number of its only refund."""
+    def refund(self, refund: Refund) -> bool:
+        """Refund money of a paid charge once."""
         content = {
-            "out_trade_no": reference,
-            "out_request_no": reference,
-            "refund_amount": plain_money(amount_cents),
+            "out_trade_no": refund.reference,
+            "out_request_no": refund.number,
+            "refund_amount": plain_money(refund.amount_cents, refund.currency),
         }
         if _ask("alipay.trade.refund", content).get("fund_change") == "Y":
             return True
         del content["refund_amount"]  # nothing moved by this call: it may have by an earlier
-        refund = _ask("alipay.trade.fastpay.refund.query", content)
-        return refund.get("refund_status") == "REFUND_SUCCESS"
+        found = _ask("alipay.trade.fastpay.refund.query", content)
+        return found.get("refund_status") == "REFUND_SUCCESS"
 
     def list_movements(self, day: dt.date) -> Iterator[Movement]:
         """Return the lines of a day's bill, which is there from the next morning on."""
@@ -238,14 +245,17 @@ def _statement(content: Mapping[str, Any], *, notification_id: str = "") -> Stat
     :raises KeyError: a field is missing.
     :raises ValueError: a field is malformed.
     """
-    state = _STATES[str(content["trade_status"])]
+    currency, gone = currency_in(content, "trans_currency"), None
+    if "refund_fee" in content:  # the sum of all refunds until now
+        gone = cents_of(text_in(content, "refund_fee"), currency)
     return Statement(
-        str(content["out_trade_no"]),
-        state,
-        cents_of(str(content["total_amount"])),
-        provider_reference=str(content["trade_no"]),
-        currency=str(content.get("trans_currency") or CURRENCY),
+        reference_in(content, "out_trade_no"),
+        _STATES[text_in(content, "trade_status")],
+        cents_of(text_in(content, "total_amount"), currency),
+        provider_reference=text_in(content, "trade_no"),
+        currency=currency,
         notification_id=notification_id,
+        refunded_cents=gone,
     )
 
 
@@ -254,16 +264,15 @@ def _statement(content: Mapping[str, Any], *, notification_id: str = "") -> Stat
 
 def _download(day: dt.date) -> bytes:
     wanted = {"bill_type": "trade", "bill_date": day.isoformat()}
-    url = text_in(
-        _ask("alipay.data.dataservice.bill.downloadurl.query", wanted), "bill_download_url"
-    )
+    answer = _ask("alipay.data.dataservice.bill.downloadurl.query", wanted)
+    url = text_in(answer, "bill_download_url", longest=LONGEST_URL)
     at, gateway = urlsplit(url), urlsplit(settings.SECKILL_ALIPAY_URL)
     if at.scheme != "https" and at.netloc != gateway.netloc:
         raise ProviderUnavailable("alipay: the address of the bill is not on HTTPS")
-    answer = call("GET", url, headers={}, largest_bytes=LARGEST_LIST_BYTES)
-    if answer.status != 200:
-        raise ProviderUnavailable(f"alipay: the bill was answered {answer.status}")
-    return answer.body
+    bill = call("GET", url, headers={}, largest_bytes=LARGEST_LIST_BYTES)
+    if bill.status != 200:
+        raise ProviderUnavailable(f"alipay: the bill was answered {bill.status}")
+    return bill.body
 
 
 def _bill(packed: bytes) -> Iterator[Movement]:
@@ -272,5 +281,5 @@ def _bill(packed: bytes) -> Iterator[Movement]:
         (name,) = (it for it in tables.namelist() if "明细" in it and "汇总" not in it)
         lines = tables.read(name).decode("gbk").splitlines()
     for row in rows_of(line for line in lines if line and not line.startswith("#")):
-        cents = abs(cents_of(row["订单金额（元）"]))
+        cents = cents_of(row["订单金额（元）"].removeprefix("-"))
         yield Movement(_KINDS[row["业务类型"]], row["商户订单号"], cents)

@@ -10,7 +10,6 @@ import zoneinfo
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from functools import cache
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -20,14 +19,14 @@ from django.conf import settings
 from django.utils.module_loading import import_string
 
 from orders.models import MoneyDirection
+from seckill_site.formatting import OURS
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
 
 T = TypeVar("T")
 
-CURRENCY = "CNY"
-"""The currency of all prices, of which pages and mails show the sign."""
+CURRENCY = OURS
 
 
 class ProviderUnavailable(Exception):
@@ -40,6 +39,14 @@ class RefundRefused(ProviderUnavailable):
 
 class ChargeRefused(ProviderUnavailable):
     """The provider refuses a charge, for example one that is too small: not worth a retry."""
+
+
+class PartlyRefunded(RefundRefused):
+    """Somebody else has refunded a part of a charge, more than we knew of."""
+
+    def __init__(self, refunded_cents: int) -> None:
+        super().__init__(f"{refunded_cents} cents have gone back already")
+        self.refunded_cents = refunded_cents
 
 
 class BadNotification(Exception):
@@ -75,9 +82,11 @@ class PollBudget:
         self._silences[provider] += 1
 
 
-def bounds_of_day(day: dt.date) -> tuple[dt.datetime, dt.datetime]:
-    """Return the start and the end of a day in the shop's time zone."""
-    zone = zoneinfo.ZoneInfo(settings.SECKILL_SHOP_TIME_ZONE)
+def bounds_of_day(
+    day: dt.date, zone: zoneinfo.ZoneInfo | None = None
+) -> tuple[dt.datetime, dt.datetime]:
+    """Return the start and the end of a day in a time zone: the shop's, unless one is given."""
+    zone = zone or zoneinfo.ZoneInfo(settings.SECKILL_SHOP_TIME_ZONE)
     start, end = (dt.datetime.combine(it, dt.time(), zone) for it in (day, day + dt.timedelta(1)))
     return start, end
 
@@ -132,6 +141,9 @@ class Statement:
     """A provider's report on the charge with this reference.
 
     ``notification_id`` is the provider's own name of a notification: one is handled only once.
+    ``refunded_cents`` is what has gone back at least, and ``disputed`` whether the buyer disputes
+    the payment; None is unknown. With ``refund_failed`` a refund that had succeeded did not arrive,
+    and no more than ``refunded_cents`` has gone back.
     """
 
     reference: str
@@ -140,6 +152,24 @@ class Statement:
     provider_reference: str = ""
     currency: str = CURRENCY
     notification_id: str = ""
+    refunded_cents: int | None = None
+    disputed: bool | None = None
+    refund_failed: bool = False
+
+
+@dataclass(frozen=True)
+class Refund:
+    """An amount to give back, of a charge of ``charged_cents``. ``number`` is the idempotency key.
+
+    ``provider_reference`` is what ``create`` or a statement has told.
+    """
+
+    reference: str
+    number: str
+    amount_cents: int
+    charged_cents: int
+    currency: str = CURRENCY
+    provider_reference: str = ""
 
 
 @dataclass(frozen=True)
@@ -155,7 +185,8 @@ class Movement:
 class PaymentProvider(Protocol):
     """A company that collects money. Every call may be repeated with the same effect.
 
-    All methods but ``read_notification`` may use the network, and must give up within seconds.
+    All methods may use the network, and must give up within seconds; ``read_notification`` does so
+    only for a message that the provider has signed.
     ``provider_reference`` is what ``create`` or a statement has told, and empty before.
     """
 
@@ -165,6 +196,10 @@ class PaymentProvider(Protocol):
 
     by_client: bool
     """Whether a charge opened for a phone cannot be paid at a desk, or the other way round."""
+
+    @property
+    def zone(self) -> zoneinfo.ZoneInfo | None:
+        """The time zone of the days of its lists, unless they are the shop's."""
 
     @property
     def code_apps(self) -> Mapping[str, "StrOrPromise"]:
@@ -184,9 +219,10 @@ class PaymentProvider(Protocol):
     def read_notification(
         self, *, headers: Mapping[str, str], body: bytes, now: dt.datetime
     ) -> Statement | None:
-        """Return what a notification says; None if it is not about a charge's state.
+        """Return what a notification says; None if it is not about a charge of ours.
 
         :raises BadNotification: its signature is wrong, it is too old, or it cannot be read.
+        :raises ProviderUnavailable: it names a change, and the provider did not say which.
         """
 
     def query(self, reference: str, *, provider_reference: str = "") -> Statement:
@@ -195,15 +231,16 @@ class PaymentProvider(Protocol):
         :raises ProviderUnavailable: the state is unknown.
         """
 
-    def refund(self, reference: str, *, amount_cents: int, provider_reference: str = "") -> bool:
-        """Refund all of a paid charge once; return False while the provider works on it.
+    def refund(self, refund: Refund) -> bool:
+        """Give money of a paid charge back, once; return False while the provider works on it.
 
+        :raises PartlyRefunded: a part has gone back that ``refund`` does not take into account.
         :raises RefundRefused: somebody has to act; the same call again is safe.
         :raises ProviderUnavailable: it may or may not be refunded; the same call again is safe.
         """
 
     def list_movements(self, day: dt.date) -> Iterable[Movement]:
-        """Return the money that came in and went back on this day.
+        """Return the money that came in and went back on this day of its time zone.
 
         :raises ProviderUnavailable: the list is not there yet, or was cut off.
         """
@@ -212,20 +249,6 @@ class PaymentProvider(Protocol):
 def offered_providers() -> list[PaymentProvider]:
     """Return the providers that buyers choose from, the default first."""
     return [_load(path) for path in settings.SECKILL_PAYMENT_PROVIDERS]
-
-
-def cents_of(yuan: str) -> int:
-    """Return an amount that a provider writes in yuan, in cents.
-
-    :raises ValueError: it is not a number of whole cents.
-    """
-    try:
-        cents = Decimal(yuan) * 100
-        if not cents.is_finite() or cents != cents.to_integral_value():
-            raise ValueError(yuan)
-    except InvalidOperation as error:
-        raise ValueError(yuan) from error
-    return int(cents)
 
 
 def current_provider() -> PaymentProvider:

@@ -2,12 +2,14 @@
 
 import csv
 import datetime as dt
+import re
 import zipfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from orders.payments.providers import (
+    CURRENCY,
     BadNotification,
     ChargeRefused,
     ChargeState,
@@ -16,6 +18,11 @@ from orders.payments.providers import (
     Statement,
 )
 from orders.payments.rsa_signing import BadKey, read_private_key, read_public_key
+from seckill_site.formatting import decimals_of
+
+LONGEST_REFERENCE, LONGEST_ID, LONGEST_URL = 64, 128, 4_000
+LARGEST_CENTS = 2**31 - 1
+"""What the columns hold. A provider never sends more; what would not fit is malformed."""
 
 TOLERANCE_S = 300
 """How far the time in a signature may be from ours."""
@@ -54,29 +61,76 @@ def refusing_malformed(error: type[Exception], what: str) -> Iterator[None]:
     """Raise this error where a field of what is read is missing or malformed."""
     try:
         yield
-    except (KeyError, TypeError, ValueError, zipfile.BadZipFile) as failure:
+    except (LookupError, TypeError, ValueError, ArithmeticError, zipfile.BadZipFile) as failure:
         told = str(failure)[:200]  # the repr of a wrong encoding has all bytes
         raise error(f"{what} is malformed: {type(failure).__name__}: {told}") from failure
 
 
-def text_in(content: Mapping[str, Any], name: str) -> str:
-    """Return a text that is not empty.
+def object_in(content: Any, name: str) -> dict[str, Any]:
+    """Return an object that is a field of an object; raises as ``text_in``."""
+    value = content[name]
+    if not isinstance(value, dict):
+        raise ValueError(f"{name} is malformed")
+    return value
 
-    :raises KeyError: it is missing.
+
+def text_in(content: Mapping[str, Any], name: str, *, longest: int = 255) -> str:
+    """Return a text that is not empty, and that the database can hold.
+
+    :raises LookupError: it is missing.
     :raises ValueError: it is malformed.
     """
     value = content[name]
-    if not isinstance(value, str) or not value:
+    # Half of a surrogate pair is not printable either.
+    if not isinstance(value, str) or not value.isprintable() or not 0 < len(value) <= longest:
         raise ValueError(f"{name} is malformed")
     return value
+
+
+def reference_in(content: Mapping[str, Any], name: str) -> str:
+    """Return our reference of a charge; raises as ``text_in``."""
+    return text_in(content, name, longest=LONGEST_REFERENCE)
+
+
+def currency_in(content: Mapping[str, Any], name: str) -> str:
+    """Return the code of a currency: that of our prices if none is named; raises as ``text_in``."""
+    code = text_in({name: CURRENCY, **content}, name).upper()
+    if not re.fullmatch("[A-Z]{3}", code):
+        raise ValueError(f"{name} is malformed")
+    return code
 
 
 def cents_in(content: Mapping[str, Any], name: str) -> int:
     """Return an amount in cents; raises as ``text_in``."""
     value = content[name]
-    if type(value) is not int or value < 0:  # in Python, True is an integer too
+    # In Python, True is an integer too.
+    if type(value) is not int or not 0 <= value <= LARGEST_CENTS:
         raise ValueError(f"{name} is malformed")
     return value
+
+
+def cents_of(text: str, currency: str = CURRENCY) -> int:
+    """Return an amount that a provider writes with decimals, in cents.
+
+    :raises ValueError: it is malformed, or no number of whole cents.
+    """
+    decimals = decimals_of(currency)
+    written = re.fullmatch(r"([0-9]{1,10})(?:\.([0-9]{1,10}))?", text)
+    rest = (written[2] or "").rstrip("0") if written else ""
+    cents = int(written[1] + rest.ljust(decimals, "0")) if written else LARGEST_CENTS + 1
+    if len(rest) > decimals or cents > LARGEST_CENTS:
+        raise ValueError("an amount is malformed")
+    return cents
+
+
+def seconds_of(text: str) -> int:
+    """Return a time that a provider writes as seconds since 1970.
+
+    :raises ValueError: it is malformed.
+    """
+    if not re.fullmatch("[0-9]{1,12}", text):
+        raise ValueError("the time is malformed")
+    return int(text)
 
 
 def check_time(signed_s: float, now: dt.datetime, *, repeated_for_s: int = TOLERANCE_S) -> None:

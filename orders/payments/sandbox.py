@@ -30,6 +30,7 @@ from orders.payments.providers import (
     Movement,
     OpenedCharge,
     ProviderUnavailable,
+    Refund,
     Statement,
     bounds_of_day,
 )
@@ -50,7 +51,6 @@ PAUSES_S = (5, 15, 60, 300)
 
 LATE_S = 20
 
-LARGEST_AMOUNT_CENTS = 2**31 - 1
 _NAME = re.compile("[0-9A-Za-z_-]{1,64}")
 
 
@@ -85,6 +85,7 @@ class Sandbox:
     acknowledgement = ACKNOWLEDGEMENT
     by_client = False
     code_apps: Mapping[str, str] = {}
+    zone = None
 
     def create(self, charge: Charge) -> OpenedCharge:
         """Open a charge and return the address of the sandbox's page, at the shop's own host."""
@@ -127,17 +128,18 @@ class Sandbox:
         state = state_of(trade, now=now)
         return Statement(reference, state, trade.amount_cents, str(trade.pk))
 
-    def refund(self, reference: str, *, amount_cents: int, provider_reference: str = "") -> bool:
+    def refund(self, refund: Refund) -> bool:
         """Refund a paid charge once.
 
         :raises ProviderUnavailable: there is no paid charge of that amount.
         """
-        trades = SandboxTrade.objects.filter(reference=reference, amount_cents=amount_cents)
+        reference, cents = refund.reference, refund.amount_cents
+        trades = SandboxTrade.objects.filter(reference=reference, amount_cents=cents)
         if trades.filter(state=State.PAID).update(state=State.REFUNDED):
             return True
         if trades.filter(state=State.REFUNDED).exists():
             return True
-        raise ProviderUnavailable(f"no paid charge {reference} of {amount_cents} cents")
+        raise ProviderUnavailable(f"no paid charge {reference} of {cents} cents")
 
     def list_movements(self, day: dt.date) -> Iterator[Movement]:
         """Return the charges opened on this day that were paid, and those refunded since."""
@@ -238,8 +240,6 @@ def _read(body: bytes) -> Statement:
     with refusing_malformed(BadNotification, "the notification"):
         content = read_strict_json(body)
         state, amount_cents = ChargeState(content["state"]), cents_in(content, "amount_cents")
-        if amount_cents > LARGEST_AMOUNT_CENTS:
-            raise ValueError("amount_cents is malformed")
         reference, trade = _name(content, "reference"), _name(content, "trade")
         return Statement(reference, state, amount_cents, provider_reference=trade)
 

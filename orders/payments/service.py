@@ -68,6 +68,7 @@ from orders.payments.providers import (
     offered_providers,
     provider_named,
 )
+from orders.payments.refunds import note_standing
 from orders.payments.time_to_pay import is_over
 from seckill_site.failpoints import failpoint
 from vouchers.inventory.keys import LedgerUnavailable
@@ -297,14 +298,16 @@ def take_statement(provider: PaymentProvider, statement: Statement, *, now: dt.d
         raise BadNotification(f"no payment {statement.reference}")
     if statement.state is ChargeState.CLOSED:
         payments.filter(status=PaymentStatus.OPEN).update(status=PaymentStatus.CLOSED, ask_at=None)
-    if statement.state is not ChargeState.PAID:
-        return
-    if not statement.amount_cents:
-        raise BadNotification(f"payment {payment} is said to be paid with nothing")
-    ours = (payment.amount_cents, CURRENCY)
-    received = (statement.amount_cents, statement.currency.upper())
-    wrong = received if received != ours else None
-    _settle(payment, statement.provider_reference or payment.provider_reference, now, wrong=wrong)
+    elif statement.state is ChargeState.PAID:
+        if not statement.amount_cents:
+            raise BadNotification(f"payment {payment} is said to be paid with nothing")
+        ours = (payment.amount_cents, CURRENCY)
+        received = (statement.amount_cents, statement.currency.upper())
+        wrong = received if received != ours else None
+        named = statement.provider_reference or payment.provider_reference
+        _settle(payment, named, now, wrong=wrong)
+    if statement.refunded_cents is not None or statement.disputed is not None:
+        note_standing(payment, statement, now=now)
 
 
 def _settle(

@@ -15,6 +15,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from orders.models import (
+    FOR_STAFF,
     HandledNotification,
     MoneyDirection,
     Payment,
@@ -25,12 +26,16 @@ from orders.models import (
 )
 from orders.payments.providers import (
     CURRENCY,
+    ChargeState,
     Movement,
     ProviderUnavailable,
+    Statement,
     bounds_of_day,
     call_provider,
     offered_providers,
+    provider_named,
 )
+from orders.payments.refunds import note_standing
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +47,8 @@ DAYS_BACK = 7
 
 NOTIFICATIONS_KEPT = dt.timedelta(days=30)
 
-_PAID = (PaymentStatus.PAID, PaymentStatus.REFUNDING, PaymentStatus.REFUNDED)
-_GOING_BACK = (PaymentStatus.REFUNDING, PaymentStatus.REFUNDED)
+_GOING_BACK = (PaymentStatus.REFUNDING, PaymentStatus.REFUNDED, *FOR_STAFF)
+_PAID = (PaymentStatus.PAID, *_GOING_BACK)
 
 Kind = SettlementDifference.Kind
 _Key = tuple[str, str]
@@ -65,9 +70,9 @@ def open_differences() -> int:
 def settle_due(*, now: dt.datetime) -> None:
     """Compare each provider's last days that were not compared yet; one that is away waits."""
     HandledNotification.objects.filter(handled_at__lt=now - NOTIFICATIONS_KEPT).delete()
-    local = timezone.localtime(now)
-    last = local.date() - dt.timedelta(days=1 if local.time() >= LISTED_FROM else 2)
     for provider in offered_providers():
+        local = timezone.localtime(now, provider.zone)
+        last = local.date() - dt.timedelta(days=1 if local.time() >= LISTED_FROM else 2)
         for back in range(DAYS_BACK):
             day = last - dt.timedelta(days=back)
             if SettlementRun.objects.filter(provider=provider.name, day=day).exists():
@@ -87,9 +92,11 @@ def settle_day(*, provider_name: str, day: dt.date, now: dt.datetime) -> int:
     listed = call_provider(provider_name, lambda it: list(it.list_movements(day)))
     mine: dict[str, Any] = {"provider": provider_name, "day": day}
     with transaction.atomic(durable=True):
-        SettlementRun.objects.update_or_create(**mine, defaults={"done_at": now})
         ProviderLine.objects.filter(**mine).delete()
         ProviderLine.objects.bulk_create(_lines(provider_name, day, listed))
+    _take_refunds(provider_name, day, now)
+    with transaction.atomic(durable=True):
+        SettlementRun.objects.update_or_create(**mine, defaults={"done_at": now})
         still_open = SettlementDifference.objects.filter(provider=provider_name, resolved_at=None)
         for each in {day, *still_open.values_list("day", flat=True)}:
             _note(provider_name, each, now)
@@ -117,6 +124,35 @@ def _lines(provider: str, day: dt.date, listed: Iterable[Movement]) -> Iterator[
         )
 
 
+def _take_refunds(provider: str, day: dt.date, now: dt.datetime) -> None:
+    """Note what has gone back by this list, and by no refund of ours (Note [Third states])."""
+    listed = ProviderLine.objects.filter(
+        provider=provider, day=day, direction=MoneyDirection.REFUND
+    )
+    references = list(listed.values_list("reference", flat=True))
+    sums = _gone_back(provider, references)
+    payments = Payment.objects.filter(provider=provider, reference__in=references)
+    # A list has a refund that failed later, too.
+    for payment in payments.filter(refund_round=0).exclude(status=PaymentStatus.REFUND_FAILED):
+        currency = payment.received_currency or CURRENCY
+        gone = sums[payment.reference, currency]
+        if payment.refunded_cents < gone <= payment.paid_cents:
+            paid = (payment.reference, ChargeState.PAID, payment.paid_cents)
+            said = Statement(*paid, currency=currency, refunded_cents=gone)
+            note_standing(payment, said, now=now)
+
+
+def _gone_back(provider: str, references: Iterable[str]) -> Counter[tuple[str, str]]:
+    """Return what has gone back by the lists of all days, by charge and currency."""
+    lines = ProviderLine.objects.filter(
+        provider=provider, direction=MoneyDirection.REFUND, reference__in=references
+    )
+    sums = Counter[tuple[str, str]]()
+    for reference, currency, cents in lines.values_list("reference", "currency", "amount_cents"):
+        sums[reference, currency] += cents
+    return sums
+
+
 def _note(provider: str, day: dt.date, now: dt.datetime) -> None:
     """Write down the differences of a day, and resolve those that are gone."""
     differences = dict(_differences(provider, day))
@@ -127,7 +163,7 @@ def _note(provider: str, day: dt.date, now: dt.datetime) -> None:
         seen = {
             "kind": it.kind,
             "payment": it.payment,
-            "our_cents": it.payment and it.payment.paid_cents,
+            "our_cents": it.payment and _our_cents(it.payment, direction),
             "their_cents": it.line and it.line.amount_cents,
             "their_currency": it.line.currency if it.line else "",
             "resolved_at": None,
@@ -142,18 +178,27 @@ def _note(provider: str, day: dt.date, now: dt.datetime) -> None:
         )
 
 
+def _our_cents(payment: Payment, direction: str) -> int:
+    is_refund = direction == MoneyDirection.REFUND
+    return payment.refunded_cents if is_refund else payment.paid_cents
+
+
 def _differences(provider: str, day: dt.date) -> Iterator[tuple[_Key, _Difference]]:
     lines = list(ProviderLine.objects.filter(provider=provider, day=day))
     references = [line.reference for line in lines]
     payments = Payment.objects.filter(provider=provider)
     ours = {it.reference: it for it in payments.filter(reference__in=references)}
+    start, end = bounds_of_day(day, provider_named(provider).zone)
+    gone = _gone_back(provider, references)
     for line in lines:
-        kind, payment = _kind(line, ours.get(line.reference)), ours.get(line.reference)
+        payment = ours.get(line.reference)
+        kind = _kind(line, payment, gone[line.reference, line.currency], end)
         if kind:
             yield (line.direction, line.reference), _Difference(kind, payment, line)
-    start, end = bounds_of_day(day)
     for direction, moment in (("payment", "paid_at"), ("refund", "refunded_at")):
         noted = payments.filter(**{f"{moment}__gte": start, f"{moment}__lt": end})
+        if direction == MoneyDirection.REFUND:
+            noted = noted.exclude(refunded_cents=0)  # staff counted it as refunded: none went back
         listed = ProviderLine.objects.filter(
             provider=provider, direction=direction, reference__in=noted.values("reference")
         )
@@ -164,10 +209,22 @@ def _differences(provider: str, day: dt.date) -> Iterator[tuple[_Key, _Differenc
                 yield key, _Difference(Kind.MISSING_THERE, payment)
 
 
-def _kind(line: ProviderLine, payment: Payment | None) -> SettlementDifference.Kind | None:
-    """Return how a line differs from our payment, if it does."""
+def _kind(
+    line: ProviderLine, payment: Payment | None, gone_cents: int, end: dt.datetime
+) -> SettlementDifference.Kind | None:
+    """Return how a line differs from our payment, if it does.
+
+    ``gone_cents`` is what all lists say that has gone back. A later day may list more of it.
+    """
     expected = _PAID if line.direction == MoneyDirection.PAYMENT else _GOING_BACK
     if payment is None or payment.status not in expected:
         return Kind.MISSING_HERE
-    ours = (payment.paid_cents, payment.received_currency or CURRENCY)
-    return None if ours == (line.amount_cents, line.currency) else Kind.AMOUNT
+    if line.currency != (payment.received_currency or CURRENCY):
+        return Kind.AMOUNT
+    if line.direction == MoneyDirection.PAYMENT:
+        return None if line.amount_cents == payment.paid_cents else Kind.AMOUNT
+    is_over = payment.refunded_at is not None and payment.refunded_at < end
+    agrees = gone_cents == payment.refunded_cents or (
+        not is_over and gone_cents < payment.paid_cents
+    )
+    return None if agrees else Kind.AMOUNT

@@ -5,6 +5,7 @@ import datetime as dt
 import hashlib
 import json
 import secrets
+import zoneinfo
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -25,17 +26,24 @@ from orders.payments.providers import (
     Movement,
     OpenedCharge,
     ProviderUnavailable,
+    Refund,
     RefundRefused,
     Statement,
-    cents_of,
 )
 from orders.payments.reading import (
+    LONGEST_ID,
+    LONGEST_URL,
     Refused,
     cents_in,
+    cents_of,
     check_time,
+    currency_in,
     key_problems,
+    object_in,
+    reference_in,
     refusing_malformed,
     rows_of,
+    seconds_of,
     statement_about,
     text_in,
     without_emoji,
@@ -44,6 +52,9 @@ from orders.payments.rsa_signing import is_signed, sign
 from seckill_site.clocks.database import database_now
 from seckill_site.http_client import HttpAnswer
 from seckill_site.strict_json import read_strict_json
+
+CHINA = zoneinfo.ZoneInfo("Asia/Shanghai")
+"""The time zone of the bills."""
 
 LONGEST_SUBJECT = 40
 
@@ -73,6 +84,7 @@ class WeChatPay:
     acknowledgement = ""
     by_client = True
     code_apps = {"weixin://": gettext_lazy("WeChat")}
+    zone = CHINA
 
     @staticmethod
     def problems() -> Iterator[str]:
@@ -118,12 +130,14 @@ class WeChatPay:
         with refusing_malformed(BadNotification, "the notification"):
             check_signature(names, body, now)
             content = read_strict_json(body)
-            if content["resource"]["original_type"] != "transaction":
+            resource = object_in(content, "resource")
+            read = _READERS.get(text_in(resource, "original_type"))
+            if read is None:
                 return None
-            trade = read_strict_json(_decrypted(content["resource"]))
-            if trade["mchid"] != settings.SECKILL_WECHAT_MERCHANT_ID:
+            sealed = read_strict_json(_decrypted(resource))
+            if sealed["mchid"] != settings.SECKILL_WECHAT_MERCHANT_ID:
                 raise BadNotification("the notification is for another merchant")
-            return _statement(trade, notification_id=text_in(content, "id")[:128])
+            return read(sealed, notification_id=text_in(content, "id", longest=LONGEST_ID))
 
     def query(self, reference: str, *, provider_reference: str = "") -> Statement:
         """Return the state of a transaction; one that was never opened is closed."""
@@ -135,10 +149,18 @@ class WeChatPay:
             unknown={"ORDER_NOT_EXIST", "ORDERNOTEXIST"},
         )
 
-    def refund(self, reference: str, *, amount_cents: int, provider_reference: str = "") -> bool:
-        """Refund a paid transaction once; the reference is also the number of its only refund."""
-        amount = {"refund": amount_cents, "total": amount_cents, "currency": CURRENCY}
-        content = {"out_trade_no": reference, "out_refund_no": reference, "amount": amount}
+    def refund(self, refund: Refund) -> bool:
+        """Refund money of a paid transaction once."""
+        amount = {
+            "refund": refund.amount_cents,
+            "total": refund.charged_cents,
+            "currency": refund.currency,
+        }
+        content = {
+            "out_trade_no": refund.reference,
+            "out_refund_no": refund.number,
+            "amount": amount,
+        }
         status = _ask("POST", "/v3/refund/domestic/refunds", content).get("status")
         if status in ("CLOSED", "ABNORMAL"):
             raise RefundRefused(f"wechat: the refund is {status}")
@@ -227,7 +249,7 @@ def check_signature(headers: Mapping[str, str], body: bytes, now: dt.datetime) -
     message = f"{timestamp}\n{nonce}\n".encode(errors="replace") + body + b"\n"
     if key is None or not is_signed(message, headers.get("wechatpay-signature", ""), key):
         raise BadNotification("the signature is wrong")
-    check_time(int(timestamp), now)
+    check_time(seconds_of(timestamp), now)
 
 
 def _decrypted(resource: Mapping[str, Any]) -> bytes:
@@ -252,18 +274,43 @@ def _statement(trade: Mapping[str, Any], *, notification_id: str = "") -> Statem
     :raises KeyError: a field is missing.
     :raises ValueError: a field is malformed.
     """
-    state, amount = _STATES[text_in(trade, "trade_state")], trade.get("amount", {})
-    total = cents_in({"total": 0, **amount}, "total")
-    if state is ChargeState.PAID and not total:
-        raise ValueError("the amount is malformed")
+    state = _STATES[text_in(trade, "trade_state")]
+    is_paid = state is ChargeState.PAID  # one that is not paid may have neither amount nor id
+    amount = object_in(trade if is_paid else {"amount": {}, **trade}, "amount")
     return Statement(
-        text_in(trade, "out_trade_no"),
+        reference_in(trade, "out_trade_no"),
         state,
-        total,
-        provider_reference=str(trade.get("transaction_id") or ""),
-        currency=str(amount.get("currency") or CURRENCY),
+        cents_in(amount if is_paid else {"total": 0, **amount}, "total"),
+        provider_reference=text_in(trade, "transaction_id") if is_paid else "",
+        currency=currency_in(amount, "currency"),
         notification_id=notification_id,
     )
+
+
+def _refund_statement(refund: Mapping[str, Any], *, notification_id: str) -> Statement:
+    """Return what the fields of a refund say. Raises as ``_statement``.
+
+    One that we asked for is asked about until it is done, so only its failure is news. Of several
+    that staff made on WeChat Pay's pages each tells its own part, and the bill tells all.
+    """
+    reference, amount = reference_in(refund, "out_trade_no"), object_in(refund, "amount")
+    total, part = cents_in(amount, "total"), cents_in(amount, "refund")
+    is_ours = text_in(refund, "out_refund_no").startswith(reference)
+    has_failed = text_in(refund, "refund_status") != "SUCCESS"
+    gone = None if is_ours else part
+    return Statement(
+        reference,
+        ChargeState.CLOSED if part >= total and not has_failed else ChargeState.PAID,
+        total,
+        provider_reference=text_in(refund, "transaction_id"),
+        refunded_cents=max(total - part, 0) if has_failed else gone,
+        refund_failed=has_failed,
+        notification_id=notification_id,
+    )
+
+
+_READERS = {"transaction": _statement, "refund": _refund_statement}
+"""What reads a notification, by the type of what it seals."""
 
 
 # --- Bills ----------------------------------------------------------------------------------------
@@ -272,7 +319,7 @@ def _statement(trade: Mapping[str, Any], *, notification_id: str = "") -> Statem
 def _download(day: dt.date) -> str:
     wanted = urlencode({"bill_date": day.isoformat(), "bill_type": "ALL"})
     bill = _ask("GET", f"/v3/bill/tradebill?{wanted}")
-    url, sha1 = text_in(bill, "download_url"), text_in(bill, "hash_value")
+    url, sha1 = text_in(bill, "download_url", longest=LONGEST_URL), text_in(bill, "hash_value")
     at, gateway = urlsplit(url), urlsplit(settings.SECKILL_WECHAT_URL)
     if (at.scheme, at.netloc) != (gateway.scheme, gateway.netloc):
         raise ProviderUnavailable("wechat: the bill is on another server")
@@ -292,5 +339,6 @@ def _bill(text: str) -> Iterator[Movement]:
             return
         is_refund = row["交易状态"] == "REFUND"
         kind = MoneyDirection.REFUND if is_refund else MoneyDirection.PAYMENT
-        cents = cents_of(row["申请退款金额" if is_refund else "订单金额"])
-        yield Movement(kind, row["商户订单号"], cents, row["货币种类"])
+        currency = currency_in(row, "货币种类")
+        cents = cents_of(row["申请退款金额" if is_refund else "订单金额"], currency)
+        yield Movement(kind, row["商户订单号"], cents, currency)

@@ -9,6 +9,7 @@ from django.db.models import QuerySet
 from locks.lua_script import ScriptCall
 from orders.draws.standing import Stage, standing_of
 from orders.models import (
+    FOR_STAFF,
     DrawEntry,
     OrderStatus,
     PaymentStatus,
@@ -206,9 +207,11 @@ def _late_payment(order: VoucherOrder) -> str:
     """Return the status of a late payment that is being or has been refunded, if any."""
     if order.status in KEPT_STATUSES:
         return ""  # a crowd asks for these: skip the query for payments
-    going_back = (PaymentStatus.REFUNDING, PaymentStatus.REFUNDED)
+    going_back = (PaymentStatus.REFUNDING, PaymentStatus.REFUNDED, *FOR_STAFF)
     late = [it for it in order.payments.all() if not it.settles and it.status in going_back]
-    return late[-1].status if late else ""
+    if not late:
+        return ""
+    return PaymentStatus.REFUNDING if late[-1].status in FOR_STAFF else late[-1].status
 
 
 def _from_row(

@@ -7,7 +7,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt
 
 from orders.lifecycle.cancellation import Busy
-from orders.payments.providers import BadNotification
+from orders.payments.providers import BadNotification, ProviderUnavailable
 from orders.payments.service import take_notification
 from seckill_site.clocks.database import database_now
 from seckill_site.web.responses import allow, problem, unavailable
@@ -33,6 +33,6 @@ def notify(request: HttpRequest, *, provider: str) -> HttpResponseBase:
         logger.warning("refused a notification of %s: %s", provider, error)
         message = _("The notification is not valid.")
         return problem(request, status=400, code="invalid", message=message)
-    except (Busy, LedgerUnavailable):
+    except (Busy, LedgerUnavailable, ProviderUnavailable):
         return unavailable(request)
     return HttpResponse(answer, content_type="text/plain")

@@ -88,6 +88,7 @@ def _voucher_page(
     request: HttpRequest, redeemable: Redeemable, *, now: dt.datetime, status: int = 200
 ) -> HttpResponse:
     verdict = _VERDICTS.get(OrderStatus(redeemable.order.status), "not_valid")
+    verdict = "disputed" if verdict == "valid" and redeemable.is_disputed else verdict
     verdict = "past" if verdict == "valid" and redeemable.is_past(now) else verdict
     return _page(request, verdict, redeemable, status=status)
 

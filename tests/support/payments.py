@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import zoneinfo
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -30,6 +31,7 @@ from orders.payments.providers import (
     Movement,
     OpenedCharge,
     ProviderUnavailable,
+    Refund,
     Statement,
 )
 from orders.payments.sandbox import SIGNATURE_HEADER, Choice, decide, notification, sign, state_of
@@ -54,6 +56,7 @@ class FakeProvider:
     acknowledgement = "OK"
     by_client = False
     code_apps: Mapping[str, str] = {}
+    zone: zoneinfo.ZoneInfo | None = None
 
     def __init__(self) -> None:
         self.away = False
@@ -87,10 +90,10 @@ class FakeProvider:
         state = self.says.get(reference, ChargeState.CLOSED)
         return Statement(reference, state, charge.amount_cents if charge else 0)
 
-    def refund(self, reference: str, *, amount_cents: int, provider_reference: str = "") -> bool:
-        self.refunds.append(reference)
+    def refund(self, refund: Refund) -> bool:
+        self.refunds.append(refund.reference)
         self._answer()
-        assert amount_cents == self.charges[reference].amount_cents
+        assert refund.amount_cents == self.charges[refund.reference].amount_cents
         return not self.slow
 
     def list_movements(self, day: dt.date) -> list[Movement]:

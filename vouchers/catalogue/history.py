@@ -50,6 +50,8 @@ SENTENCES: dict[str, Any] = {
     "order_retried": _("Retried."),
     "order_cancelled": _("Cancelled"),
     "order_refunded": _("Refund started"),
+    "refund_rest": _("Refund of the rest started"),
+    "refund_count": _("Payment counted as refunded"),
     "imported": _("Imported from %(file)s."),
     "imported_row": _("Imported from %(file)s, row %(row)s."),
 }

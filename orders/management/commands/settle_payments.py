@@ -7,9 +7,10 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
 from orders.models import SettlementDifference
-from orders.payments.providers import ProviderUnavailable, offered_providers
+from orders.payments.providers import ProviderUnavailable, offered_providers, provider_named
 from orders.payments.settlement import settle_day
 from seckill_site.clocks.database import database_now
+from seckill_site.formatting import NO_VALUE, money_in
 
 
 class Command(BaseCommand):
@@ -20,21 +21,25 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "--day", type=dt.date.fromisoformat, metavar="YYYY-MM-DD", help="default: yesterday"
+            "--day",
+            type=dt.date.fromisoformat,
+            metavar="YYYY-MM-DD",
+            help="default: yesterday, in the time zone of the provider's lists",
         )
         parser.add_argument("--provider", help="default: all")
 
     @no_translations
     def handle(self, *args: Any, **options: Any) -> None:
         now = database_now()
-        yesterday = timezone.localdate(now) - dt.timedelta(days=1)
-        day, names = options["day"] or yesterday, [it.name for it in offered_providers()]
+        names = [it.name for it in offered_providers()]
         if options["provider"]:
             if options["provider"] not in names:
                 raise CommandError(f"the providers are: {', '.join(names)}", returncode=2)
             names = [options["provider"]]
         differences = 0
         for name in names:
+            yesterday = timezone.localdate(now, provider_named(name).zone) - dt.timedelta(days=1)
+            day = options["day"] or yesterday
             try:
                 still_open = settle_day(provider_name=name, day=day, now=now)
             except ProviderUnavailable as error:
@@ -47,6 +52,12 @@ class Command(BaseCommand):
 
     def _list(self, name: str, day: dt.date) -> None:
         rows = SettlementDifference.objects.filter(provider=name, day=day, resolved_at=None)
-        for it in rows.order_by("pk"):
-            amounts = f"ours {it.our_cents}, theirs {it.their_cents} {it.their_currency}".strip()
+        for it in rows.order_by("pk").select_related("payment"):
+            paid_in = it.payment.received_currency if it.payment else ""
+            ours, theirs = _text(it.our_cents, paid_in), _text(it.their_cents, it.their_currency)
+            amounts = f"ours {ours}, theirs {theirs}"
             self.stdout.write(f"  {it.direction} {it.reference}: {it.kind}, {amounts}")
+
+
+def _text(cents: int | None, currency: str) -> str:
+    return NO_VALUE if cents is None else money_in(cents, currency)

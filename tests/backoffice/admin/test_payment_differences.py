@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from orders.models import SettlementDifference
+from orders.models import Payment, SettlementDifference
 from tests.support.orders import make_sale
 from tests.support.payments import make_unpaid_order, pay
 
@@ -45,6 +45,16 @@ def test_foreign_currency_is_not_shown_as_ours(shop: Client) -> None:
     page = shop.get(LIST).text
     assert "1,234.50 USD" in page
     assert "¥1,234.50" not in page
+
+
+def test_amounts_are_shown_in_the_currency_of_the_payment(shop: Client) -> None:
+    payment = pay(make_unpaid_order(make_sale()))
+    Payment.objects.update(received_cents=12_000, received_currency="JPY")
+    a_difference("yen", payment=payment, our_cents=12_000, their_cents=5, their_currency="KRW")
+    page = shop.get(LIST).text
+    assert "12,000 JPY" in page
+    assert "5 KRW" in page
+    assert "12,000 JPY" in shop.get(f"/admin/orders/payment/{payment.pk}/change/").text
 
 
 def test_difference_leads_to_its_order(shop: Client) -> None:

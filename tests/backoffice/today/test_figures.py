@@ -19,6 +19,7 @@ from backoffice.today.figures import Rights, Today, Trade, day_start, read_today
 from orders.fulfilment.worker import fulfil_sale
 from orders.lifecycle.transitions import Actor
 from orders.models import (
+    LIVE_STATUSES,
     JobStatus,
     OrderEvent,
     OrderJob,
@@ -26,6 +27,7 @@ from orders.models import (
     Payment,
     PaymentStatus,
     Rehearsal,
+    VoucherOrder,
 )
 from orders.payments.refunds import finish_refunds, refund_order
 from tests.support.inspection import redis_commands
@@ -282,6 +284,28 @@ def test_payments_with_problems_need_attention(
     assert (worries.payments, worries.refunds) == expected
 
 
+@pytest.mark.parametrize(
+    ("status", "order_status", "expected"),
+    [
+        ("disputed", "paid", (1, 0)),
+        ("refund_failed", "refunded", (0, 1)),
+        ("partly_refunded", "refunding", (0, 1)),
+        ("partly_refunded", "paid", (0, 0)),
+    ],
+)
+def test_third_states_of_payments_need_attention(
+    status: str, order_status: str, expected: tuple[int, int]
+) -> None:
+    payment = pay(make_unpaid_order(make_sale()))
+    Payment.objects.update(status=status)
+    live = True if order_status in LIVE_STATUSES else None
+    VoucherOrder.objects.filter(pk=payment.order_id).update(status=order_status, live=live)
+
+    worries = look().worries
+
+    assert (worries.disputes, worries.decisions) == expected
+
+
 def test_refused_mails_need_attention() -> None:
     order = make_unpaid_order(make_sale())
     assert look().worries.mails == 0
@@ -311,8 +335,8 @@ def test_failed_check_and_silent_part_need_attention(monkeypatch: pytest.MonkeyP
 # --- Rights and costs -----------------------------------------------------------------------------
 
 
-QUERIES = 14
-"""The running sales, the next one, its rehearsal, the trade, eight counts, and two queues."""
+QUERIES = 16
+"""The running sales, the next one, its rehearsal, the trade, ten counts, and two queues."""
 
 
 @pytest.mark.parametrize("orders", [1, 20])

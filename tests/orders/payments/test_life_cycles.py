@@ -1,13 +1,9 @@
-"""The whole life of a payment at each provider, against a stand-in that fails in every way.
-
-A new provider adds its stand-in to ``STAND_INS``, and nothing else here.
-"""
+"""The whole life of a payment at each provider, against a stand-in that fails in every way."""
 
 from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -28,9 +24,8 @@ from orders.models import (
     Payment,
     ProviderLine,
     SettlementRun,
-    VoucherOrder,
 )
-from orders.payments import http_calls, providers
+from orders.payments import providers
 from orders.payments.expiry import expire_orders
 from orders.payments.providers import BadNotification, ClientKind, ProviderUnavailable
 from orders.payments.refunds import REFUSED, finish_refunds, refund_order
@@ -38,16 +33,13 @@ from orders.payments.service import (
     LATE,
     WRONG_AMOUNT,
     poll_payments,
-    start_payment,
     take_notification,
 )
 from orders.payments.settlement import settle_day
 from seckill_site.http_client import exchange
 from tests.support.inspection import assert_conserved
 from tests.support.orders import PRICE_CENTS, both_at, make_sale
-from tests.support.patience import GENEROUS_S
 from tests.support.payments import (
-    ADDRESSES,
     expire_pay_by,
     history,
     make_unpaid_order,
@@ -57,85 +49,23 @@ from tests.support.payments import (
     receipt_url,
     status_of,
 )
-from tests.support.stand_ins.alipay import AlipayStandIn
-from tests.support.stand_ins.sandbox import SandboxStandIn
+from tests.support.stand_ins.lives import (
+    charged,
+    everywhere,
+    notify,
+    opened,
+    over_http,
+    paid,
+    refunded_everywhere,
+)
 from tests.support.stand_ins.server import Fault, RefundMode, StandIn
-from tests.support.stand_ins.stripe import StripeStandIn
-from tests.support.stand_ins.wechat import WeChatStandIn
 
 pytestmark = pytest.mark.django_db
 
-STAND_INS: tuple[type[StandIn], ...] = (
-    SandboxStandIn,
-    StripeStandIn,
-    AlipayStandIn,
-    WeChatStandIn,
-)
-OVER_HTTP = STAND_INS[1:]
 STAFF = Actor.staff(None)
 AN_HOUR = dt.timedelta(hours=1)
 WRONG = {"amount": {"amount_cents": PRICE_CENTS - 100}, "currency": {"currency": "USD"}}
 UNANSWERED = [Fault.SILENCE, Fault.ERROR_500, Fault.LOST, Fault.HALF, Fault.GARBAGE]
-
-
-@pytest.fixture
-def at(
-    request: pytest.FixtureRequest, settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[StandIn]:
-    """A provider's stand-in, which takes all payments; it has to find no fault with us."""
-    is_silent = request.node.callspec.params.get("fault") is Fault.SILENCE
-    monkeypatch.setattr(http_calls, "CALL_S", 0.7 if is_silent else GENEROUS_S)
-    stand_in: StandIn = request.param()
-    stand_in.configure(settings)
-    settings.SECKILL_PAYMENT_PROVIDERS = [stand_in.path]
-    providers._load.cache_clear()
-    try:
-        yield stand_in
-        assert stand_in.violations == []
-    finally:
-        stand_in.close()
-
-
-everywhere = pytest.mark.parametrize("at", STAND_INS, indirect=True, ids=lambda it: it.name)
-over_http = pytest.mark.parametrize("at", OVER_HTTP, indirect=True, ids=lambda it: it.name)
-
-
-def opened(at: StandIn, order: VoucherOrder, client: ClientKind = ClientKind.DESKTOP) -> Payment:
-    """Send the buyer to the provider's page."""
-    url = start_payment(order_id=order.pk, addresses=ADDRESSES, now=timezone.now(), client=client)
-    at.visit(url)
-    return Payment.objects.filter(order=order).latest("pk")
-
-
-def charged(at: StandIn) -> tuple[VoucherOrder, Payment]:
-    """Return an order and its payment, of which the shop has not heard yet."""
-    order = make_unpaid_order(make_sale())
-    payment = opened(at, order)
-    at.pay(payment.reference)
-    return order, payment
-
-
-def notify(at: StandIn, payment: Payment, *, late_s: float = 0, **how: Any) -> str:
-    """Notify the shop, with a notification signed so many seconds ago."""
-    now = timezone.now()
-    headers, body = at.notification(payment.reference, at_s=now.timestamp() - late_s, **how)
-    return take_notification(provider_name=at.name, headers=headers, body=body, now=now)
-
-
-def paid(at: StandIn, order: VoucherOrder) -> Payment:
-    payment = opened(at, order)
-    at.pay(payment.reference)
-    notify(at, payment)
-    assert status_of(order) == "paid"
-    return payment
-
-
-def refunded_everywhere(at: StandIn, payment: Payment) -> bool:
-    payment.refresh_from_db()
-    trade = at.trades[payment.reference]
-    if at.name != "sandbox":
-        assert trade.refunded_cents == trade.amount_cents
-    return payment.status == "refunded" and payment.refunded_at is not None
 
 
 # --- As it should be ------------------------------------------------------------------------------

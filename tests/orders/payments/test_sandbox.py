@@ -27,6 +27,7 @@ from orders.payments.providers import (
     Charge,
     ChargeState,
     ProviderUnavailable,
+    Refund,
     Statement,
 )
 from orders.payments.sandbox import (
@@ -138,7 +139,8 @@ def test_charge_reported_closed_cannot_be_paid() -> None:
 
 def test_repeated_refund_moves_money_once() -> None:
     trade = a_trade(State.PAID)
-    assert [Sandbox().refund("a1b2", amount_cents=PRICE_CENTS) for _ in range(3)] == [True] * 3
+    whole = Refund("a1b2", "a1b2", PRICE_CENTS, PRICE_CENTS)
+    assert [Sandbox().refund(whole) for _ in range(3)] == [True] * 3
     assert state_in_books(trade) == "refunded"
 
 
@@ -157,7 +159,7 @@ def test_refund_of_what_was_not_paid_is_refused(
 ) -> None:
     trade = a_trade(state)
     with pytest.raises(ProviderUnavailable):
-        Sandbox().refund(reference, amount_cents=amount_cents)
+        Sandbox().refund(Refund(reference, reference, amount_cents, amount_cents))
     assert state_in_books(trade) == state
 
 

@@ -120,11 +120,12 @@ def test_each_difference_of_refunds_is_named(fake: FakeProvider) -> None:
     ]
     assert settle() == sorted(
         [
-            ("refund", kept.reference, "missing_here"),
             ("refund", other.reference, "missing_there"),
             ("refund", less.reference, "amount"),
         ]
     )
+    kept.refresh_from_db()
+    assert kept.status == "refunding", "somebody refunded it at the provider"
 
 
 def test_difference_is_resolved_when_both_agree(fake: FakeProvider) -> None:
@@ -211,6 +212,16 @@ def test_command_names_differences_and_fails(fake: FakeProvider) -> None:
     fake.movements = [line(payment)]
     out = run("--day", today().isoformat(), "--provider", "fake")
     assert out == f"fake {today()}: no open differences\n"
+
+
+def test_command_writes_each_amount_in_its_currency(fake: FakeProvider) -> None:
+    payment = make_paid()
+    Payment.objects.update(received_cents=12_000, received_currency="JPY")
+    fake.movements = [line(payment, amount_cents=12_345, currency="USD")]
+    out = io.StringIO()
+    with pytest.raises(CommandError):
+        call_command("settle_payments", "--day", today().isoformat(), stdout=out)
+    assert "amount, ours 12,000 JPY, theirs 123.45 USD" in out.getvalue()
 
 
 def test_command_refuses_an_unknown_provider(fake: FakeProvider) -> None:

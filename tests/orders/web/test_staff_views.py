@@ -179,6 +179,17 @@ def test_unredeemable_voucher_shows_its_state(
     assert rows() == before
 
 
+@pytest.mark.parametrize("method", ASKS)
+def test_disputed_voucher_is_not_accepted(
+    clerk: Client, voucher: VoucherOrder, method: str
+) -> None:
+    voucher.payments.create(reference="p", amount_cents=1, status="disputed", settles=True)
+    response = ASKS[method](clerk, voucher.code or "")
+    assert verdict(response, 200 if method == "look" else 409) == "disputed"
+    assert "verdict--bad" in response.text
+    assert "Redeem now" not in response.text
+
+
 @pytest.mark.parametrize("text", ["AAAA-BBBB-CCCC-DDDD", "<script>é🙂", "9" * 3000])
 @pytest.mark.parametrize("method", ASKS)
 def test_wrong_code_is_shown_and_the_field_is_empty(clerk: Client, method: str, text: str) -> None:

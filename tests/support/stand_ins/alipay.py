@@ -75,13 +75,15 @@ class AlipayStandIn(StandIn):
             return _refused("ACQ.TRADE_NOT_EXIST")
         if method == "alipay.trade.query":
             return _done(**self._trade(trade))
-        if content["out_request_no"] != trade.reference:
+        if not content["out_request_no"].startswith(trade.reference):
             self.violations.append("another number of the refund")
         if method == "alipay.trade.fastpay.refund.query":
             done = trade.refund_state == "done"
             return _done(refund_status="REFUND_SUCCESS") if done else _done()
         before = trade.refund_state
         state = self.refund_trade(trade, round(float(content["refund_amount"]) * 100))
+        if state == "refused" and trade.by_hand_cents:
+            return _refused("ACQ.REFUND_AMT_NOT_EQUAL_TOTAL")
         if state == "refused":
             return _refused("ACQ.SELLER_BALANCE_NOT_ENOUGH")
         return _done(fund_change="Y" if state == "done" and before != "done" else "N")
@@ -110,21 +112,35 @@ class AlipayStandIn(StandIn):
             .replace(b'"code": "10000"', b'"code":"10000"'),
         )
 
-    def notification(
-        self, reference: str, *, at_s: float, identity: str = "", forged: bool = False
-    ) -> tuple[Headers, bytes]:
+    def message(self, reference: str, identity: str = "") -> dict[str, Any]:
+        """Return the fields without ``notify_time``."""
         trade = self.trades[reference]
-        fields = {
+        return {
             **self._trade(trade),
             "app_id": APP_ID,
             "charset": "utf-8",
             "notify_id": identity or f"{trade.number}{trade.state}",
-            "notify_time": dt.datetime.fromtimestamp(at_s, CHINA).strftime("%Y-%m-%d %H:%M:%S"),
             "notify_type": "trade_status_sync",
             "subject": "双人自助餐 & 茶",
             "version": "1.0",
         }
-        text = "&".join(f"{name}={fields[name]}" for name in sorted(fields))
+
+    def money_message(self, reference: str, identity: str) -> dict[str, Any]:
+        trade = self.trades[reference]
+        gone = trade.by_hand_cents + trade.refunded_cents
+        return self.message(reference, identity) | {
+            "trade_status": "TRADE_SUCCESS" if gone < trade.amount_cents else "TRADE_CLOSED",
+            "refund_fee": f"{gone / 100:.2f}",
+            "gmt_refund": "2026-11-11 12:00:00.123",
+            "out_biz_no": "20261111by-hand",
+        }
+
+    def signed(
+        self, message: dict[str, Any], *, at_s: float, forged: bool = False
+    ) -> tuple[Headers, bytes]:
+        notified = dt.datetime.fromtimestamp(at_s, CHINA).strftime("%Y-%m-%d %H:%M:%S")
+        fields = {"notify_time": notified, **message}
+        text = "&".join(f"{name}={fields[name]}" for name in sorted(fields) if fields[name])
         owner = "somebody" if forged else "alipay"
         fields |= {"sign": sign(text.encode(), key_pair(owner).private), "sign_type": "RSA2"}
         return {"Content-Type": "application/x-www-form-urlencoded"}, urlencode(fields).encode()
@@ -134,6 +150,8 @@ class AlipayStandIn(StandIn):
         for it in self.trades.values():
             if it.state == "paid":
                 rows.append(_row(it, "交易", it.amount_cents))
+            if it.by_hand_cents:
+                rows.append(_row(it, "退款", -it.by_hand_cents))
             if it.refund_state == "done":
                 rows.append(_row(it, "退款", -it.refunded_cents))
         table = ["#支付宝业务明细查询", *rows, "#业务明细列表结束"]

@@ -67,5 +67,17 @@ def refunded_everywhere(at: StandIn, payment: Payment) -> bool:
     payment.refresh_from_db()
     trade = at.trades[payment.reference]
     if at.name != "sandbox":
-        assert trade.refunded_cents == trade.amount_cents
+        assert trade.refunded_cents + trade.by_hand_cents == trade.amount_cents
     return payment.status == "refunded" and payment.refunded_at is not None
+
+
+def tell_of_money(at: StandIn, payment: Payment, identity: str = "money") -> str:
+    """Notify the shop of money that went back at the provider, or is disputed."""
+    return tell(at, at.money_message(payment.reference, identity))
+
+
+def tell(at: StandIn, message: dict[str, Any]) -> str:
+    """Notify the shop of what a signed message says."""
+    now = timezone.now()
+    headers, body = at.signed(message, at_s=now.timestamp())
+    return take_notification(provider_name=at.name, headers=headers, body=body, now=now)

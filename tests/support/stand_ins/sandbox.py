@@ -46,16 +46,18 @@ class SandboxStandIn(StandIn):
         books = SandboxTrade.objects.filter(reference=trade.reference)
         books.update(state=trade.state, amount_cents=trade.amount_cents)
 
-    def notification(
-        self, reference: str, *, at_s: float, identity: str = "", forged: bool = False
-    ) -> tuple[Headers, bytes]:
+    def message(self, reference: str, identity: str = "") -> dict[str, Any]:
         trade = self.trades[reference]
-        content = {
+        return {
             "reference": reference,
             "state": trade.state,
             "amount_cents": trade.amount_cents,
             "trade": str(trade.number),
         }
-        body = json.dumps(content).encode()
+
+    def signed(
+        self, message: dict[str, Any], *, at_s: float, forged: bool = False
+    ) -> tuple[Headers, bytes]:
+        body = json.dumps(message).encode()
         key = "forged" if forged else django_settings.SECKILL_SANDBOX_KEY
         return {SIGNATURE_HEADER: sign(body, key)}, body

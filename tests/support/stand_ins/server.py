@@ -11,6 +11,8 @@ from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
+OPEN_DISPUTES = ("needs_response", "under_review")
+
 Headers = dict[str, str]
 Answer = tuple[int, Headers, bytes]
 
@@ -54,6 +56,8 @@ class Trade:
     number: int = 0
     refunded_cents: int = 0
     refund_state: str = ""
+    by_hand_cents: int = 0
+    dispute: str = ""
     fields: dict[str, Any] = field(default_factory=dict)
 
 
@@ -132,21 +136,40 @@ class StandIn(ABC):
         """Close a charge unpaid."""
         self.trades[reference].state = "closed"
 
+    def refund_by_hand(self, reference: str, amount_cents: int) -> None:
+        """Refund a part on the provider's own pages, as staff do."""
+        self.trades[reference].by_hand_cents += amount_cents
+
+    def fail_refund(self, reference: str) -> None:
+        """Let a refund fail that had succeeded."""
+        trade = self.trades[reference]
+        trade.refund_state, trade.refunded_cents = "failed", 0
+
+    def money_message(self, reference: str, identity: str) -> dict[str, Any]:
+        """Return what a notification says about money that went back, or is disputed."""
+        raise NotImplementedError
+
     @abstractmethod
+    def message(self, reference: str, identity: str = "") -> dict[str, Any]:
+        """Return what a notification of a charge's state says."""
+
+    @abstractmethod
+    def signed(
+        self, message: dict[str, Any], *, at_s: float, forged: bool = False
+    ) -> tuple[Headers, bytes]:
+        """Return the headers and the body of a notification that says this, or anything else."""
+
     def notification(
-        self,
-        reference: str,
-        *,
-        at_s: float,
-        identity: str = "",
-        forged: bool = False,
+        self, reference: str, *, at_s: float, identity: str = "", forged: bool = False
     ) -> tuple[Headers, bytes]:
         """Return the headers and the body of a notification of a charge's state."""
+        return self.signed(self.message(reference, identity), at_s=at_s, forged=forged)
 
     def finish_refund(self, reference: str) -> None:
         """Let a pending refund arrive."""
         trade = self.trades[reference]
-        trade.refund_state, trade.refunded_cents = "done", trade.amount_cents
+        trade.refund_state = "done"
+        trade.refunded_cents = trade.amount_cents - trade.by_hand_cents
 
     def let_an_hour_pass(self) -> None:  # noqa: B027 (most forget nothing)
         """Forget what the provider remembers for a while."""
@@ -156,8 +179,11 @@ class StandIn(ABC):
         self.refund_calls += 1
         if trade.state != "paid" and not trade.refund_state:
             self.violations.append(f"refund of {trade.reference}, which is {trade.state}")
-        if amount_cents != trade.amount_cents:
-            self.violations.append(f"refund of {amount_cents}, paid were {trade.amount_cents}")
+        rest_cents = trade.amount_cents - trade.by_hand_cents
+        if amount_cents > rest_cents or trade.dispute in OPEN_DISPUTES:
+            return "refused"
+        if amount_cents != rest_cents:
+            self.violations.append(f"refund of {amount_cents}, left were {rest_cents}")
         if trade.refund_state != "done":
             trade.refund_state = self.refund_mode.value
         if trade.refund_state == "done":

@@ -9,7 +9,14 @@ from urllib.parse import parse_qsl, urlsplit
 
 import stripe
 
-from tests.support.stand_ins.server import Answer, Headers, Request, StandIn, Trade
+from tests.support.stand_ins.server import (
+    OPEN_DISPUTES,
+    Answer,
+    Headers,
+    Request,
+    StandIn,
+    Trade,
+)
 
 KEY = "sk_test_standin"
 SECRET = "whsec_standin"
@@ -40,7 +47,10 @@ class StripeStandIn(StandIn):
             if body != request.body:
                 return _error(400, "idempotency_error", "")
             return answer
-        answer = self._carry_out(request)
+        try:
+            answer = self._carry_out(request)
+        except ValueError:  # an id of nothing
+            return _error(404, "invalid_request_error", "resource_missing")
         if key and request.method == "POST":
             self.kept[key] = request.body, answer
         return answer
@@ -57,26 +67,46 @@ class StripeStandIn(StandIn):
                 return self._open(fields)
             case "GET", ["v1", "checkout", "sessions", session_id]:
                 return _json(self._session(self._by_number(session_id)))
-            case "GET", ["v1", "refunds"] if "payment_intent" in fields:
-                trade = self._by_number(fields["payment_intent"])
-                return _list([self._refund(trade)] if trade.refund_state else [])
             case "POST", ["v1", "refunds"]:
-                trade = self._by_number(fields["payment_intent"])
-                if self.refund_trade(trade, int(fields["amount"])) == "refused":
-                    trade.refund_state = ""
-                    return _error(400, "invalid_request_error", "insufficient_funds")
-                return _json(self._refund(trade))
-            case "GET", ["v1", "charges"]:
-                return self._page(parts.path, fields, [self._charge(it) for it in self._paid()])
-            case "GET", ["v1", "refunds"]:
-                gone = [self._refund(it) for it in self._paid() if it.refund_state]
-                return self._page(parts.path, fields, gone)
+                return self._make_refund(self._by_number(fields["payment_intent"]), fields)
+            case "GET", ["v1", "payment_intents", intent]:
+                return _json(self._intent(self._by_number(intent)))
+            case "GET", ["v1", ("charges" | "refunds" | "disputes") as kind]:
+                return self._listed(kind, parts.path, fields)
         self.violations.append(f"{request.method} {request.path}")
         return _error(404, "invalid_request_error", "resource_missing")
 
     def let_links_end(self) -> None:
         for trade in self.trades.values():
             trade.state = "closed" if trade.state == "open" else trade.state
+
+    def _listed(self, kind: str, path: str, fields: dict[str, str]) -> Answer:
+        if "payment_intent" in fields:
+            return _list(self._items(kind, self._by_number(fields["payment_intent"])))
+        items = [item for it in self._paid() for item in self._items(kind, it)]
+        if fields.get("expand[0]") == "data.charge":
+            for it in items:
+                it["charge"] = self._charge(self._by_number(it["charge"]))
+        return self._page(path, fields, items)
+
+    def _items(self, kind: str, trade: Trade) -> list[dict[str, Any]]:
+        if kind == "charges":
+            return [self._charge(trade)]
+        if kind == "disputes":
+            return [self._dispute(trade)] if trade.dispute else []
+        return self._refunds(trade)
+
+    def _make_refund(self, trade: Trade, fields: dict[str, str]) -> Answer:
+        if fields["metadata[reference]"] != trade.reference:
+            self.violations.append("a refund without the reference")
+        if trade.refund_state == "failed":  # the failed one stays in the list
+            trade.fields["failed"] = self._refund(trade)
+            trade.refund_state = ""
+        trade.fields["number"] = fields["metadata[number]"]
+        if self.refund_trade(trade, int(fields["amount"])) == "refused":
+            trade.refund_state = ""
+            return _error(400, "invalid_request_error", "insufficient_funds")
+        return _json(self._refund(trade))
 
     def _open(self, fields: dict[str, str]) -> Answer:
         if self.charge_refusal:
@@ -106,15 +136,56 @@ class StripeStandIn(StandIn):
             "url": f"{self.url}/c/pay/{trade.number}" if trade.state == "open" else None,
         }
 
+    def _refunds(self, trade: Trade) -> list[dict[str, Any]]:
+        ours = [self._refund(trade)] if trade.refund_state else []
+        failed = [trade.fields["failed"]] if "failed" in trade.fields else []
+        return [*ours, *failed, *([self._refund_by_hand(trade)] if trade.by_hand_cents else [])]
+
     def _refund(self, trade: Trade) -> dict[str, Any]:
-        status = {"done": "succeeded", "pending": "pending", "refused": "failed"}
+        status = {"done": "succeeded", "pending": "pending"}.get(trade.refund_state, "failed")
+        number = trade.fields["number"]
         return {
-            "id": f"re_{trade.number:08}",
+            "id": f"re_{number}",
             "object": "refund",
+            "amount": trade.amount_cents - trade.by_hand_cents,
+            "currency": trade.currency.lower(),
+            "status": status,
+            "payment_intent": f"pi_{trade.number:08}",
+            "charge": f"ch_{trade.number:08}",
+            "metadata": {"reference": trade.reference, "number": number},
+        }
+
+    def _refund_by_hand(self, trade: Trade) -> dict[str, Any]:
+        return {
+            "id": f"re_by_hand_{trade.number:08}",
+            "object": "refund",
+            "amount": trade.by_hand_cents,
+            "currency": trade.currency.lower(),
+            "status": "succeeded",
+            "payment_intent": f"pi_{trade.number:08}",
+            "charge": f"ch_{trade.number:08}",
+            "metadata": {},
+        }
+
+    def _intent(self, trade: Trade) -> dict[str, Any]:
+        return {
+            "id": f"pi_{trade.number:08}",
+            "object": "payment_intent",
+            "amount_received": trade.amount_cents,
+            "currency": trade.currency.lower(),
+            "metadata": {"reference": trade.reference},
+        }
+
+    def _dispute(self, trade: Trade) -> dict[str, Any]:
+        return {
+            "id": f"du_{trade.number:08}",
+            "object": "dispute",
             "amount": trade.amount_cents,
             "currency": trade.currency.lower(),
-            "status": status[trade.refund_state],
-            "metadata": {"reference": trade.reference},
+            "charge": f"ch_{trade.number:08}",
+            "payment_intent": f"pi_{trade.number:08}",
+            "status": trade.dispute,
+            "metadata": {},
         }
 
     def _charge(self, trade: Trade) -> dict[str, Any]:
@@ -124,6 +195,8 @@ class StripeStandIn(StandIn):
             "amount": trade.amount_cents,
             "currency": trade.currency.lower(),
             "paid": True,
+            "payment_intent": f"pi_{trade.number:08}",
+            "amount_refunded": trade.by_hand_cents + trade.refunded_cents,
             "metadata": {"reference": trade.reference},
         }
 
@@ -147,18 +220,31 @@ class StripeStandIn(StandIn):
         body = answer[2].replace(b'"client_reference_id": "', b'"client_reference_id": "x')
         return answer[0], answer[1], body
 
-    def notification(
-        self, reference: str, *, at_s: float, identity: str = "", forged: bool = False
-    ) -> tuple[Headers, bytes]:
+    def message(self, reference: str, identity: str = "") -> dict[str, Any]:
         trade = self.trades[reference]
         kind = {"paid": "completed", "closed": "expired", "open": "completed"}[trade.state]
-        event = {
+        return {
             "id": identity or f"evt_{trade.number}_{trade.state}",
             "object": "event",
             "type": f"checkout.session.{kind}",
             "data": {"object": self._session(trade)},
         }
-        body = json.dumps(event)
+
+    def money_message(self, reference: str, identity: str) -> dict[str, Any]:
+        trade = self.trades[reference]
+        kind, subject = "charge.refunded", self._charge(trade)
+        if trade.refund_state == "failed":
+            kind, subject = "refund.failed", self._refund(trade)
+        elif trade.dispute:
+            is_open = trade.dispute in OPEN_DISPUTES
+            kind = f"charge.dispute.{'created' if is_open else 'closed'}"
+            subject = self._dispute(trade)
+        return {"id": identity, "object": "event", "type": kind, "data": {"object": subject}}
+
+    def signed(
+        self, message: dict[str, Any], *, at_s: float, forged: bool = False
+    ) -> tuple[Headers, bytes]:
+        body = json.dumps(message)
         secret = "whsec_forged" if forged else SECRET
         signature = stripe.WebhookSignature.generate_signature_header(body, secret, int(at_s))
         return {"Stripe-Signature": signature}, body.encode()

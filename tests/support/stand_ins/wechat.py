@@ -103,49 +103,86 @@ class WeChatStandIn(StandIn):
 
     def _refund(self, content: dict[str, Any]) -> Answer:
         trade = self.trades[content["out_trade_no"]]
-        if content["out_refund_no"] != trade.reference:
+        if not content["out_refund_no"].startswith(trade.reference):
             self.violations.append("another number of the refund")
+        if trade.refund_state == "failed" and content["out_refund_no"] == trade.reference:
+            return _signed({"refund_id": f"5030{trade.number}", "status": "ABNORMAL"})
         if content["amount"]["total"] != trade.amount_cents:
             self.violations.append("another total")
         state = self.refund_trade(trade, content["amount"]["refund"])
+        if state == "refused" and trade.by_hand_cents:
+            return _refused(400, "INVALID_REQUEST")
         if state == "refused":
             return _refused(403, "NOT_ENOUGH")
         return _signed({"refund_id": f"5030{trade.number}", "status": REFUNDS[state]})
 
     def _trade(self, trade: Trade) -> dict[str, Any]:
+        has_refund = trade.refund_state == "done" or trade.by_hand_cents
         return {
             "appid": APP_ID,
             "mchid": MERCHANT,
             "out_trade_no": trade.reference,
             "transaction_id": f"4200{trade.number:024}",
-            "trade_state": "REFUND" if trade.refund_state == "done" else STATES[trade.state],
+            "trade_state": "REFUND" if has_refund else STATES[trade.state],
             "amount": {"total": trade.amount_cents, "currency": trade.currency},
         }
 
     def forge(self, answer: Answer) -> Answer:
         return answer[0], answer[1], answer[2] + b" "
 
-    def notification(
-        self, reference: str, *, at_s: float, identity: str = "", forged: bool = False
-    ) -> tuple[Headers, bytes]:
+    def message(self, reference: str, identity: str = "") -> dict[str, Any]:
+        """Return an event; what it seals is ``plain`` in its resource."""
         trade = self.trades[reference]
-        nonce = "sealed012345"
-        sealed = AESGCM(API_V3_KEY.encode()).encrypt(
-            nonce.encode(), json.dumps(self._trade(trade)).encode(), b"transaction"
-        )
-        event = {
+        return {
             "id": identity or f"event-{trade.number}-{trade.state}",
             "event_type": "TRANSACTION.SUCCESS",
             "resource_type": "encrypt-resource",
             "resource": {
                 "original_type": "transaction",
                 "algorithm": "AEAD_AES_256_GCM",
-                "ciphertext": base64.b64encode(sealed).decode(),
+                "plain": self._trade(trade),
                 "associated_data": "transaction",
-                "nonce": nonce,
+                "nonce": "sealed012345",
             },
         }
-        body = json.dumps(event).encode()
+
+    def money_message(self, reference: str, identity: str) -> dict[str, Any]:
+        trade = self.trades[reference]
+        has_failed = trade.refund_state == "failed"
+        part_cents = trade.by_hand_cents or trade.amount_cents
+        message = self.message(reference, identity)
+        message["event_type"] = "REFUND.ABNORMAL" if has_failed else "REFUND.SUCCESS"
+        message["resource"] |= {
+            "original_type": "refund",
+            "plain": {
+                "mchid": MERCHANT,
+                "out_trade_no": reference,
+                "transaction_id": f"4200{trade.number:024}",
+                "out_refund_no": reference if has_failed else "by-hand",
+                "refund_id": f"5030{trade.number}",
+                "refund_status": "ABNORMAL" if has_failed else "SUCCESS",
+                "amount": {
+                    "total": trade.amount_cents,
+                    "refund": part_cents,
+                    "payer_total": trade.amount_cents,
+                    "payer_refund": part_cents,
+                },
+            },
+        }
+        return message
+
+    def signed(
+        self, message: dict[str, Any], *, at_s: float, forged: bool = False
+    ) -> tuple[Headers, bytes]:
+        resource = message.get("resource")
+        if isinstance(resource, dict) and "plain" in resource:
+            sealed = AESGCM(API_V3_KEY.encode()).encrypt(
+                b"sealed012345", json.dumps(resource["plain"]).encode(), b"transaction"
+            )
+            ciphertext = base64.b64encode(sealed).decode()
+            message = {**message, "resource": {"ciphertext": ciphertext, **resource}}
+            del message["resource"]["plain"]
+        body = json.dumps(message).encode()
         return _headers(body, "somebody" if forged else "wechat", at_s), body
 
     def _bill(self) -> bytes:
@@ -157,8 +194,10 @@ class WeChatStandIn(StandIn):
             start = f"`2026-11-11 12:00:00,`{MERCHANT},`4200,`{it.reference}"
             if it.state == "paid":
                 rows.append(f"{start},`SUCCESS,`{it.currency},`{yuan},`0.00,`券")
-            if it.refund_state == "done":
-                rows.append(f"{start},`REFUND,`{it.currency},`0.00,`{yuan},`券")
+            for cents in (it.by_hand_cents, it.refunded_cents):
+                if cents:
+                    back = f"{cents / 100:.2f}"
+                    rows.append(f"{start},`REFUND,`{it.currency},`0.00,`{back},`券")
         rows += ["总交易单数,应结订单总金额,退款总金额", "`1,`1.00,`0.00"]
         return "\r\n".join(rows).encode("utf-8-sig")
 
