@@ -471,7 +471,7 @@ _EVERY_SECONDS = {
     "sweep": SECKILL_SWEEP_AGE_MS / 1000,
     "sweep_long_over": 300.0,
     "watch_ledger": 2.0,
-    "reconcile": 15.0,
+    "reconcile": 10.0,
     "expire": 2.0,
     "expire_being_paid": 2.0,
     "poll_payments": 5.0,

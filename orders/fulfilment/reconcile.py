@@ -23,7 +23,7 @@ from vouchers.inventory.holdings import (
     restore_buyers,
 )
 from vouchers.inventory.keys import LedgerUnavailable
-from vouchers.inventory.rebuild import load_sale
+from vouchers.inventory.rebuild import drop_wrong_types, load_sale
 from vouchers.inventory.sale_state import LedgerTerms, Snapshot, snapshots
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SeckillVoucher
@@ -69,12 +69,15 @@ class _Differences:
 def reconcile(*, sale_id: int, repair: bool = False) -> Comparison:
     """Compare one sale without stopping it; with ``repair``, repair what differs.
 
-    Repairs are idempotent: a stray buyer goes back to pending, never to release; a live order is
-    added to the buyers; the terms are copied from the row; ``sold`` is counted again.
+    Repairs are idempotent: a key of a wrong type is deleted; a stray buyer goes back to pending,
+    never to release; a live order is added to the buyers; the terms are copied from the row;
+    ``sold`` is counted again.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     :raises LedgerUnavailable: Redis did not respond.
     """
+    if repair:
+        drop_wrong_types(sale_id=sale_id)
     comparison, differences = _compare(sale_id)
     if not repair or (comparison.remaining is not None and not differences.size):
         return comparison
@@ -118,8 +121,11 @@ def reconcile_running(*, now: dt.datetime) -> list[Comparison]:
     results = []
     for sale in recent.order_by("pk"):
         try:
-            if sale.sold <= BY_IDS_UP_TO or not _counts_agree(sale):
-                results.append(reconcile(sale_id=sale.pk, repair=True))
+            if sale.sold > BY_IDS_UP_TO:
+                drop_wrong_types(sale_id=sale.pk)
+                if _counts_agree(sale):
+                    continue
+            results.append(reconcile(sale_id=sale.pk, repair=True))
         except SeckillVoucher.DoesNotExist:
             continue
         except (LedgerUnavailable, DatabaseError) as error:

@@ -22,6 +22,8 @@ from vouchers.models import SeckillVoucher
 pytestmark = [pytest.mark.slow, pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 
 SIDE_KEYS = ("sale", "kick", "trying", "swept", "backoff", "failures", "sale_lock", "fence")
+MENDED_SECONDS = 15.0
+
 BUYERS = 20
 """They come after each broken key."""
 
@@ -77,6 +79,35 @@ def test_r5_keys_of_a_wrong_type_are_repaired(shop: Shop, report: Report) -> Non
     outcome = history.check(sale)
     assert (outcome.orders, lost) == (BUYERS * len(CASES), [])
     report(outcome)
+
+
+def test_r5_sale_is_mended_within_fifteen_seconds_without_any_request(
+    shop: Shop, report: Report
+) -> None:
+    history = History("R5", "all keys of a wrong type, and no request")
+    sale = make_sale(stock=2 * BUYERS)
+    types = LedgerKeys(sale.pk).types
+    history.fire(sale, crowd_of(sale, count=BUYERS), url=shop.url)
+    history.settle(sale)
+    with history.fault():
+        for key in types:
+            ledger_connection().delete(key)
+            ledger_connection().xadd(key, {"mistyped": "command"})
+    wait_for(lambda: not broken_keys(types), what="right types", seconds=MENDED_SECONDS)
+    history.settle(sale, seconds=MENDED_SECONDS)
+    outcome = history.check(sale, recovery_seconds=MENDED_SECONDS)
+    assert outcome.orders == BUYERS
+    del types[LedgerKeys(sale.pk).tally]  # the web server may have met it first
+    for key in types:
+        named = [line for line in shop.worker.text().splitlines() if key in line]
+        assert len(named) == 1
+    report(outcome)
+
+
+def broken_keys(types: dict[str, str]) -> list[str]:
+    return [
+        key for key, right in types.items() if ledger_connection().type(key) not in (right, "none")
+    ]
 
 
 def test_r5_entries_that_cannot_be_parsed_are_put_aside(shop: Shop, report: Report) -> None:

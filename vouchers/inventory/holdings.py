@@ -212,15 +212,18 @@ def put_junk_aside(*, sale_id: int, names: Sequence[str]) -> None:
 
 
 def check_holdings(*, sale_id: int, holdings: Iterable[Holding]) -> list[tuple[bool, bool]]:
-    """Return for each holding whether it is a buyer and whether it is pending, at one moment."""
+    """Return for each holding whether it is a buyer and whether it is pending, at one moment.
+
+    A key of a wrong type counts as missing.
+    """
     holdings, keys = list(holdings), LedgerKeys(sale_id)
     with ledger_errors(), ledger_connection().pipeline(transaction=True) as pipe:
         for holding in holdings:
             pipe.hget(keys.buyers, holding.field)
             pipe.zscore(keys.pending, holding.member)
-        answers = pipe.execute()
+        answers = pipe.execute(raise_on_error=False)
     return [
-        (held == str(holding.order_id), score is not None)
+        (held == str(holding.order_id), isinstance(score, float))
         for holding, held, score in zip(holdings, answers[::2], answers[1::2], strict=True)
     ]
 

@@ -6,6 +6,7 @@ one slot of a cluster and one script may touch them all.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from locks.lua_script import Argument, LuaScript, ScriptCall
 from seckill_site.front_door.ledger_node import ledger_node
 from seckill_site.redis.ledger_connection import ledger_connection
 
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 STATE = "state"
@@ -28,6 +31,9 @@ ASIDE_MS = 10**14
 
 CONTENTS = ("buyers", "pending", "ended", "tries", "barred", "waiting")
 """The keys of the ledger itself, in the order of ``lua/include/read_ledger.lua``."""
+
+BUILT = (*CONTENTS, "sale", "room", "entries")
+"""The keys whose content a build of the ledger makes again."""
 
 
 class LedgerUnavailable(Exception):
@@ -91,11 +97,17 @@ def send_many(calls: Sequence[ScriptCall[T]]) -> list[T]:
     return [call.settle([reply]) for call, reply in zip(calls, replies, strict=True)]
 
 
-class _Key:
-    """A key of :class:`LedgerKeys`: its name, with ``%d`` for the sale."""
+def log_wrong_types(*, sale_id: int, keys: Sequence[str]) -> None:
+    """Name the keys of a sale that had a wrong type and were deleted, if there are any."""
+    if keys:
+        logger.error("sale %s: deleted keys of a wrong type: %s", sale_id, ", ".join(keys))
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+
+class _Key:
+    """A key of :class:`LedgerKeys`: its name, with ``%d`` for the sale, and its type in Redis."""
+
+    def __init__(self, name: str, kind: str = "string") -> None:
+        self._name, self.kind = name, kind
 
     def __get__(self, keys: LedgerKeys, owner: type[LedgerKeys]) -> str:
         return self._name % keys.sale_id
@@ -107,17 +119,17 @@ class LedgerKeys:
 
     sale_id: int
 
-    sale = _Key("seckill:{%d}:sale")
-    buyers = _Key("seckill:{%d}:buyers")
-    pending = _Key("seckill:{%d}:pending")
-    ended = _Key("seckill:{%d}:ended")
-    tries = _Key("seckill:{%d}:tries")
-    barred = _Key("seckill:{%d}:barred")
-    waiting = _Key("seckill:{%d}:waiting")
-    room = _Key("seckill:{%d}:room")
-    visits = _Key("seckill:{%d}:visits")
-    entries = _Key("seckill:{%d}:entries")
-    fresh = _Key("seckill:{%d}:fresh")
+    sale = _Key("seckill:{%d}:sale", "hash")
+    buyers = _Key("seckill:{%d}:buyers", "hash")
+    pending = _Key("seckill:{%d}:pending", "zset")
+    ended = _Key("seckill:{%d}:ended", "hash")
+    tries = _Key("seckill:{%d}:tries", "hash")
+    barred = _Key("seckill:{%d}:barred", "hash")
+    waiting = _Key("seckill:{%d}:waiting", "zset")
+    room = _Key("seckill:{%d}:room", "hash")
+    visits = _Key("seckill:{%d}:visits", "hash")
+    entries = _Key("seckill:{%d}:entries", "hash")
+    fresh = _Key("seckill:{%d}:fresh", "zset")
 
     kick = _Key("seckill:{%d}:kick")
     loading = _Key("seckill:{%d}:loading")
@@ -125,12 +137,12 @@ class LedgerKeys:
     backoff = _Key("seckill:{%d}:backoff")
     failures = _Key("seckill:{%d}:failures")
     pace = _Key("seckill:{%d}:pace")
-    limits = _Key("seckill:{%d}:limits")
-    limited = _Key("seckill:{%d}:limited")
-    swept = _Key("seckill:{%d}:swept")
-    tally = _Key("seckill:{%d}:tally")
-    junk = _Key("seckill:{%d}:junk")
-    changing = _Key("seckill:{%d}:changing")
+    limits = _Key("seckill:{%d}:limits", "hash")
+    limited = _Key("seckill:{%d}:limited", "zset")
+    swept = _Key("seckill:{%d}:swept", "hash")
+    tally = _Key("seckill:{%d}:tally", "hash")
+    junk = _Key("seckill:{%d}:junk", "list")
+    changing = _Key("seckill:{%d}:changing", "zset")
 
     sale_lock = _Key("lock:seckill:{%d}:sale")
     draw_lock = _Key("lock:seckill:{%d}:draw")
@@ -148,6 +160,14 @@ class LedgerKeys:
         side = [self.kick, self.trying, self.swept, self.tally, self.changing, self.room]
         side += [self.visits, self.limits, self.limited, self.entries, self.fresh]
         return [self.sale, *self.contents, *side, *self.copies]
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The type of each key; those in ``BUILT`` come first, in that order."""
+        own = {name: key for name, key in vars(LedgerKeys).items() if isinstance(key, _Key)}
+        names = [*BUILT, *(name for name in own if name not in BUILT)]
+        types = {getattr(self, name): own[name].kind for name in names}
+        return types | dict.fromkeys(self.copies, "hash")
 
     @property
     def copies(self) -> list[str]:

@@ -40,12 +40,14 @@ from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.draw_entries import restore_entries
 from vouchers.inventory.holdings import Holding, put_junk_aside
 from vouchers.inventory.keys import (
+    BUILT,
     STATE,
     LedgerKeys,
     LedgerUnavailable,
     NotLoaded,
     ledger_errors,
     ledger_script,
+    log_wrong_types,
     run_script,
 )
 from vouchers.inventory.reservations import ENDED_RETENTION_MS
@@ -75,6 +77,7 @@ FOREIGN_KEPT_MS = 7 * 24 * 60 * 60 * 1000
 _LOAD = ledger_script("load")
 _UNLOAD = ledger_script("unload")
 _PUT_FOREIGN_ASIDE = ledger_script("put_foreign_aside")
+_DROP_WRONG_TYPES = ledger_script("drop_wrong_types")
 _CHUNK_SIZE = 5_000
 
 
@@ -135,6 +138,22 @@ def rebuild_sale(*, sale_id: int, epoch: str = "") -> None:
             return
     failpoint("load.closed")
     load_sale(sale_id=sale_id)
+
+
+def drop_wrong_types(*, sale_id: int) -> None:
+    """Delete the keys of a sale that have a wrong type, and say so in the log.
+
+    Whoever needs one makes it again. A ledger that lacks what only a build restores is closed until
+    the next load.
+
+    :raises LedgerUnavailable: Redis did not respond, or holds another installation's ledgers.
+    """
+    with ledger_errors():
+        check_owner()
+    types = LedgerKeys(sale_id).types
+    args = (len(BUILT), *types.values())
+    dropped: list[str] = run_script(_DROP_WRONG_TYPES, list(types), *args, read=list)
+    log_wrong_types(sale_id=sale_id, keys=dropped)
 
 
 def load_sale_exclusively(*, sale_id: int) -> None:

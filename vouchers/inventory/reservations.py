@@ -28,6 +28,7 @@ from vouchers.inventory.keys import (
     OtherSale,
     ledger_errors,
     ledger_script,
+    log_wrong_types,
     run_script,
 )
 from vouchers.inventory.order_limits import LimitKind, counted_subject, forget_first_order
@@ -490,6 +491,9 @@ def claim_due_sweeps(*, sale_ids: Iterable[int], at_once: bool = False) -> list[
     for it, reply in zip(sales, replies, strict=True):
         if isinstance(reply, RedisError):  # one sale must not stop the others
             logger.error("sale %s cannot be swept: %s", it.sale_id, reply)
-        elif reply:
+            continue
+        is_due, *dropped = reply
+        if is_due:
             due.append(it.sale_id)
+        log_wrong_types(sale_id=it.sale_id, keys=dropped)
     return due

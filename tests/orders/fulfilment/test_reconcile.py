@@ -12,11 +12,13 @@ from django.db import OperationalError
 from django.utils import timezone
 from redis import Redis
 
+from orders.draws.entries import store_entries
 from orders.fulfilment import reconcile as reconciling
 from orders.fulfilment import worker
 from orders.fulfilment.reconcile import Comparison, reconcile, reconcile_many, reconcile_running
 from orders.fulfilment.worker import fulfil_sale
 from orders.models import OrderStatus, VoucherOrder
+from tests.support.draws import entered_draw, in_redis
 from tests.support.inspection import (
     assert_conserved,
     buyers_of,
@@ -31,6 +33,7 @@ from tests.support.orders import (
     at_once,
     hold_row,
     id_minted,
+    ids,
     make_buyer,
     make_buyers,
     make_order,
@@ -192,6 +195,102 @@ def test_all_differences_at_once_are_repaired(ledger: Redis) -> None:
     fulfil_sale(sale_id=sale.pk)
     assert len(live_ids(sale)) == 8
     assert_conserved(sale)
+
+
+# --- Keys of a wrong type ------------------------------------------------------------------------
+
+WRITE_AS: dict[str, Callable[[Redis, str], object]] = {
+    "string": lambda client, key: client.set(key, "mistyped"),
+    "list": lambda client, key: client.rpush(key, "mistyped"),
+    "set": lambda client, key: client.sadd(key, "mistyped"),
+    "hash": lambda client, key: client.hset(key, "state", "mistyped"),
+    "zset": lambda client, key: client.zadd(key, {"mistyped": 1}),
+    "stream": lambda client, key: client.xadd(key, {"mistyped": 1}),
+}
+"""A command for each type that a key may have."""
+
+
+def break_key(ledger: Redis, key: str, kind: str) -> None:
+    ledger.delete(key)
+    WRITE_AS[kind](ledger, key)
+
+
+def sale_before_its_start() -> SeckillVoucher:
+    return make_sale(begins_in_s=600)
+
+
+def running_sale() -> SeckillVoucher:
+    sale = sale_with(ordered=2, waiting=2)
+    cancel_one(sale)  # from here on the scripts look at all keys
+    return sale
+
+
+def sold_out_sale() -> SeckillVoucher:
+    return sale_with(ordered=3, stock=3)
+
+
+def sale_that_is_over() -> SeckillVoucher:
+    sale = sale_with(ordered=2)
+    SeckillVoucher.objects.filter(pk=sale.pk).update(ends_at=timezone.now())
+    reconcile(sale_id=sale.pk, repair=True)
+    return sale
+
+
+@pytest.mark.parametrize("kind", WRITE_AS)
+@pytest.mark.parametrize(
+    "make", [sale_before_its_start, running_sale, sold_out_sale, sale_that_is_over]
+)
+def test_each_key_of_a_wrong_type_is_mended_and_named_once(
+    ledger: Redis, caplog: pytest.LogCaptureFixture, make: Callable[[], SeckillVoucher], kind: str
+) -> None:
+    sale = make()
+    types, buyers, waiting = LedgerKeys(sale.pk).types, buyers_of(sale), pending_ids(sale)
+    ended = ended_of(sale)
+    for key, right in types.items():
+        if right == kind:
+            continue
+        caplog.clear()
+        break_key(ledger, key, kind)
+
+        reconcile_running(now=timezone.now())
+        reconcile_running(now=timezone.now())
+
+        assert ledger.type(key) in (right, "none")
+        named = [record for record in caplog.records if key in record.getMessage()]
+        assert len(named) == 1
+        assert (buyers_of(sale), pending_ids(sale), ended_of(sale)) == (buyers, waiting, ended)
+        assert_conserved(sale)
+
+
+@pytest.mark.parametrize("off", [0, 1])
+def test_keys_of_a_large_sale_are_mended_too(
+    ledger: Redis, monkeypatch: pytest.MonkeyPatch, off: int
+) -> None:
+    monkeypatch.setattr(reconciling, "BY_IDS_UP_TO", 2)
+    sale = sale_with(ordered=3)
+    SeckillVoucher.objects.filter(pk=sale.pk).update(sold=3 + off)
+    for name in ("buyers", "limits"):
+        break_key(ledger, getattr(LedgerKeys(sale.pk), name), "list")
+    reconcile_running(now=timezone.now())
+    assert not ledger.exists(LedgerKeys(sale.pk).limits)
+    assert_conserved(sale)
+
+
+@pytest.mark.parametrize("name", ["buyers", "pending"])
+def test_wrong_type_is_no_failure_of_a_comparison(ledger: Redis, name: str) -> None:
+    sale = sale_with(ordered=3)
+    break_key(ledger, getattr(LedgerKeys(sale.pk), name), "string")
+    found = reconcile(sale_id=sale.pk)
+    assert (found.remaining, found.live_orders) == (None, 3)
+
+
+def test_entries_of_a_wrong_type_come_back_from_rows(ledger: Redis) -> None:
+    sale, tokens = entered_draw(make_buyers(3))
+    store_entries(sale_id=sale.pk)
+    for name in ("entries", "fresh"):
+        break_key(ledger, getattr(LedgerKeys(sale.pk), name), "string")
+    reconcile_running(now=timezone.now())
+    assert in_redis(sale) == ids(tokens)
 
 
 def test_comparison_changes_nothing(ledger: Redis) -> None:

@@ -16,7 +16,7 @@ from tests.support.rooms import place_at, signed
 from tests.support.sales import HOUR, lose_state, make_loaded_sale, make_user, redis_now_ms
 from vouchers.inventory import rebuild
 from vouchers.inventory.keys import LedgerKeys
-from vouchers.inventory.rebuild import load_sale, rebuild_sale
+from vouchers.inventory.rebuild import drop_wrong_types, load_sale, rebuild_sale
 from vouchers.inventory.sale_state import snapshot
 from vouchers.inventory.waiting_room import RoomTerms
 from vouchers.models import RoomKind, SeckillVoucher
@@ -198,6 +198,20 @@ def test_line_of_a_wrong_type_is_restored(ledger: Any) -> None:
 
     load_sale(sale_id=sale.pk)
 
+    assert place_at(sale.pk, make_user("new").pk).number == 3
+
+
+def test_reconcile_gives_a_line_of_a_wrong_type_its_places_back(ledger: Any) -> None:
+    sale, visitors = in_line("ada", "bob")
+    keys = LedgerKeys(sale.pk)
+    ledger.delete(keys.room)
+    ledger.rpush(keys.room, "a mistyped command")
+    forget_everything()
+
+    drop_wrong_types(sale_id=sale.pk)
+    load_sale(sale_id=sale.pk)
+
+    assert place_at(sale.pk, visitors["bob"]).number == 2
     assert place_at(sale.pk, make_user("new").pk).number == 3
 
 
