@@ -39,7 +39,7 @@ RUN = ROOT / ".run"
 DEMO = ROOT / "backoffice" / "demo"
 PREPARE_SHOP = str(Path(__file__).with_name("prepare_shop.py"))
 PREPARED = RUN / "prepared"
-HELD_BY_ALL = ["--hold", str(RUN / "lock")]
+HELD_BY_ALL = ["--hold", str(RUN / "lock"), "--again-once", str(PREPARED)]
 USER_OF_SERVERS = [*HELD_BY_ALL, "--hold", str(RUN / "in-use")]
 SERVER = [*HELD_BY_ALL, "--after", str(RUN / "in-use")]
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
@@ -154,7 +154,7 @@ def run(arguments: argparse.Namespace) -> int:
     environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics)
     PREPARED.unlink(missing_ok=True)
     python = [sys.executable, "-m"]
-    # honcho stops everything when a part ends, so web prepares the shop before it serves.
+    # All stop when a part ends before the shop is prepared, so web prepares it before it serves.
     accounts = data / "accounts"
     web = [sys.executable, PREPARE_SHOP, str(PREPARED), str(accounts), *python]
     serve = granian_wsgi if arguments.no_front_door else granian

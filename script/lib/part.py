@@ -1,5 +1,7 @@
 """Run one command as a part of a run. It and its children end with this process or before it.
 
+If it ends by itself, it is started again where that is asked for, as systemd does for the units.
+
 honcho and ``scratch.py`` start each part through this wrapper, because neither tracks a part's own
 children. It adopts the processes that the command abandons (it is a subreaper), kills them at the
 end, and gets a signal from the kernel when its parent dies (even by ``kill -9``).
@@ -13,6 +15,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +23,8 @@ from pathlib import Path
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 LONGEST_WAIT_FOR_OTHERS = 12  # seconds: a little more than the grace of the others
+PAUSE_S = 1.0  # before it is started again
+MOST_STARTS, WITHIN_S = 5, 10.0  # then it does not run at all
 
 libc = ctypes.CDLL(None)
 
@@ -47,6 +52,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--hold", type=Path, action="append", default=[], help="share this lock")
     parser.add_argument("--after", type=Path, help="stop only when nobody holds this lock")
     parser.add_argument("--once", type=Path, help="start only once this file exists")
+    parser.add_argument("--again-once", type=Path, help="start it again if this file exists")
     parser.add_argument("--stop", default="SIGTERM", help="the signal that the command ends by")
     parser.add_argument("--grace", type=float, default=10, help="seconds until it is killed")
     parser.add_argument("--may-end", action="store_true", help="its end is no fault")
@@ -56,7 +62,27 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command to its end and return its exit status."""
+    """Run the command to its end, also that of a later start, and return its exit status."""
+    starts: deque[float] = deque(maxlen=MOST_STARTS)
+    while True:
+        starts.append(time.monotonic())
+        code, is_asked = run_once(arguments)
+        if is_asked or arguments.may_end:
+            return code
+        is_looping = len(starts) == MOST_STARTS and time.monotonic() - starts[0] < WITHIN_S
+        goes_on = arguments.again_once and arguments.again_once.exists() and not is_looping
+        say(arguments.name, code, "it is started again" if goes_on else "all stop")
+        if not goes_on:
+            return code or 1
+        kill_children()  # they would hold its port
+        until = time.monotonic() + PAUSE_S
+        while (left_s := until - time.monotonic()) > 0:
+            if is_asked_to_end(left_s):
+                return code
+
+
+def run_once(arguments: argparse.Namespace) -> tuple[int, bool]:
+    """Run the command to its end; return its exit status, and whether it was asked to end."""
     stop = signal.Signals[arguments.stop]
     child = subprocess.Popen(
         arguments.command,
@@ -69,14 +95,15 @@ def run(arguments: argparse.Namespace) -> int:
                 wait_for_others(arguments.after)
             child.send_signal(stop)
             with suppress(subprocess.TimeoutExpired):
-                return status_of(child.wait(arguments.grace))
-            return status_of(-signal.SIGKILL)  # by kill_children
-    code = status_of(child.returncode)
-    if arguments.may_end:
-        return code
+                return status_of(child.wait(arguments.grace)), True
+            return status_of(-signal.SIGKILL), True  # by kill_children
+    return status_of(child.returncode), False
+
+
+def say(name: str, code: int, so: str) -> None:
     with suppress(OSError):  # nobody may be left to read it
-        sys.stdout.write(f"{arguments.name} ended by itself (exit status {code}), so all stop\n")
-    return code or 1
+        sys.stdout.write(f"{name} ended by itself (exit status {code}), so {so}\n")
+        sys.stdout.flush()
 
 
 def is_running(child: subprocess.Popen[bytes]) -> bool:

@@ -3,7 +3,8 @@
 One process prepares tables, static files and demo, because loading Django takes most of the time.
 The static files are collected only if one has changed.
 
-Usage: prepare_shop.py FILE ACCOUNTS COMMAND...; creates FILE when everything is ready.
+Usage: prepare_shop.py FILE ACCOUNTS COMMAND...; creates FILE when everything is ready. A web server
+that is started again finds it there, and only serves.
 ACCOUNTS gets the demo's accounts, and ``embedded.py`` removes it when it has shown the passwords.
 """
 
@@ -24,14 +25,19 @@ sys.path.insert(0, str(ROOT))
 
 
 def main(done: Path, accounts: Path, command: list[str]) -> None:
+    if not done.exists():
+        prepare(accounts)
+        done.touch()
+    os.execv(command[0], command)
+
+
+def prepare(accounts: Path) -> None:
     wait_for(os.environ["REDIS_URL"], os.environ["DATABASE_URL"])
     django.setup()
     call_command("migrate", interactive=False, verbosity=0)
     call_command("make_roles", verbosity=0, skip_checks=False)
     collect_static_files(Path(os.environ["STATIC_ROOT"]))
     prepare_demo(accounts)
-    done.touch()
-    os.execv(command[0], command)
 
 
 def prepare_demo(accounts: Path) -> None:

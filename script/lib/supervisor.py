@@ -1,6 +1,7 @@
 """honcho as the supervisor of a run, with additions (docs/adr/0008).
 
-When one part ends, all end, with its exit status. The output of all goes to one terminal.
+When one part ends and is not started again (``part.py``), all end, with its exit status. The output
+of all goes to one terminal.
 """
 
 import multiprocessing

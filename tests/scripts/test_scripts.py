@@ -176,7 +176,8 @@ sys.path.insert(0, "script/lib")
 from supervisor import Supervisor
 supervisor = Supervisor()
 for name, command in zip(["part", "other"], sys.argv[1:]):
-    supervisor.add_part(name, ["sh", "-c", command], "--hold", "held")
+    options = ["--hold", "held", "--again-once", "prepared"]
+    supervisor.add_part(name, ["sh", "-c", command], *options)
 supervisor.add_part("server", ["sh", "-c", SERVER], "--after", "held")
 sys.exit(supervisor.run())
 """
@@ -196,6 +197,25 @@ def test_all_parts_end_with_status_of_first(clone: Path, other: str, code: int) 
     said = run(clone, sys.executable, "-c", RUN, PARENT, other)
     assert said.returncode == code
     assert "other ended by itself" in said.stdout
+    assert not is_alive(child_named_in(said.stdout))
+
+
+def test_part_of_a_prepared_shop_is_started_again(clone: Path) -> None:
+    (clone / "prepared").touch()
+    once = "test -e again || { touch again; sleep 0.1 & exit 7; }"
+    with started(clone, f"{once}; {CHILD}", "exec sleep 77") as launcher:
+        child = wait_for_child(launcher)
+        launcher.terminate()
+        assert launcher.wait(timeout=15) == 143
+    assert not is_alive(child)
+
+
+@pytest.mark.slow
+def test_part_that_ends_at_every_start_ends_all(clone: Path) -> None:
+    (clone / "prepared").touch()
+    said = run(clone, sys.executable, "-c", RUN, "echo started; exit 7", CHILD)
+    assert said.returncode == 7
+    assert said.stdout.count("| started") == 5
     assert not is_alive(child_named_in(said.stdout))
 
 

@@ -81,3 +81,47 @@ def test_server_can_sell_and_leaves_no_process(
     assert process.returncode == 128 + signal.SIGINT, said
     assert "password" in said
     assert not processes_of(tmp_path)
+
+
+@pytest.mark.slow
+def test_server_starts_what_ends_by_itself_again(
+    server: tuple[subprocess.Popen[str], int], tmp_path: Path
+) -> None:
+    """granian ends when one of its workers dies twice within 5.5 s."""
+    process, port = server
+    assert eventually(lambda: answer(port, "/readyz") == 200)
+    web = main_process(tmp_path)
+    assert eventually(lambda: has_ended_without_workers(web))
+    assert eventually(lambda: answer(port, "/readyz") == 200)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=60)
+
+    assert process.returncode == 128 + signal.SIGINT, said
+    assert "web ended by itself (exit status 1), so it is started again" in said
+    assert not processes_of(tmp_path)
+
+
+def main_process(scratch: Path) -> int:
+    """Return granian's main process, which is no wrapper and no child of another granian."""
+    commands = {pid: text_of(pid, "cmdline") for pid in processes_of(scratch)}
+    found = {pid for pid, it in commands.items() if "-m\0granian" in it and "part.py" not in it}
+    (main,) = [pid for pid in found if parent_of(pid) not in found]
+    return main
+
+
+def has_ended_without_workers(main: int) -> bool:
+    for pid in [int(path.name) for path in Path("/proc").glob("[0-9]*")]:
+        if parent_of(pid) == main:
+            os.kill(pid, signal.SIGKILL)
+    return not Path(f"/proc/{main}").exists()
+
+
+def parent_of(pid: int) -> int:
+    return int((text_of(pid, "stat").rpartition(")")[2].split() or ["", "0"])[1])
+
+
+def text_of(pid: int, name: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_text()
+    except OSError:  # it has ended meanwhile
+        return ""
