@@ -18,6 +18,10 @@ class StaticStorage(CompressedManifestStaticFilesStorage):  # type: ignore[misc]
 
     support_js_module_import_aggregation = True
 
+    def stored_name(self, name: str) -> str:
+        """Return the hashed name; the plain one if no files were collected: pages still sell."""
+        return str(super().stored_name(name)) if self.hashed_files else name
+
     def _save(self, name: str, content: File) -> str:  # type: ignore[type-arg]
         if _OWN.fullmatch(name):
             content.seek(0)

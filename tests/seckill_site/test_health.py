@@ -298,11 +298,3 @@ def test_metrics_count_order_answers(client):
     assert response["Content-Type"].startswith("text/plain")
     for name in ("seckill_order_requests", "seckill_publishes", "seckill_fulfilled"):
         assert f"# TYPE {name}_total counter" in text
-
-
-def test_metrics_sum_over_processes(client, monkeypatch, tmp_path):
-    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
-
-    response = client.get("/metrics")
-
-    assert (response.status_code, response.content) == (200, b"")  # none has written yet

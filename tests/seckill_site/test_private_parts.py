@@ -69,6 +69,9 @@ PARTS = {
         kombu.transport.virtual.base:QoS._delivered -
         kombu.transport.virtual.base:QoS.ack 0714292b
     """,
+    "seckill_site/metrics.py": """
+        prometheus_client.values:MultiProcessValue 8077cd2c
+    """,
     "seckill_site/redis/lossy_cache.py": """
         allauth.core.internal.ratelimit:cache_lock 0aebc9c1
     """,

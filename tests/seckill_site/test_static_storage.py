@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from seckill_site.static_storage import without_comments
+from seckill_site.static_storage import StaticStorage, without_comments
 
 pytestmark = pytest.mark.quick
 
@@ -38,6 +38,12 @@ def test_hashed_modules_import_existing_hashed_modules(collected):
     for path, found in imports:
         assert re.search(r"\.[0-9a-f]{12}\.js$", found), f"{path.name} imports {found}"
         assert (path.parent / found).exists()
+
+
+def test_without_collected_files_a_page_names_the_plain_ones(settings, tmp_path):
+    assert StaticStorage(location=tmp_path, base_url="/static/").url("no.css") == "/static/no.css"
+    with pytest.raises(ValueError, match="Missing staticfiles manifest entry"):
+        StaticStorage(location=settings.STATIC_ROOT, base_url="/static/").url("no.css")
 
 
 def test_comment_lines_and_indentation_are_left_out():
