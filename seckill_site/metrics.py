@@ -76,7 +76,10 @@ def _shared_directory() -> Path | None:
 
 
 _shared = _shared_directory()
-values.ValueClass = values.MultiProcessValue(_identify) if _shared else values.MutexValue
+if _shared:
+    values.ValueClass = values.MultiProcessValue(_identify)  # type: ignore[no-untyped-call]
+else:
+    values.ValueClass = values.MutexValue
 
 ORDER_REQUESTS = Counter(
     "seckill_order_requests_total", "Order requests by how they were answered.", ["answer"]

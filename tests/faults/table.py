@@ -18,7 +18,7 @@ FAULTS = {
     "W4": "the broker refuses or stalls at the publish",
     "W7": "keys are rotated during a sale",
     "K1": "a worker child is killed at each step of a batch",
-    "K2": "a worker group is killed up to 15 times; everything is killed at once, with and without servers",
+    "K2": "a worker group is killed up to 15 times; everything is killed at once, servers too",
     "K3": "a worker is stopped for longer than its lease",
     "K4": "one task runs up to five times at once",
     "K5": "an order kills or hangs its process, or raises",

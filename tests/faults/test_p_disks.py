@@ -99,7 +99,7 @@ def test_p1_full_logs_stop_no_unit(stack: Stack, report: Report) -> None:
     with ExitStack() as ended, Path("/dev/full").open("wb") as full:
         for unit in ("web@", "worker", "beat"):
             command = command_of(unit).replace("%i", str(port))
-            output = {"stdout": full, "stderr": full, "stdin": subprocess.DEVNULL}
+            output: dict[str, Any] = {"stdout": full, "stderr": full, "stdin": subprocess.DEVNULL}
             popen = subprocess.Popen(
                 shlex.split(command), cwd=ROOT, env=environ, start_new_session=True, **output
             )

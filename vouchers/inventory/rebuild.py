@@ -151,8 +151,9 @@ def drop_wrong_types(*, sale_id: int) -> None:
     with ledger_errors():
         check_owner()
     types = LedgerKeys(sale_id).types
-    args = (len(BUILT), *types.values())
-    dropped: list[str] = run_script(_DROP_WRONG_TYPES, list(types), *args, read=list)
+    dropped = run_script(
+        _DROP_WRONG_TYPES, list(types), len(BUILT), *types.values(), read=list[str]
+    )
     log_wrong_types(sale_id=sale_id, keys=dropped)
 
 
