@@ -35,49 +35,48 @@ logger = logging.getLogger(__name__)
 FILE_BYTES = 64 * 1024
 """The size of a file of counts: several times what all of them take, so that none has to grow."""
 
-_counting_as = 0
 
+class _Files:
+    """The files in which a process counts: Note [Room for counts]."""
 
-def _make_room(directory: Path) -> None:
-    """Give the files of this process all their blocks: Note [Room for counts]."""
-    global _counting_as
-    paths = [directory / f"{kind}_{os.getpid()}.db" for kind in ("counter", "histogram")]
-    try:
-        for path in paths:
-            with path.open("ab") as file:
-                os.posix_fallocate(file.fileno(), 0, FILE_BYTES)
-    except OSError:
-        for path in paths:  # an empty one could not be read
+    def __init__(self, directory: Path) -> None:
+        self.directory, self._owner = directory, 0
+        self._make_room()
+
+    def owner(self) -> int:
+        """Return whose files this process counts in: its own, or without room its parent's."""
+        if self._owner != os.getpid():
             with suppress(OSError):
-                path.unlink()
-        raise
-    _counting_as = os.getpid()
+                self._make_room()
+        return self._owner
+
+    def _make_room(self) -> None:
+        paths = [self.directory / f"{kind}_{os.getpid()}.db" for kind in ("counter", "histogram")]
+        try:
+            for path in paths:
+                with path.open("ab") as file:
+                    os.posix_fallocate(file.fileno(), 0, FILE_BYTES)
+        except OSError:
+            for path in paths:  # an empty one could not be read
+                with suppress(OSError):
+                    path.unlink()
+            raise
+        self._owner = os.getpid()
 
 
-def _identify() -> int:
-    """Return whose files this process counts in: its own, or without room those of its parent."""
-    if _counting_as != os.getpid() and _shared:
-        with suppress(OSError):
-            _make_room(_shared)
-    return _counting_as
-
-
-def _shared_directory() -> Path | None:
-    """Return the directory in which this process counts, None if it counts in memory."""
+def _shared_files() -> _Files | None:
+    """Return the files to count in, None if this process counts in memory."""
     directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
-    if not directory:
-        return None
     try:
-        _make_room(Path(directory))
+        return _Files(Path(directory)) if directory else None
     except OSError as error:
         logger.warning("counting in memory, because there is no room: %s", error)
         return None
-    return Path(directory)
 
 
-_shared = _shared_directory()
-if _shared:
-    values.ValueClass = values.MultiProcessValue(_identify)  # type: ignore[no-untyped-call]
+_files = _shared_files()
+if _files:
+    values.ValueClass = values.MultiProcessValue(_files.owner)  # type: ignore[no-untyped-call]
 else:
     values.ValueClass = values.MutexValue
 
@@ -128,10 +127,10 @@ def exposition() -> bytes:
 
 def _of_processes() -> bytes:
     """Return the counts of all processes, or if they cannot be read those of this one."""
-    if _shared:
+    if _files:
         registry = CollectorRegistry()
         try:
-            MultiProcessCollector(registry, str(_shared))  # type: ignore[no-untyped-call]
+            MultiProcessCollector(registry, str(_files.directory))  # type: ignore[no-untyped-call]
             return generate_latest(registry)
         except Exception as error:  # a missing directory, a broken file
             logger.warning("the counts of all processes cannot be read: %s", error)
