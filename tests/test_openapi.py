@@ -255,6 +255,12 @@ def redeeming(*, times: int = 0, code: str = "", scopes: Any = tuple(Scope)) -> 
     return with_token("redeem/", fields=fields, scopes=scopes)
 
 
+@pytest.fixture(autouse=True)
+def one_window_of_guesses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the guesses of a test no new window may begin."""
+    monkeypatch.setattr("api.redeeming.GUESSES", GUESSES._replace(window_s=10**10))
+
+
 def guessing() -> Ask:
     ask = with_token("redeem/", fields={"code": "0" * 16})
     for _ in range(GUESSES.most):

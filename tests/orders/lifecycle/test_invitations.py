@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from orders.lifecycle.invitations import (
     written_invitation,
 )
 from orders.models import InvitationCode
+from orders.web import buyer_views
 from tests.orders.audience.rules import give_code
 from tests.support.browsers import browser_of
 from tests.support.orders import at_once, make_buyer, make_sale, race
@@ -155,7 +157,11 @@ def test_form_leads_back_to_its_page(
     assert owner_of(sale) == buyer
 
 
-def test_wrong_code_is_answered_409_then_429(sale: SeckillVoucher, shopper: Client) -> None:
+def test_wrong_code_is_answered_409_then_429(
+    sale: SeckillVoucher, shopper: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = dt.datetime(2026, 11, 11, 12, 0, 40, tzinfo=dt.UTC)
+    monkeypatch.setattr(buyer_views, "database_now", lambda: now)  # no new window begins
     answer = post(shopper, sale, code="NOSUCHCODE")
     assert (answer.status_code, answer.json()["code"]) == (409, "code_refused")
     for _ in range(GUESSES.most):
