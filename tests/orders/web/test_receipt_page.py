@@ -145,7 +145,7 @@ def test_queued_order_shows_position_and_reloads(client: Client, buyer: User) ->
 def test_unpaid_order_shows_deadline_and_price(client: Client, buyer: User) -> None:
     pay_by = timezone.now().replace(microsecond=0) + dt.timedelta(minutes=14)
     at = pay_by - dt.timedelta(minutes=15)
-    times = {"accepted_at": at, "created_at": at, "pay_by": pay_by}
+    times: dict[str, Any] = {"accepted_at": at, "created_at": at, "pay_by": pay_by}
     page = page_of(client, an_order(buyer, OrderStatus.UNPAID, **times))
     assert f'data-pay-by-ms="{int(pay_by.timestamp()) * 1000}"' in page
     assert f"Pay by {timezone.localtime(pay_by):%-d %b, %H:%M}" in page
