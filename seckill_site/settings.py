@@ -224,6 +224,7 @@ SECKILL_FRONT_DOOR = [
     "orders.web.front_door.receipt",
     "orders.web.me_front_door.me",
     "orders.web.me_front_door.token",
+    "orders.web.front_door.unknown_sale",
     "orders.web.room_front_door.room",
     "vouchers.web.front_door.live",
     "seckill_site.front_door.health.healthz",

@@ -6,13 +6,16 @@ The environment is that of WSGI (PEP 3333), so that both ask the same questions 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
+from enum import Enum
 from functools import lru_cache
 from io import SEEK_END, BytesIO
 from tempfile import SpooledTemporaryFile
 from types import TracebackType
 from typing import IO, Any
 from urllib.parse import unquote_to_bytes
+from weakref import WeakValueDictionary
 
 from django.conf import settings
 from django.http import HttpRequest, parse_cookie
@@ -21,6 +24,7 @@ from django.utils import translation
 from seckill_site.front_door.per_loop import PerLoop
 from seckill_site.front_door.threads import Busy
 from seckill_site.kept_settings import kept
+from seckill_site.web.clients import client_address
 
 Environ = dict[str, Any]
 Scope = dict[str, Any]
@@ -36,14 +40,26 @@ _LANGUAGE = "seckill.language"
 LONGEST_KEPT_CHARACTERS = 256
 """For a longer choice of languages, the language is found anew with each request."""
 
-UPLOAD_BYTES = 1024 * 1024
-"""A body that is declared longer is an upload, and has more time."""
-
 LONGEST_BODY_BYTES = 16 * 1024 * 1024
 LONGEST_BODY_S, LONGEST_UPLOAD_S = 2.0, 30.0
 
-MOST_BODIES = 1_000
+
+class BodyKind(Enum):
+    """Bodies that do not take each other's places. An upload is a large body of staff."""
+
+    SMALL = "small"
+    LARGE = "large"
+    UPLOAD = "upload"
+
+
+MOST_BODIES = {BodyKind.SMALL: 1_000, BodyKind.LARGE: 256, BodyKind.UPLOAD: 8}
 """The most bodies that are being read; with ``IN_MEMORY_BYTES`` it bounds their memory."""
+
+MOST_OF_ADDRESS = 64
+"""The most bodies of an address that are being read."""
+
+LONGEST_TURN_S = 0.25
+"""How long another one waits for its turn: those that have arrived are read in less."""
 
 
 class BodyTooLong(Exception):
@@ -54,8 +70,8 @@ class BodyTooSlow(Exception):
     """The body did not arrive in time."""
 
 
-class ClientGone(Exception):
-    """The client has closed the connection: nobody waits for an answer."""
+class BodyCutOff(Exception):
+    """The body has ended before its end, or cannot be read."""
 
 
 def environ_of(scope: Scope) -> Environ:
@@ -109,32 +125,52 @@ def declared_bytes(length: str) -> int:
     return int(length) if len(length) < 20 else LONGEST_BODY_BYTES + 1
 
 
-async def read_body(environ: Environ, receive: Receive) -> IO[bytes]:
+def is_large(environ: Environ) -> bool:
+    """Return whether a body may be too long for the memory."""
+    return (_length_of(environ) or LONGEST_BODY_BYTES) > IN_MEMORY_BYTES
+
+
+def _length_of(environ: Environ) -> int | None:
+    """Return how long a body is; None if only its end can tell."""
+    declared = declared_bytes(environ.get("CONTENT_LENGTH", ""))
+    return declared if declared and "HTTP_TRANSFER_ENCODING" not in environ else None
+
+
+async def read_body(environ: Environ, receive: Receive, *, is_upload: bool = False) -> IO[bytes]:
     """Return the whole body of a request, at its start; a long one is on the disk.
+
+    The rest of an upload has more time, once its first part has arrived.
 
     :raises BodyTooLong: it is longer than ``LONGEST_BODY_BYTES``.
     :raises BodyTooSlow: it did not arrive in time.
-    :raises ClientGone: the client did not finish it.
+    :raises BodyCutOff: the client did not finish it, or sent something else.
     :raises Busy: enough others are being read.
     """
-    length = environ.get("CONTENT_LENGTH", "")
-    declared = declared_bytes(length)
-    if declared > LONGEST_BODY_BYTES:
+    if declared_bytes(environ.get("CONTENT_LENGTH", "")) > LONGEST_BODY_BYTES:
         raise BodyTooLong
-    in_chunks = not declared or "HTTP_TRANSFER_ENCODING" in environ
-    bodies = _bodies()
-    if len(bodies.being_read) >= MOST_BODIES:
-        raise Busy
-    with _Reading(bodies, LONGEST_UPLOAD_S if declared > UPLOAD_BYTES else LONGEST_BODY_S):
-        message = await receive()
-        chunk = message.get("body", b"")
-        # Granian announces more even after the last part; to ask costs three thread switches.
-        is_all = not message.get("more_body") or (len(chunk) == declared and not in_chunks)
-        if is_all and len(chunk) <= IN_MEMORY_BYTES and message["type"] == "http.request":
-            body: IO[bytes] = BytesIO(chunk)  # as nearly always
-        else:
-            body = await _body_in_parts(message, receive)
-    if in_chunks:
+    bodies, length = _bodies(), _length_of(environ)
+    turn = await bodies.turn_of(client_address(environ))
+    try:
+        kind = BodyKind.LARGE if is_large(environ) else BodyKind.SMALL
+        if is_upload and bodies.have_place(BodyKind.UPLOAD):
+            kind = BodyKind.UPLOAD
+        if not bodies.have_place(kind):
+            raise Busy
+        with _Reading(bodies, kind) as reading:
+            message = await receive()
+            if kind is BodyKind.UPLOAD:
+                reading.end_after(LONGEST_UPLOAD_S)
+            chunk = message.get("body", b"")
+            # Granian announces more even after the last part; to ask costs three thread switches.
+            is_all = not message.get("more_body") or len(chunk) == length
+            if is_all and len(chunk) <= IN_MEMORY_BYTES and message["type"] == "http.request":
+                body: IO[bytes] = BytesIO(chunk)  # as nearly always
+            else:
+                body = await _body_in_parts(message, receive)
+    finally:
+        if turn:
+            turn.release()
+    if length is None:
         environ["CONTENT_LENGTH"] = str(body.seek(0, SEEK_END))
         body.seek(0)
     return body
@@ -151,7 +187,7 @@ async def _body_in_parts(message: dict[str, Any], receive: Receive) -> IO[bytes]
                 body.seek(0)
                 return body
             message = await receive()
-        raise ClientGone
+        raise BodyCutOff
     except BaseException:
         body.close()
         raise
@@ -165,9 +201,34 @@ class _Bodies:
         self._timer: asyncio.TimerHandle | None = None
         self._due_at_s = 0.0
         self.being_read: set[_Reading] = set()
+        self.of_kind = Counter[BodyKind]()
+        self._turns = WeakValueDictionary[str, asyncio.Semaphore]()
+
+    async def turn_of(self, address: str) -> asyncio.Semaphore | None:
+        """Wait until fewer bodies of an address are being read; None if it has no limits.
+
+        :raises Busy: as many are being read for too long.
+        """
+        if not address:
+            return None
+        turn = self._turns.get(address)
+        if turn is None:
+            turn = self._turns[address] = asyncio.Semaphore(MOST_OF_ADDRESS)
+        if not turn.locked():
+            await turn.acquire()
+            return turn
+        try:
+            await asyncio.wait_for(turn.acquire(), LONGEST_TURN_S)
+        except TimeoutError:
+            raise Busy from None
+        return turn
+
+    def have_place(self, kind: BodyKind) -> bool:
+        return self.of_kind[kind] < MOST_BODIES[kind]
 
     def watch(self, reading: _Reading) -> None:
         self.being_read.add(reading)
+        self.of_kind[reading.kind] += 1
         if self._timer is None or reading.due_at_s < self._due_at_s:
             self._look_at(reading.due_at_s)
 
@@ -191,18 +252,22 @@ class _Bodies:
 class _Reading:
     """The reading of one body: ended after some time as ``asyncio.timeout`` would end it."""
 
-    __slots__ = ("_bodies", "_cancelling", "_task", "due_at_s", "is_overdue")
+    __slots__ = ("_bodies", "_cancelling", "_task", "due_at_s", "is_overdue", "kind")
 
-    def __init__(self, bodies: _Bodies, longest_s: float) -> None:
+    def __init__(self, bodies: _Bodies, kind: BodyKind) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._bodies, self._task = bodies, task
+        self._bodies, self._task, self.kind = bodies, task, kind
         self._cancelling = 0
-        self.due_at_s = bodies.loop.time() + longest_s
         self.is_overdue = False
+        self.end_after(LONGEST_BODY_S)
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> _Reading:
         self._bodies.watch(self)
+        return self
+
+    def end_after(self, longest_s: float) -> None:
+        self.due_at_s = self._bodies.loop.time() + longest_s
 
     def end(self) -> None:
         if not self.is_overdue:
@@ -217,6 +282,7 @@ class _Reading:
         traceback: TracebackType | None,
     ) -> None:
         self._bodies.being_read.discard(self)
+        self._bodies.of_kind[self.kind] -= 1
         is_ours = self.is_overdue and self._task.uncancel() <= self._cancelling
         if is_ours and kind is asyncio.CancelledError:
             raise BodyTooSlow from error

@@ -172,6 +172,39 @@ def test_slow_bodies_hold_up_nobody(servers: dict[str, Web]) -> None:
     assert sorted(it.status for it in answers) == [202] * UNITS + [409] * (BUYERS - UNITS)
 
 
+CHUNKED = "Transfer-Encoding: chunked"
+BROKEN_BODIES = {
+    "shorter than its length": ("Content-Length: 100", b"x" * 50),
+    "missing": ("Content-Length: 100", b""),
+    "no chunk": (CHUNKED, b"zz\r\nabc\r\n"),
+    "chunk of 2^64": (CHUNKED, b"10000000000000000\r\nabc\r\n"),
+    "chunk of nearly 2^64": (CHUNKED, b"ffffffffffffffff\r\nabc\r\n"),
+    "broken second chunk": (CHUNKED, b"3\r\nabc\r\nzz\r\nabc\r\n"),
+    "chunk that is cut off": (CHUNKED, b"5\r\nab"),
+}
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_broken_body_is_the_clients_fault(servers: dict[str, Web], server: str) -> None:
+    web = servers[server]
+    answers = {
+        (path, name): answer_to_half(web, path, length, body)
+        for name, (length, body) in BROKEN_BODIES.items()
+        for path in ("/vouchers/1/orders/", "/accounts/login/")
+    }
+    assert {key: it for key, it in answers.items() if it[:10] not in (b"", b"HTTP/1.1 4")} == {}
+    assert "Traceback" not in web.text()
+
+
+def answer_to_half(web: Web, path: str, length: str, body: bytes) -> bytes:
+    """Send a request and no more after it; return the beginning of its answer."""
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with socket.create_connection(("127.0.0.1", web.port), GENEROUS_S) as client:
+        client.sendall(f"{head}{length}\r\n\r\n".encode() + body)
+        client.shutdown(socket.SHUT_WR)
+        return client.recv(12)
+
+
 # --- Streams --------------------------------------------------------------------------------------
 
 LARGE = 30_000
