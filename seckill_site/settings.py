@@ -625,12 +625,20 @@ SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if HTTPS_ONLY else
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"()": "seckill_site.log_lines.LogLine"}},
+    "formatters": {
+        "line": {"()": "seckill_site.log_lines.LogLine"},
+        "refusal": {"()": "seckill_site.log_lines.RefusalLine"},
+    },
     "filters": {"with_reference": {"()": "seckill_site.web.errors.WithReference"}},
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "handlers": {
+        "console": {"class": "logging.StreamHandler", "formatter": "line"},
+        "refusals": {"class": "logging.StreamHandler", "formatter": "refusal"},
+    },
     "root": {"handlers": ["console"], "level": env.str("SECKILL_LOG_LEVEL", default="INFO")},
     "loggers": {
         "django.request": {"level": "ERROR", "filters": ["with_reference"]},
+        # A request from an unknown host, one that is too large, or suspicious in another way.
+        "django.security": {"handlers": ["refusals"], "propagate": False},
         # A line for each sweep, every two seconds, would bury what happens to orders.
         "celery.beat": {"level": "WARNING"},
         "celery.worker.strategy": {"level": "WARNING"},

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 
 import pytest
@@ -203,6 +203,37 @@ def answer_to_half(web: Web, path: str, length: str, body: bytes) -> bytes:
         client.sendall(f"{head}{length}\r\n\r\n".encode() + body)
         client.shutdown(socket.SHUT_WR)
         return client.recv(12)
+
+
+FORM = "Content-Type: application/x-www-form-urlencoded"
+REFUSED = {
+    "unknown host": (400, f"GET /{'x' * 4_000}/", "evil.example", "", 0),
+    "host that is none": (400, "GET /", "a b" * 1_000, "", 0),
+    "declared too large": (413, "POST /accounts/login/", "localhost", FORM, 17 * 1024 * 1024),
+    "form that is too large": (413, "POST /accounts/login/", "localhost", FORM, 2 * 1024 * 1024),
+}
+
+
+@pytest.mark.parametrize("server", ["granian", "wsgi"])
+@pytest.mark.parametrize("kind", REFUSED)
+def test_refused_request_writes_at_most_a_short_line(
+    servers: dict[str, Web], server: str, kind: str
+) -> None:
+    web = servers[server]
+    status, asks, host, header, length = REFUSED[kind]
+    before = len(web.text())
+    lines = [f"{asks} HTTP/1.1", f"Host: {host}", "Cookie: csrftoken=" + "c" * 32, header]
+    lines = [*filter(None, lines), f"Content-Length: {length}", "Connection: close", "", ""]
+    with socket.create_connection(("127.0.0.1", web.port), GENEROUS_S) as client:
+        client.sendall("\r\n".join(lines).encode())
+        with suppress(OSError):  # one that is declared too large is refused unread
+            client.sendall(b"x" * length)
+        answer = client.recv(12)
+    assert answer == b"HTTP/1.1 %d" % status
+    assert web.is_alive()
+    written = web.text()[before:].splitlines()
+    assert len(written) <= 1
+    assert all(len(line) < 300 for line in written)
 
 
 # --- Streams --------------------------------------------------------------------------------------
