@@ -229,6 +229,7 @@ SECKILL_FRONT_DOOR = [
     "vouchers.web.front_door.live",
     "seckill_site.front_door.health.healthz",
     "seckill_site.front_door.health.readyz",
+    "seckill_site.front_door.unknown_paths.unknown_path",
 ]
 """The coroutines that may answer a request before Django does, in this order."""
 
