@@ -123,8 +123,8 @@ except ValueError as error:
 """Networks whose addresses have no limit per address: load tests and rehearsals come from there."""
 
 SECKILL_REQUESTS_PER_ADDRESS = env.int("SECKILL_REQUESTS_PER_ADDRESS", default=3_000)
-"""The most requests of an address in a minute, apart from public pages. 0: any number, here and in
-the next four."""
+"""The most requests of an address in a minute, apart from what lies in memory. 0: any number, here
+and in the next four."""
 
 SECKILL_REQUESTS_PER_ACCOUNT = env.int("SECKILL_REQUESTS_PER_ACCOUNT", default=600)
 """The most requests of an account in a minute, apart from public pages and orders."""

@@ -129,10 +129,13 @@ def test_https_site_binds_browsers_to_its_host_over_https(module_stack: Stack, s
     assert "Domain" not in cookie
 
 
+SLOW_ORDER = post("/vouchers/1/orders/", {"token": "x" * 100})[:-50]
+ANNOUNCED = b"POST /admin/ HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000000\r\n\r\n"
+
+
 @contextmanager
-def slow_bodies(web: Web, number: int) -> Iterator[list[socket.socket]]:
+def slow_bodies(web: Web, number: int, head: bytes = SLOW_ORDER) -> Iterator[list[socket.socket]]:
     """Open requests whose bodies do not arrive."""
-    head = post("/vouchers/1/orders/", {"token": "x" * 100})[:-50]
     with ExitStack() as clients:
         found = []
         for _ in range(number):
@@ -170,6 +173,18 @@ def test_slow_bodies_hold_up_nobody(servers: dict[str, Web]) -> None:
             assert clients[0].recv(20).startswith(b"HTTP/1.1 408")
     assert still_slow
     assert sorted(it.status for it in answers) == [202] * UNITS + [409] * (BUYERS - UNITS)
+
+
+@pytest.mark.slow
+def test_announced_uploads_refuse_no_order(servers: dict[str, Web]) -> None:
+    web, sale = servers["granian"], make_sale(stock=UNITS)
+    requests = order_requests(sale, crowd_of(sale, count=BUYERS), attempt=2)
+    fire(requests, url=web.url)  # so that everything is warm
+    with slow_bodies(web, 1_100, ANNOUNCED) as clients:
+        wait_for(lambda: unanswered(clients) < len(clients), what="the first refusal")
+        answers = fire(requests, url=web.url)
+        assert sorted(it.status for it in answers) == [202] * UNITS + [409] * (BUYERS - UNITS)
+        wait_for(lambda: unanswered(clients) == 0, what="answers to all", seconds=10)
 
 
 CHUNKED = "Transfer-Encoding: chunked"
