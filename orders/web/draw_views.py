@@ -42,7 +42,7 @@ def record(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     response["Content-Disposition"] = f'attachment; filename="draw-{sale_id}.txt"'
     response["ETag"] = f'W/"{published.record_tag}"'
     patch_vary_headers(response, ["Accept-Encoding"])
-    known = get_conditional_response(request, response["ETag"], response=response)
+    known = get_conditional_response(request, response["ETag"], response=response) or response
     if known is not response:
         return known
     response.content = compressed_record(published)

@@ -289,8 +289,8 @@ def test_record_of_a_draw_is_kept_compressed(tmp_path: Path) -> None:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Recorded) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        ports = {"orders": [server.server_port], "rest": server.server_port}
-        with started(tmp_path, **ports) as port:
+        recorded = server.server_port
+        with started(tmp_path, orders=[recorded], rest=recorded) as port:
             asked.clear()  # by the wait for nginx
             path = "/vouchers/7/draw/record.txt"
             assert ask(port, "GET", path, Accept="text/html") == record.decode()

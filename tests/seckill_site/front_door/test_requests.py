@@ -29,6 +29,8 @@ from tests.support.patience import GENEROUS_S
 
 pytestmark = pytest.mark.quick
 
+LARGE = str(IN_MEMORY_BYTES + 1)
+
 
 class Client:
     """A client that sends these messages and then nothing more."""
@@ -42,8 +44,13 @@ class Client:
         message = next(self._messages, None)
         return message if message is not None else await asyncio.Event().wait()  # type: ignore
 
-    async def read(self, *, is_upload: bool = False, **headers: str) -> bytes:
-        with await read_body(headers, self.receive, is_upload=is_upload) as body:
+    async def read(self, **headers: str) -> bytes:
+        with await read_body(headers, self.receive) as body:
+            return body.read()
+
+    async def upload(self) -> bytes:
+        headers = {"CONTENT_LENGTH": LARGE}
+        with await read_body(headers, self.receive, is_upload=True) as body:
             return body.read()
 
 
@@ -177,9 +184,6 @@ def test_abandoned_body_leaves_no_open_file(arrived: list[Any], files: list[Any]
     assert [it.closed for it in files] == [True]
 
 
-LARGE = str(IN_MEMORY_BYTES + 1)
-
-
 @pytest.mark.parametrize(
     ("messages", "is_upload", "is_ended"),
     [([], True, True), ([part(b"x")], False, True), ([part(b"x")], True, False)],
@@ -192,7 +196,8 @@ def test_only_the_rest_of_an_upload_has_more_time(
     monkeypatch.setattr(requests, "LONGEST_UPLOAD_S", GENEROUS_S / 2)
 
     async def read() -> Any:
-        reading = Client(*messages).read(is_upload=is_upload, CONTENT_LENGTH=LARGE)
+        client = Client(*messages)
+        reading = client.upload() if is_upload else client.read(CONTENT_LENGTH=LARGE)
         return await asyncio.wait_for(reading, 0.3)
 
     with pytest.raises(BodyTooSlow if is_ended else TimeoutError):
@@ -204,8 +209,7 @@ def test_slow_bodies_end_each_in_its_time(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(requests, "LONGEST_UPLOAD_S", GENEROUS_S / 2)
 
     async def read() -> list[Any]:
-        slow = Client(part(b"x")).read(is_upload=True, CONTENT_LENGTH=LARGE)
-        upload = asyncio.ensure_future(slow)
+        upload = asyncio.ensure_future(Client(part(b"x")).upload())
         both = [Client(*messages).read(CONTENT_LENGTH="1") for messages in ([], [part(b"x")])]
         found = await asyncio.gather(*both, return_exceptions=True)
         later = await asyncio.gather(Client().read(CONTENT_LENGTH="1"), return_exceptions=True)
@@ -238,7 +242,7 @@ def test_more_uploads_than_have_a_place_have_no_more_time(monkeypatch: pytest.Mo
 
     async def upload(number: int) -> None:
         try:
-            await Client(part(b"x")).read(is_upload=True, CONTENT_LENGTH=LARGE)
+            await Client(part(b"x")).upload()
         finally:
             ended.append(number)
 
@@ -251,7 +255,7 @@ def test_address_has_few_bodies_that_do_not_arrive(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(requests, "LONGEST_BODY_S", 0.1)
     one = {"REMOTE_ADDR": "203.0.113.7", "CONTENT_LENGTH": "1"}
     many = [Client().read(**one) for _ in range(requests.MOST_OF_ADDRESS + 1)]
-    other = Client(part(b"x")).read(**{**one, "REMOTE_ADDR": "203.0.113.8"})
+    other = Client(part(b"x")).read(**one | {"REMOTE_ADDR": "203.0.113.8"})
     assert run(outcomes(*many, other))[-3:] == [BodyTooSlow, Busy, bytes]
 
 
