@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from os.path import isfile
+
 from django.conf import settings
 from django.http import Http404
 from django.urls import Resolver404, resolve
@@ -20,10 +22,16 @@ async def unknown_path(environ: Environ) -> None:
     :raises RateLimited: too many requests came from this address.
     """
     path = environ["PATH_INFO"].encode("latin-1").decode(errors="replace")
-    if path.startswith(settings.STATIC_URL) or _leads_on(path) or _leads_on(f"{path}/"):
+    if _is_static(path) or _leads_on(path) or _leads_on(f"{path}/"):
         return
     check_address(environ)
     raise Http404(NOT_FOUND)
+
+
+def _is_static(path: str) -> bool:
+    """Return whether a path may be that of a static file, which WhiteNoise answers in a thread."""
+    name = path.removeprefix(settings.STATIC_URL)
+    return name != path and (settings.DEBUG or isfile(f"{settings.STATIC_ROOT}/{name}"))
 
 
 def _leads_on(path: str) -> bool:

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import pytest
+from django.templatetags.static import static
 
 from seckill_site import asgi
 from seckill_site.front_door.threads import Busy
@@ -14,7 +15,17 @@ from tests.support.asgi import ask
 
 pytestmark = pytest.mark.django_db
 
-NOWHERE = ["/no/such/page/", "/favicon.ico", "/accounts/nothing/", "/vouchers/7/x/", "/a%0a", "/é/"]
+NOWHERE = [
+    "/no/such/page/",
+    "/favicon.ico",
+    "/accounts/nothing/",
+    "/vouchers/7/x/",
+    "/a\n",
+    "/é/",
+    "/static/seckill/no.css",
+    "/static/../manage.py",
+    "/static/\0",
+]
 
 
 @pytest.mark.parametrize("language", ["en", "zh-hans"])
@@ -37,12 +48,13 @@ def test_unknown_path_needs_no_thread(method: str, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(asgi.application._django, "answer", no_thread)
     assert {ask(method, it).status for it in NOWHERE} == {404}
-    assert ask("GET", "/terms/").status == 503  # the control
+    for it in ("/terms/", static("seckill/work.js")):
+        assert ask("GET", it).status == 503  # the control
 
 
 @pytest.mark.parametrize(
     ("path", "status"),
-    [("/terms", 301), ("/static/seckill/no.css", 404), ("/admin/nothing/", 302), ("/orders/", 401)],
+    [("/terms", 301), ("/admin/nothing/", 302), ("/orders/", 401)],
 )
 def test_what_leads_on_is_left_to_django(path: str, status: int) -> None:
     answer = ask("GET", path)
