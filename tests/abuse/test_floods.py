@@ -117,7 +117,7 @@ def test_body_that_trickles_in_is_given_up(guarded: bool, monkeypatch: pytest.Mo
 def test_only_staff_have_time_for_uploads(
     who: str, path: str, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(requests, "LONGEST_BODY_S", 0.1)
+    monkeypatch.setattr(requests, "LONGEST_BODY_S", 0.6)
     people = {"staff": staff_with("add_voucher"), "buyer": browser_of(make_buyer())}
     cookie = ""
     if browser := people.get(who):
@@ -128,7 +128,7 @@ def test_only_staff_have_time_for_uploads(
         parts = [b"x" * MIB, b"x"]
 
         async def receive_a_part() -> dict[str, Any]:
-            await asyncio.sleep(0.08)
+            await asyncio.sleep(0.35)
             return {"type": "http.request", "body": parts.pop(0), "more_body": bool(parts)}
 
         await application(scope, receive_a_part, send)

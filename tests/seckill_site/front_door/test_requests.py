@@ -237,7 +237,7 @@ def test_large_bodies_leave_room_for_small_ones(monkeypatch: pytest.MonkeyPatch)
 
 def test_more_uploads_than_have_a_place_have_no_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requests, "LONGEST_BODY_S", 0.05)
-    monkeypatch.setattr(requests, "LONGEST_UPLOAD_S", 0.1)
+    monkeypatch.setattr(requests, "LONGEST_UPLOAD_S", 0.5)
     ended: list[int] = []
 
     async def upload(number: int) -> None:
