@@ -6,16 +6,14 @@ The environment is that of WSGI (PEP 3333), so that both ask the same questions 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable
-from enum import Enum
+from enum import StrEnum
 from functools import lru_cache
 from io import SEEK_END, BytesIO
 from tempfile import SpooledTemporaryFile
 from types import TracebackType
 from typing import IO, Any
 from urllib.parse import unquote_to_bytes
-from weakref import WeakValueDictionary
 
 from django.conf import settings
 from django.http import HttpRequest, parse_cookie
@@ -44,7 +42,7 @@ LONGEST_BODY_BYTES = 16 * 1024 * 1024
 LONGEST_BODY_S, LONGEST_UPLOAD_S = 2.0, 30.0
 
 
-class BodyKind(Enum):
+class BodyKind(StrEnum):
     """Bodies that do not take each other's places. An upload is a large body of staff."""
 
     SMALL = "small"
@@ -58,7 +56,7 @@ MOST_BODIES = {BodyKind.SMALL: 1_000, BodyKind.LARGE: 256, BodyKind.UPLOAD: 8}
 MOST_OF_ADDRESS = 64
 """The most bodies of an address that are being read."""
 
-LONGEST_TURN_S = 0.25
+LONGEST_TURN_S, TURN_S = 0.25, 0.01
 """How long another one waits for its turn: those that have arrived are read in less."""
 
 
@@ -127,7 +125,11 @@ def declared_bytes(length: str) -> int:
 
 def is_large(environ: Environ) -> bool:
     """Return whether a body may be too long for the memory."""
-    return (_length_of(environ) or LONGEST_BODY_BYTES) > IN_MEMORY_BYTES
+    return _is_large(_length_of(environ))
+
+
+def _is_large(length: int | None) -> bool:
+    return length is None or length > IN_MEMORY_BYTES
 
 
 def _length_of(environ: Environ) -> int | None:
@@ -148,28 +150,25 @@ async def read_body(environ: Environ, receive: Receive, *, is_upload: bool = Fal
     """
     if declared_bytes(environ.get("CONTENT_LENGTH", "")) > LONGEST_BODY_BYTES:
         raise BodyTooLong
-    bodies, length = _bodies(), _length_of(environ)
-    turn = await bodies.turn_of(client_address(environ))
-    try:
-        kind = BodyKind.LARGE if is_large(environ) else BodyKind.SMALL
-        if is_upload and bodies.have_place(BodyKind.UPLOAD):
-            kind = BodyKind.UPLOAD
-        if not bodies.have_place(kind):
-            raise Busy
-        with _Reading(bodies, kind) as reading:
-            message = await receive()
-            if kind is BodyKind.UPLOAD:
-                reading.end_after(LONGEST_UPLOAD_S)
-            chunk = message.get("body", b"")
-            # Granian announces more even after the last part; to ask costs three thread switches.
-            is_all = not message.get("more_body") or len(chunk) == length
-            if is_all and len(chunk) <= IN_MEMORY_BYTES and message["type"] == "http.request":
-                body: IO[bytes] = BytesIO(chunk)  # as nearly always
-            else:
-                body = await _body_in_parts(message, receive)
-    finally:
-        if turn:
-            turn.release()
+    bodies, length, address = _bodies(), _length_of(environ), client_address(environ)
+    if bodies.of_address.get(address, 0) >= MOST_OF_ADDRESS:
+        await bodies.wait_for_turn(address)
+    kind = BodyKind.LARGE if _is_large(length) else BodyKind.SMALL
+    if is_upload and bodies.have_place(BodyKind.UPLOAD):
+        kind = BodyKind.UPLOAD
+    if not bodies.have_place(kind):
+        raise Busy
+    with _Reading(bodies, kind, address) as reading:
+        message = await receive()
+        if kind is BodyKind.UPLOAD:
+            reading.end_after(LONGEST_UPLOAD_S)
+        chunk = message.get("body", b"")
+        # Granian announces more even after the last part; to ask costs three thread switches.
+        is_all = not message.get("more_body") or len(chunk) == length
+        if is_all and len(chunk) <= IN_MEMORY_BYTES and message["type"] == "http.request":
+            body: IO[bytes] = BytesIO(chunk)  # as nearly always
+        else:
+            body = await _body_in_parts(message, receive)
     if length is None:
         environ["CONTENT_LENGTH"] = str(body.seek(0, SEEK_END))
         body.seek(0)
@@ -201,27 +200,19 @@ class _Bodies:
         self._timer: asyncio.TimerHandle | None = None
         self._due_at_s = 0.0
         self.being_read: set[_Reading] = set()
-        self.of_kind = Counter[BodyKind]()
-        self._turns = WeakValueDictionary[str, asyncio.Semaphore]()
+        self.of_kind = dict.fromkeys(BodyKind, 0)
+        self.of_address: dict[str, int] = {}
 
-    async def turn_of(self, address: str) -> asyncio.Semaphore | None:
-        """Wait until fewer bodies of an address are being read; None if it has no limits.
+    async def wait_for_turn(self, address: str) -> None:
+        """Wait until fewer bodies of an address are being read.
 
         :raises Busy: as many are being read for too long.
         """
-        if not address:
-            return None
-        turn = self._turns.get(address)
-        if turn is None:
-            turn = self._turns[address] = asyncio.Semaphore(MOST_OF_ADDRESS)
-        if not turn.locked():
-            await turn.acquire()
-            return turn
-        try:
-            await asyncio.wait_for(turn.acquire(), LONGEST_TURN_S)
-        except TimeoutError:
-            raise Busy from None
-        return turn
+        until_s = self.loop.time() + LONGEST_TURN_S
+        while self.of_address.get(address, 0) >= MOST_OF_ADDRESS:
+            if self.loop.time() >= until_s:
+                raise Busy
+            await asyncio.sleep(TURN_S)
 
     def have_place(self, kind: BodyKind) -> bool:
         return self.of_kind[kind] < MOST_BODIES[kind]
@@ -229,8 +220,18 @@ class _Bodies:
     def watch(self, reading: _Reading) -> None:
         self.being_read.add(reading)
         self.of_kind[reading.kind] += 1
+        if reading.address:
+            self.of_address[reading.address] = self.of_address.get(reading.address, 0) + 1
         if self._timer is None or reading.due_at_s < self._due_at_s:
             self._look_at(reading.due_at_s)
+
+    def forget(self, reading: _Reading) -> None:
+        self.being_read.discard(reading)
+        self.of_kind[reading.kind] -= 1
+        if reading.address:
+            rest = self.of_address.pop(reading.address) - 1
+            if rest:
+                self.of_address[reading.address] = rest
 
     def _look_at(self, due_at_s: float) -> None:
         if self._timer is not None:
@@ -252,12 +253,13 @@ class _Bodies:
 class _Reading:
     """The reading of one body: ended after some time as ``asyncio.timeout`` would end it."""
 
-    __slots__ = ("_bodies", "_cancelling", "_task", "due_at_s", "is_overdue", "kind")
+    __slots__ = ("_bodies", "_cancelling", "_task", "address", "due_at_s", "is_overdue", "kind")
 
-    def __init__(self, bodies: _Bodies, kind: BodyKind) -> None:
+    def __init__(self, bodies: _Bodies, kind: BodyKind, address: str) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._bodies, self._task, self.kind = bodies, task, kind
+        self._bodies, self._task = bodies, task
+        self.kind, self.address = kind, address
         self._cancelling = 0
         self.is_overdue = False
         self.end_after(LONGEST_BODY_S)
@@ -281,8 +283,7 @@ class _Reading:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._bodies.being_read.discard(self)
-        self._bodies.of_kind[self.kind] -= 1
+        self._bodies.forget(self)
         is_ours = self.is_overdue and self._task.uncancel() <= self._cancelling
         if is_ours and kind is asyncio.CancelledError:
             raise BodyTooSlow from error
