@@ -15,6 +15,9 @@ from django.utils.log import configure_logging
 LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 SECOND, OFFSET = "%Y-%m-%d %H:%M:%S", "%z"
 
+LONGEST_REFUSAL = 200
+"""The most characters that a line tells of a refused request."""
+
 
 class LogLine(logging.Formatter):
     """A line that starts with the time, to the millisecond, and the offset of its zone."""
@@ -26,6 +29,20 @@ class LogLine(logging.Formatter):
         at = time.localtime(record.created)
         second, offset = time.strftime(SECOND, at), time.strftime(OFFSET, at)
         return f"{second}.{int(record.msecs):03}{offset}"
+
+
+class RefusalLine(LogLine):
+    """One short line about a refused request: its sender chooses most of the text.
+
+    Django logs a traceback with it, so that a flood of such requests would fill the disk.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        words = " ".join(record.getMessage().split())
+        if len(words) > LONGEST_REFUSAL:
+            words = f"{words[:LONGEST_REFUSAL]}…"
+        plain = {"msg": words, "args": (), "exc_info": None, "exc_text": None, "stack_info": None}
+        return super().format(logging.makeLogRecord({**record.__dict__, **plain}))
 
 
 def log_as_the_site(*, loglevel: int | None = None, **_: Any) -> None:

@@ -123,8 +123,8 @@ except ValueError as error:
 """Networks whose addresses have no limit per address: load tests and rehearsals come from there."""
 
 SECKILL_REQUESTS_PER_ADDRESS = env.int("SECKILL_REQUESTS_PER_ADDRESS", default=3_000)
-"""The most requests of an address in a minute, apart from public pages. 0: any number, here and in
-the next four."""
+"""The most requests of an address in a minute, apart from what lies in memory. 0: any number, here
+and in the next four."""
 
 SECKILL_REQUESTS_PER_ACCOUNT = env.int("SECKILL_REQUESTS_PER_ACCOUNT", default=600)
 """The most requests of an account in a minute, apart from public pages and orders."""
@@ -224,10 +224,12 @@ SECKILL_FRONT_DOOR = [
     "orders.web.front_door.receipt",
     "orders.web.me_front_door.me",
     "orders.web.me_front_door.token",
+    "orders.web.front_door.unknown_sale",
     "orders.web.room_front_door.room",
     "vouchers.web.front_door.live",
     "seckill_site.front_door.health.healthz",
     "seckill_site.front_door.health.readyz",
+    "seckill_site.front_door.unknown_paths.unknown_path",
 ]
 """The coroutines that may answer a request before Django does, in this order."""
 
@@ -624,12 +626,20 @@ SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if HTTPS_ONLY else
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"()": "seckill_site.log_lines.LogLine"}},
+    "formatters": {
+        "line": {"()": "seckill_site.log_lines.LogLine"},
+        "refusal": {"()": "seckill_site.log_lines.RefusalLine"},
+    },
     "filters": {"with_reference": {"()": "seckill_site.web.errors.WithReference"}},
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "handlers": {
+        "console": {"class": "logging.StreamHandler", "formatter": "line"},
+        "refusals": {"class": "logging.StreamHandler", "formatter": "refusal"},
+    },
     "root": {"handlers": ["console"], "level": env.str("SECKILL_LOG_LEVEL", default="INFO")},
     "loggers": {
         "django.request": {"level": "ERROR", "filters": ["with_reference"]},
+        # A request from an unknown host, one that is too large, or suspicious in another way.
+        "django.security": {"handlers": ["refusals"], "propagate": False},
         # A line for each sweep, every two seconds, would bury what happens to orders.
         "celery.beat": {"level": "WARNING"},
         "celery.worker.strategy": {"level": "WARNING"},

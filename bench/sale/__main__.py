@@ -10,6 +10,7 @@ from bench.sale import (
     burst,
     drawing,
     evening,
+    made_up,
     pending,
     replicas,
     requests,
@@ -24,7 +25,7 @@ from bench.sale.plan import FULL, QUICK, options_of, plan_of
 from bench.sale.report import Line, describe, report_on
 from bench.sale.run import Run, run_on_shop
 
-ROWS = "abcdefghijklmnopq"
+ROWS = "abcdefghijklmnopqr"
 IN_BOTH_MODES = "akf"
 
 
@@ -66,6 +67,7 @@ def measure(run: Run, *, rows: Sequence[str]) -> tuple[list[Line], list[Outcome]
     lines += drawing.measure(run) if "p" in rows else []
     lines += requests.measure(run, rows=rows)
     lines += sign_ins.measure(run) if "q" in rows else []
+    lines += made_up.measure(run) if "r" in rows else []
     lines += pending.measure_commits(run) if "e" in rows else []
     lines += pending.measure_memory(run) if "h" in rows else []
     lines += replicas.measure(run) if "i" in rows else []

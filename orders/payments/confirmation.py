@@ -10,7 +10,7 @@ import datetime as dt
 from functools import cache
 
 from orders.models import Payment, PaymentStatus, VoucherOrder
-from orders.payments.service import FIRST_ASK_S, QueryOutcome, query_payment
+from orders.payments.service import FIRST_ASK_S, TRUSTED_FOR, QueryOutcome, query_payment
 from orders.placing.publishing import publish
 from orders.receipts.payment_state import CONFIRM_FOR, is_unanswered
 from seckill_site.redis.breaker import Breaker
@@ -36,9 +36,10 @@ class ProviderSilent(Exception):
 def note_return(*, order: VoucherOrder, now: dt.datetime) -> None:
     """Note that the buyer is back from the provider, and have the provider asked at once.
 
-    Without a payment that may have been made, this changes nothing.
+    Without a payment that may have been made, this changes nothing, nor if it was noted just now.
     """
     payments = Payment.objects.filter(order=order).exclude(provider="")
+    payments = payments.exclude(returned_at__gt=now - TRUSTED_FOR)
     if not payments.filter(status__in=(PaymentStatus.OPEN, PaymentStatus.CLOSED)).exists():
         return
     # The copy in Redis says "unpaid" and nothing of a payment.

@@ -5,6 +5,7 @@ sandbox (``orders/payments/sandbox.py``) is an example of one.
 """
 
 import datetime as dt
+import threading
 import time
 import zoneinfo
 from collections import Counter
@@ -20,6 +21,7 @@ from django.utils.module_loading import import_string
 
 from orders.models import MoneyDirection
 from seckill_site.formatting import OURS
+from seckill_site.process_memory import ProcessMemory
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
@@ -31,6 +33,10 @@ CURRENCY = OURS
 
 class ProviderUnavailable(Exception):
     """The provider gave no usable answer: ask again later."""
+
+
+class TooManyCalls(ProviderUnavailable):
+    """Half of the process's threads wait for providers already: nobody was asked."""
 
 
 class RefundRefused(ProviderUnavailable):
@@ -273,17 +279,33 @@ def provider_named(name: str) -> PaymentProvider:
     raise LookupError(f"SECKILL_PAYMENT_PROVIDERS names no provider {name!r}")
 
 
+class _Calls(ProcessMemory):
+    """The calls of a process. A slow one costs seconds, in which its thread does nothing else."""
+
+    def forget(self) -> None:
+        self.places = threading.Semaphore(max(1, settings.SECKILL_DJANGO_THREADS // 2))
+
+
+_calls = _Calls()
+
+
 def call_provider(name: str, call: Callable[[PaymentProvider], T]) -> T:
     """Call a provider by name.
 
+    :raises TooManyCalls: enough threads of this process wait for providers.
     :raises ProviderUnavailable: the provider's class raised any exception.
     """
+    places = _calls.places
+    if not places.acquire(blocking=False):
+        raise TooManyCalls(f"provider {name} is not asked: others wait for theirs")
     try:
         return call(provider_named(name))
     except (SoftTimeLimitExceeded, ProviderUnavailable):
         raise
     except Exception as error:
         raise ProviderUnavailable(f"provider {name}: {error!r}") from error
+    finally:
+        places.release()
 
 
 @cache

@@ -62,6 +62,7 @@ from orders.payments.providers import (
     PollBudget,
     ProviderUnavailable,
     Statement,
+    TooManyCalls,
     backoff,
     call_provider,
     current_provider,
@@ -85,7 +86,7 @@ ASK_FOR = dt.timedelta(days=1)
 """The time for which a provider is asked about a charge that nobody can pay any more."""
 
 TRUSTED_FOR = dt.timedelta(seconds=10)
-"""The time for which a new charge is assumed to be open without asking."""
+"""The time for which a charge that is new, or was found open, is assumed to be open."""
 
 ASKED_AT_ONCE = 50
 """The most payments that one call asks about: each may cost the provider's timeout."""
@@ -147,7 +148,7 @@ def start_payment(
         "client": client.value if provider.by_client else "",
     }
     payment = _open_payment(order, **at, now=now)
-    if payment.pay_url and payment.created_at < now - TRUSTED_FOR:
+    if payment.pay_url and (payment.found_open_at or payment.created_at) < now - TRUSTED_FOR:
         # The buyer comes back without having paid: the charge may be closed by now.
         query_payment(payment, now=now)
         payment = _open_payment(_payable(order_id, now), **at, now=now)
@@ -396,7 +397,10 @@ def payments_waiting_since(*, now: dt.datetime) -> dt.datetime | None:
 def query_payment(
     payment: Payment, *, now: dt.datetime, budget: PollBudget | None = None
 ) -> QueryOutcome:
-    """Ask the provider about a payment and apply the answer, unless ``budget`` forbids it."""
+    """Ask the provider about a payment and apply the answer, unless ``budget`` forbids it.
+
+    :raises TooManyCalls: the provider was not asked.
+    """
     budget = budget or PollBudget()
     if not budget.allows(payment.provider):
         return QueryOutcome.SILENCE
@@ -408,6 +412,8 @@ def query_payment(
         statement = call_provider(
             payment.provider, lambda it: it.query(payment.reference, provider_reference=named)
         )
+    except TooManyCalls:
+        raise
     except ProviderUnavailable as error:
         logger.warning("no answer about payment %s: %s", payment, error)
         still_open.filter(silent_since=None).update(silent_since=now)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils.cache import get_conditional_response, patch_vary_headers
 
 from orders.draws.entries import withdraw
-from orders.draws.publishing import PublishedDraw, find_draw, record_text
+from orders.draws.publishing import PublishedDraw, closed_draw, compressed_record, find_draw
 from orders.receipts.service import find_receipt
 from orders.web.buyer_views import signed_in
 from orders.web.refusals import refusals_answered
 from orders.web.serializers import receipt_json
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.clocks.machine import epoch_ms
-from seckill_site.web.responses import allow, as_shell, see_page, wants_html
+from seckill_site.web.responses import allow, as_shell, for_everybody, see_page, wants_html
 from vouchers.catalogue.listing import public_sale
 
 
@@ -35,10 +37,20 @@ def draw(request: HttpRequest, *, sale_id: int) -> HttpResponse:
 @refusals_answered
 def record(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     """Return the record of a draw as a file: the list without names, the seed, the drawn order."""
-    text = record_text(sale_id=sale_id)
-    response = HttpResponse(text, content_type="text/plain; charset=us-ascii")
+    published = closed_draw(sale_id=sale_id)
+    response = for_everybody(HttpResponse(content_type="text/plain; charset=us-ascii"))
     response["Content-Disposition"] = f'attachment; filename="draw-{sale_id}.txt"'
-    return as_shell(response)
+    response["ETag"] = f'W/"{published.record_tag}"'
+    patch_vary_headers(response, ["Accept-Encoding"])
+    known = get_conditional_response(request, response["ETag"], response=response) or response
+    if known is not response:
+        return known
+    response.content = compressed_record(published)
+    if "gzip" in request.headers.get("Accept-Encoding", ""):
+        response["Content-Encoding"] = "gzip"
+    else:
+        response.content = gzip.decompress(response.content)
+    return response
 
 
 @allow("POST")

@@ -1,11 +1,15 @@
 """Orders at the front door: a program's order request, and the receipt of a token's holder.
 
 Both carry their proof with them and cost at most one command to Redis. Requests for pages, and any
-that need the database, are left to Django, which may safely ask the ledger again.
+that need the database, are left to Django, which may safely ask the ledger again; only a sale that
+does not exist is found out here, because anybody can make up many.
 """
 
 import re
 from functools import partial
+
+from django.db import DatabaseError
+from django.http import Http404
 
 from orders.placing.publisher import publisher
 from orders.placing.service import order_call
@@ -24,16 +28,21 @@ from orders.web.request_parsing import LARGEST_BODY_BYTES, read_json_order
 from orders.web.serializers import receipt_json
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.front_door.requests import Environ, request_language, request_path
+from seckill_site.front_door.threads import Busy
 from seckill_site.web.clients import client_address
-from seckill_site.web.request_rates import check_account
+from seckill_site.web.request_rates import check_account, check_address
 from seckill_site.web.responses import Answer, names_html
+from vouchers.catalogue.public_sales import recall_sale, was_public
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded, ask
+from vouchers.models import SeckillVoucher
 from vouchers.web.loading import load_once
+from vouchers.web.public import known_sale
 
 drain_publisher = partial(publisher.drain, longest_s=2.0)
 
 _ORDERS = re.compile(r"/vouchers/([1-9][0-9]{0,17})/orders/")
 _RECEIPT = re.compile(r"/vouchers/([1-9][0-9]{0,17})/orders/([1-9][0-9]{0,18})/")
+_PUBLIC_PATHS = re.compile(r"/vouchers/([1-9][0-9]{0,17})/(?:room/|live/)?")
 _SHARED_PAGES = re.compile(r"/|/vouchers/[1-9][0-9]{0,17}/(?:room/)?")
 
 
@@ -45,6 +54,33 @@ def is_shared_page(environ: Environ) -> bool:
     path = environ["PATH_INFO"]
     is_one_buyers = path.endswith("/room/") and not names_html(environ)
     return not is_one_buyers and bool(_SHARED_PAGES.fullmatch(path))
+
+
+async def unknown_sale(environ: Environ) -> Answer | None:
+    """Answer whatever anybody may ask of a sale that is not public, without a thread of its own.
+
+    :raises Http404: the answer is a page.
+    :raises RateLimited: too many requests came from this address.
+    """
+    match = _PUBLIC_PATHS.fullmatch(environ["PATH_INFO"])
+    if match is None or environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
+        return None
+    sale_id = int(match[1])
+    known = recall_sale(sale_id=sale_id)
+    if known is None:
+        if was_public(sale_id=sale_id):
+            return None
+        check_address(environ)
+        try:
+            known = await known_sale(sale_id)
+        except (DatabaseError, Busy):
+            return None
+    if known.is_public:
+        return None
+    refusal = refusal_of(SeckillVoucher.DoesNotExist())
+    if names_html(environ):
+        raise Http404(refusal.text)
+    return refusal_answer(refusal, language=request_language(environ))
 
 
 async def order(environ: Environ) -> Answer | None:

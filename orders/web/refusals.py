@@ -58,6 +58,7 @@ from vouchers.inventory.reservations import (
 )
 from vouchers.inventory.waiting_list import UnitAvailable
 from vouchers.models import SeckillVoucher
+from vouchers.web.live_answer import NO_SALE_TEXT
 
 WAITING_RETRY_AFTER_S = 5
 """The ``Retry-After`` of a request that the waiting room has not let in; ``room/`` knows better."""
@@ -179,7 +180,7 @@ _REFUSALS: dict[type[Exception], Refusal | Callable[[Any], Refusal]] = {
     VoucherOrder.DoesNotExist: _NO_SUCH_ORDER,
     NoDraw: Refusal(404, "not_found", _("This sale is not a draw.")),
     ListOpen: Refusal(404, "not_found", _("The list of entries is not closed yet.")),
-    SeckillVoucher.DoesNotExist: Refusal(404, "not_found", _("We couldn't find that sale.")),
+    SeckillVoucher.DoesNotExist: Refusal(404, "not_found", NO_SALE_TEXT),
     NotWaiting: Refusal(404, "not_found", _("You are not on the waiting list for this sale.")),
     NotStarted: Refusal(409, "not_started", _("The sale has not started yet.")),
     SaleEnded: Refusal(409, "ended", _("The sale has ended.")),

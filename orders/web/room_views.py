@@ -28,6 +28,7 @@ def room(request: HttpRequest, *, sale_id: int) -> HttpResponse:
         return as_shell(render(request, "orders/room.html", _context(sale)))
     user_id = request.user.pk
     if user_id is None:
+        public_sale(sale_id=sale_id)  # as at the front door
         return login_required_answer(request)
     buyer = find_visitor(request, sale_id, user_id)
     snapshot = snapshot_or_load(sale_id=sale_id)

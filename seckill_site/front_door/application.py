@@ -16,23 +16,26 @@ from functools import lru_cache
 from typing import IO
 
 from django.conf import settings
-from django.http import HttpRequest
+from django.db import DatabaseError
+from django.http import Http404, HttpRequest
 from django.http.request import split_domain_port, validate_host
 from django.utils.translation import gettext, gettext_noop, override
 
+from seckill_site.front_door.buyers import buyer_of, session_key_of
 from seckill_site.front_door.django_threads import DjangoThreads, WsgiApplication
 from seckill_site.front_door.health import PROBES, watch_lag
 from seckill_site.front_door.ledger_node import close_ledger_nodes, ledger_node
 from seckill_site.front_door.requests import (
+    BodyCutOff,
     BodyTooLong,
     BodyTooSlow,
-    ClientGone,
     Environ,
     Receive,
     Scope,
     Send,
     environ_of,
     has_body,
+    is_large,
     read_body,
     request_language,
 )
@@ -46,6 +49,7 @@ from seckill_site.web.request_rates import (
     RateLimited,
     check_address,
     count_limited,
+    is_guarded,
 )
 from seckill_site.web.responses import (
     SIGN_INS_RETRY_AFTER_S,
@@ -62,16 +66,29 @@ from seckill_site.web.responses import (
 logger = logging.getLogger(__name__)
 
 Responder = Callable[[Environ], Awaitable[Answer | None]]
-"""A coroutine that answers a request, or returns None and leaves it, body included, to Django."""
+"""A coroutine that answers a request, or returns None and leaves it, body included, to Django.
+
+It may raise ``Http404`` with the text of a page, before translation.
+"""
 
 Pairs = list[tuple[bytes, bytes]]
 
 DRAIN_S = 4.0
 """The longest that a process takes to end once its requests are answered."""
 
-TOO_SLOW = gettext_noop("The request took too long to arrive. Send it again.")
-TOO_LONG = gettext_noop("The request is too large.")
-
+_REFUSALS: dict[type[Exception], tuple[int, str, str, int | None]] = {
+    BodyCutOff: (400, "invalid", gettext_noop("The request could not be understood."), None),
+    BodyTooLong: (413, "invalid", gettext_noop("The request is too large."), None),
+    BodyTooSlow: (
+        408,
+        "invalid",
+        gettext_noop("The request took too long to arrive. Send it again."),
+        None,
+    ),
+    Busy: (503, "unavailable", UNAVAILABLE_TEXT, UNAVAILABLE_RETRY_AFTER_S),
+    TooManySignIns: (429, "rate_limited", SIGN_INS_TEXT, SIGN_INS_RETRY_AFTER_S),
+}
+"""Status, code, text and ``Retry-After`` of what is refused here."""
 
 YOUNG_OBJECTS = 20_000
 """How many new objects trigger a garbage collection; Python's default is 700."""
@@ -110,36 +127,27 @@ class FrontDoor:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "http":
-            try:
-                await self._answer(environ_of(scope), receive, send)
-            except ClientGone:
-                return
+            await self._answer(environ_of(scope), receive, send)
 
     async def _answer(self, environ: Environ, receive: Receive, send: Send) -> None:
         body: IO[bytes] | None = None
         try:
-            body = await read_body(environ, receive) if has_body(environ) else io.BytesIO()
+            body = await _body_of(environ, receive) if has_body(environ) else io.BytesIO()
             environ["wsgi.input"] = body
             answer = await self._respond(environ)
             if answer is None:
+                check_address(environ)
                 async with sign_in_gate().pass_through(environ):
                     await self._django.answer(environ, receive, send)
                 return
-        except BodyTooLong:
-            answer = await _refusal(environ, 413, "invalid", TOO_LONG)
-        except BodyTooSlow:
-            answer = await _refusal(environ, 408, "invalid", TOO_SLOW)
+        except Http404 as error:
+            answer = await _refusal(environ, 404, "not_found", str(error))
         except RateLimited as error:
             count_limited(error.limit)
             wait_s = error.retry_after_s
             answer = await _refusal(environ, 429, "rate_limited", RATE_LIMITED_TEXT, wait_s)
-        except Busy:
-            answer = await _refusal(
-                environ, 503, "unavailable", UNAVAILABLE_TEXT, UNAVAILABLE_RETRY_AFTER_S
-            )
-        except TooManySignIns:
-            wait_s = SIGN_INS_RETRY_AFTER_S
-            answer = await _refusal(environ, 429, "rate_limited", SIGN_INS_TEXT, wait_s)
+        except tuple(_REFUSALS) as error:
+            answer = await _refusal(environ, *_REFUSALS[type(error)])
         finally:
             if body is not None:
                 body.close()
@@ -150,11 +158,14 @@ class FrontDoor:
         is_plain = _https_only() and not _is_secure(environ) and environ["PATH_INFO"] not in PROBES
         if is_plain or not _is_allowed(environ.get("HTTP_HOST", ""), *_hosts()):
             return None
-        check_address(environ)
+        if stored := self._shells.stored(environ):
+            return stored
+        if is_guarded(environ):
+            check_address(environ)
         for respond in self._responders:
             try:
                 answer = await respond(environ)
-            except (Busy, RateLimited):
+            except (Busy, Http404, RateLimited):
                 raise
             except Exception:  # Django has an error page, with a reference, for whatever it is
                 logger.exception("the front door failed at %s", environ["PATH_INFO"])
@@ -216,6 +227,24 @@ class FrontDoor:
                 await asyncio.gather(*finishing, return_exceptions=True)
         threads().close()
         await send({"type": "lifespan.shutdown.complete"})
+
+
+async def _body_of(environ: Environ, receive: Receive) -> IO[bytes]:
+    is_upload = is_large(environ) and environ["PATH_INFO"].startswith("/admin/")
+    return await read_body(environ, receive, is_upload=is_upload and await _is_staff(environ))
+
+
+async def _is_staff(environ: Environ) -> bool:
+    """Return whether a request has a session that has been in the back office."""
+    key = session_key_of(environ)
+    if not key:
+        return False
+    check_address(environ)
+    try:
+        buyer = await buyer_of(key)
+    except DatabaseError:
+        return False
+    return buyer is not None and buyer.desk != ""
 
 
 async def _refusal(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from enum import StrEnum
 from functools import lru_cache
 from io import SEEK_END, BytesIO
 from tempfile import SpooledTemporaryFile
@@ -21,6 +22,7 @@ from django.utils import translation
 from seckill_site.front_door.per_loop import PerLoop
 from seckill_site.front_door.threads import Busy
 from seckill_site.kept_settings import kept
+from seckill_site.web.clients import client_address
 
 Environ = dict[str, Any]
 Scope = dict[str, Any]
@@ -36,14 +38,26 @@ _LANGUAGE = "seckill.language"
 LONGEST_KEPT_CHARACTERS = 256
 """For a longer choice of languages, the language is found anew with each request."""
 
-UPLOAD_BYTES = 1024 * 1024
-"""A body that is declared longer is an upload, and has more time."""
-
 LONGEST_BODY_BYTES = 16 * 1024 * 1024
 LONGEST_BODY_S, LONGEST_UPLOAD_S = 2.0, 30.0
 
-MOST_BODIES = 1_000
+
+class BodyKind(StrEnum):
+    """Bodies that do not take each other's places. An upload is a large body of staff."""
+
+    SMALL = "small"
+    LARGE = "large"
+    UPLOAD = "upload"
+
+
+MOST_BODIES = {BodyKind.SMALL: 1_000, BodyKind.LARGE: 256, BodyKind.UPLOAD: 8}
 """The most bodies that are being read; with ``IN_MEMORY_BYTES`` it bounds their memory."""
+
+MOST_OF_ADDRESS = 64
+"""The most bodies of an address that are being read."""
+
+LONGEST_TURN_S, TURN_S = 0.25, 0.01
+"""How long another one waits for its turn: those that have arrived are read in less."""
 
 
 class BodyTooLong(Exception):
@@ -54,8 +68,8 @@ class BodyTooSlow(Exception):
     """The body did not arrive in time."""
 
 
-class ClientGone(Exception):
-    """The client has closed the connection: nobody waits for an answer."""
+class BodyCutOff(Exception):
+    """The body has ended before its end, or cannot be read."""
 
 
 def environ_of(scope: Scope) -> Environ:
@@ -109,32 +123,53 @@ def declared_bytes(length: str) -> int:
     return int(length) if len(length) < 20 else LONGEST_BODY_BYTES + 1
 
 
-async def read_body(environ: Environ, receive: Receive) -> IO[bytes]:
+def is_large(environ: Environ) -> bool:
+    """Return whether a body may be too long for the memory."""
+    return _is_large(_length_of(environ))
+
+
+def _is_large(length: int | None) -> bool:
+    return length is None or length > IN_MEMORY_BYTES
+
+
+def _length_of(environ: Environ) -> int | None:
+    """Return how long a body is; None if only its end can tell."""
+    declared = declared_bytes(environ.get("CONTENT_LENGTH", ""))
+    return declared if declared and "HTTP_TRANSFER_ENCODING" not in environ else None
+
+
+async def read_body(environ: Environ, receive: Receive, *, is_upload: bool = False) -> IO[bytes]:
     """Return the whole body of a request, at its start; a long one is on the disk.
+
+    The rest of an upload has more time, once its first part has arrived.
 
     :raises BodyTooLong: it is longer than ``LONGEST_BODY_BYTES``.
     :raises BodyTooSlow: it did not arrive in time.
-    :raises ClientGone: the client did not finish it.
+    :raises BodyCutOff: the client did not finish it, or sent something else.
     :raises Busy: enough others are being read.
     """
-    length = environ.get("CONTENT_LENGTH", "")
-    declared = declared_bytes(length)
-    if declared > LONGEST_BODY_BYTES:
+    if declared_bytes(environ.get("CONTENT_LENGTH", "")) > LONGEST_BODY_BYTES:
         raise BodyTooLong
-    in_chunks = not declared or "HTTP_TRANSFER_ENCODING" in environ
-    bodies = _bodies()
-    if len(bodies.being_read) >= MOST_BODIES:
+    bodies, length, address = _bodies(), _length_of(environ), client_address(environ)
+    if bodies.of_address.get(address, 0) >= MOST_OF_ADDRESS:
+        await bodies.wait_for_turn(address)
+    kind = BodyKind.LARGE if _is_large(length) else BodyKind.SMALL
+    if is_upload and bodies.have_place(BodyKind.UPLOAD):
+        kind = BodyKind.UPLOAD
+    if not bodies.have_place(kind):
         raise Busy
-    with _Reading(bodies, LONGEST_UPLOAD_S if declared > UPLOAD_BYTES else LONGEST_BODY_S):
+    with _Reading(bodies, kind, address) as reading:
         message = await receive()
+        if kind is BodyKind.UPLOAD:
+            reading.end_after(LONGEST_UPLOAD_S)
         chunk = message.get("body", b"")
         # Granian announces more even after the last part; to ask costs three thread switches.
-        is_all = not message.get("more_body") or (len(chunk) == declared and not in_chunks)
+        is_all = not message.get("more_body") or len(chunk) == length
         if is_all and len(chunk) <= IN_MEMORY_BYTES and message["type"] == "http.request":
             body: IO[bytes] = BytesIO(chunk)  # as nearly always
         else:
             body = await _body_in_parts(message, receive)
-    if in_chunks:
+    if length is None:
         environ["CONTENT_LENGTH"] = str(body.seek(0, SEEK_END))
         body.seek(0)
     return body
@@ -151,7 +186,7 @@ async def _body_in_parts(message: dict[str, Any], receive: Receive) -> IO[bytes]
                 body.seek(0)
                 return body
             message = await receive()
-        raise ClientGone
+        raise BodyCutOff
     except BaseException:
         body.close()
         raise
@@ -165,11 +200,38 @@ class _Bodies:
         self._timer: asyncio.TimerHandle | None = None
         self._due_at_s = 0.0
         self.being_read: set[_Reading] = set()
+        self.of_kind = dict.fromkeys(BodyKind, 0)
+        self.of_address: dict[str, int] = {}
+
+    async def wait_for_turn(self, address: str) -> None:
+        """Wait until fewer bodies of an address are being read.
+
+        :raises Busy: as many are being read for too long.
+        """
+        until_s = self.loop.time() + LONGEST_TURN_S
+        while self.of_address.get(address, 0) >= MOST_OF_ADDRESS:
+            if self.loop.time() >= until_s:
+                raise Busy
+            await asyncio.sleep(TURN_S)
+
+    def have_place(self, kind: BodyKind) -> bool:
+        return self.of_kind[kind] < MOST_BODIES[kind]
 
     def watch(self, reading: _Reading) -> None:
         self.being_read.add(reading)
+        self.of_kind[reading.kind] += 1
+        if reading.address:
+            self.of_address[reading.address] = self.of_address.get(reading.address, 0) + 1
         if self._timer is None or reading.due_at_s < self._due_at_s:
             self._look_at(reading.due_at_s)
+
+    def forget(self, reading: _Reading) -> None:
+        self.being_read.discard(reading)
+        self.of_kind[reading.kind] -= 1
+        if reading.address:
+            rest = self.of_address.pop(reading.address) - 1
+            if rest:
+                self.of_address[reading.address] = rest
 
     def _look_at(self, due_at_s: float) -> None:
         if self._timer is not None:
@@ -191,18 +253,23 @@ class _Bodies:
 class _Reading:
     """The reading of one body: ended after some time as ``asyncio.timeout`` would end it."""
 
-    __slots__ = ("_bodies", "_cancelling", "_task", "due_at_s", "is_overdue")
+    __slots__ = ("_bodies", "_cancelling", "_task", "address", "due_at_s", "is_overdue", "kind")
 
-    def __init__(self, bodies: _Bodies, longest_s: float) -> None:
+    def __init__(self, bodies: _Bodies, kind: BodyKind, address: str) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._bodies, self._task = bodies, task
+        self.kind, self.address = kind, address
         self._cancelling = 0
-        self.due_at_s = bodies.loop.time() + longest_s
         self.is_overdue = False
+        self.end_after(LONGEST_BODY_S)
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> _Reading:
         self._bodies.watch(self)
+        return self
+
+    def end_after(self, longest_s: float) -> None:
+        self.due_at_s = self._bodies.loop.time() + longest_s
 
     def end(self) -> None:
         if not self.is_overdue:
@@ -216,7 +283,7 @@ class _Reading:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._bodies.being_read.discard(self)
+        self._bodies.forget(self)
         is_ours = self.is_overdue and self._task.uncancel() <= self._cancelling
         if is_ours and kind is asyncio.CancelledError:
             raise BodyTooSlow from error

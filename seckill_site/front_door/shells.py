@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from seckill_site.front_door.requests import Environ, request_language
 from seckill_site.front_door.threads import Busy
 from seckill_site.process_memory import Flights, Memory
+from seckill_site.web.request_rates import check_address
 from seckill_site.web.responses import names_html
 
 Pairs = list[tuple[bytes, bytes]]
@@ -80,23 +81,35 @@ class Shells:
         self._pages = Memory[Key, _Page](most=MOST_PAGES)
         self._asking = Flights[Key, _Page | StoredAnswer]()
 
-    async def answer(self, environ: Environ) -> StoredAnswer | None:
-        """Answer a request for a page; None if it is for Django.
-
-        :raises Busy: no thread is free to make the page.
-        """
-        if environ["REQUEST_METHOD"] not in ("GET", "HEAD") or not self._is_shared(environ):
+    def stored(self, environ: Environ) -> StoredAnswer | None:
+        """Answer a request for a page that lies in memory; have it made anew in time."""
+        if not self._is_page(environ):
             return None
         key = _key_of(environ)
         page = self._pages.last(key)
         age_s = monotonic() - page.asked_at if page else KEPT_S
-        if page and age_s < FRESH_S:
-            return page.answer(environ)
-        task = self._asking.join(key, lambda: self._make(key, environ))
-        if page and age_s < MAX_AGE_S:
-            return page.answer(environ)
-        made = await asyncio.shield(task)
+        if page is None or age_s >= MAX_AGE_S:
+            return None
+        if age_s >= FRESH_S:
+            self._asking.join(key, lambda: self._make(key, environ))
+        return page.answer(environ)
+
+    async def answer(self, environ: Environ) -> StoredAnswer | None:
+        """Answer a request for a page that has to be made; None if it is for Django.
+
+        :raises Busy: no thread is free to make the page.
+        :raises RateLimited: this address has had too much made.
+        """
+        if not self._is_page(environ):
+            return None
+        key = _key_of(environ)
+        if not self._asking.running(key):
+            check_address(environ)
+        made = await asyncio.shield(self._asking.join(key, lambda: self._make(key, environ)))
         return made.answer(environ) if isinstance(made, _Page) else made
+
+    def _is_page(self, environ: Environ) -> bool:
+        return environ["REQUEST_METHOD"] in ("GET", "HEAD") and self._is_shared(environ)
 
     async def _make(self, key: Key, environ: Environ) -> _Page | StoredAnswer:
         """Ask Django for a page and keep it, or keep the last one while Django has none."""

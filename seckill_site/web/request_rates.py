@@ -3,8 +3,10 @@
 Two ways to count, in the same keys of the cache (``limits``):
 
 - Signing up, signing in and resetting a password are counted exactly, in a round trip of their own.
-- All other requests are counted in memory. A process adds what it has counted of the busy ones to
-  the shared count once a second and learns of the others' share, so no request waits for that.
+- All other requests are counted in memory: what a buyer or a program asks for, and whatever else a
+  thread has to make. A page that lies in memory is neither counted nor refused. A process adds
+  what it has counted of the busy ones to the shared count once a second and learns of the others'
+  share, so no request waits for that.
 
 Without the cache each process limits by its own count, and sign-ups, sign-ins and resets are not
 limited. Limited subjects are listed for staff, who may lift a limit.
@@ -56,11 +58,16 @@ LISTED = "seckill:limited"
 REDIS_PREFIX = "seckill:rates"
 
 COUNTED = "seckill.counted"
-"""Set in the environment of a request that the front door has counted."""
+"""Set in the environment of a request that has been counted."""
 
 _GUARDED = re.compile(
     r"/(?:api/|me/|orders/|accounts/|admin/login/|sandbox/|vouchers/[0-9]+/(?!live/)[a-z])"
 )
+"""What belongs to a buyer, an account or a program."""
+
+_UNCOUNTED = re.compile(r"/(?:static/|payments/[^/]+/notify/|(?:healthz|readyz|metrics)\Z)")
+"""A provider sends its notifications from few addresses, and a probe must not fail in a crowd."""
+
 _ACCOUNT_PATHS = re.compile(
     r"/(?:accounts/(?:(?P<signup>signup)|(?P<reset>password)|(?P<signin>login|reauth|2fa))"
     r"|(?P<admin>admin/login/))"
@@ -200,12 +207,17 @@ counts = _Counts()
 _refused = Memory[Key, bool](most=MOST_COUNTS, for_s=REFUSED_S)
 
 
+def is_guarded(environ: Mapping[str, Any]) -> bool:
+    """Return whether a request counts even if no thread is needed for its answer."""
+    return _GUARDED.match(environ["PATH_INFO"]) is not None
+
+
 def check_address(environ: dict[str, Any]) -> None:
-    """Count a request against its client's address, once, if its path is limited.
+    """Count a request against its client's address, once.
 
     :raises RateLimited: too many came from there.
     """
-    if COUNTED in environ or _GUARDED.match(environ["PATH_INFO"]) is None:
+    if COUNTED in environ or _UNCOUNTED.match(environ["PATH_INFO"]):
         return
     environ[COUNTED] = True
     if address := client_address(environ):
@@ -291,7 +303,7 @@ def _has_session(request: HttpRequest) -> bool:
     path, environ = request.META["PATH_INFO"], request.META
     if not seems_signed_in(request) or "HTTP_PURCHASE_TOKEN" in environ or _PLACE.fullmatch(path):
         return False
-    return _GUARDED.match(path) is not None and client_address(environ) != ""
+    return is_guarded(environ) and client_address(environ) != ""
 
 
 def count_limited(limit: Limit) -> None:

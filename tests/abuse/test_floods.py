@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import select
 import socket
+import time
 from contextlib import ExitStack
+from itertools import cycle
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from django.db import connection
 
+from backoffice.rehearsal.http_client import Address
 from orders.web import request_parsing
 from seckill_site.asgi import application
 from seckill_site.front_door import requests
@@ -19,10 +23,13 @@ from tests.abuse import guard_and_control
 from tests.concurrency.sales import crowd_of
 from tests.concurrency.sales import make_sale as make_open_sale
 from tests.support import asgi, wsgi
+from tests.support.browsers import browser_of
 from tests.support.crowd import fire, post
 from tests.support.orders import make_buyer, make_sale, token_for
 from tests.support.patience import GENEROUS_S
 from tests.support.stack import Stack
+from tests.support.staff import staff_with
+from vouchers.web.public import GATHER_S
 
 MIB = 1024 * 1024
 
@@ -95,6 +102,66 @@ def test_body_that_trickles_in_is_given_up(guarded: bool, monkeypatch: pytest.Mo
     answer = asgi.ask("POST", f"/vouchers/{sale.pk}/orders/", fields, door=trickling)
 
     assert answer.status == (408 if guarded else 202)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("who", "path", "status"),
+    [
+        ("staff", "/admin/vouchers/voucher/add/", 403),
+        ("staff", "/accounts/login/", 408),
+        ("buyer", "/admin/vouchers/voucher/add/", 408),
+        ("nobody", "/admin/vouchers/voucher/add/", 408),
+    ],
+)
+def test_only_staff_have_time_for_uploads(
+    who: str, path: str, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "LONGEST_BODY_S", 0.6)
+    people = {"staff": staff_with("add_voucher"), "buyer": browser_of(make_buyer())}
+    cookie = ""
+    if browser := people.get(who):
+        browser.get("/admin/")
+        cookie = f"sessionid={browser.cookies['sessionid'].value}"
+
+    async def slowly(scope: Any, receive: Any, send: Any) -> None:
+        parts = [b"x" * MIB, b"x"]
+
+        async def receive_a_part() -> dict[str, Any]:
+            await asyncio.sleep(0.35)
+            return {"type": "http.request", "body": parts.pop(0), "more_body": bool(parts)}
+
+        await application(scope, receive_a_part, send)
+
+    length = {"CONTENT_LENGTH": str(MIB + 1), "HTTP_COOKIE": cookie}
+    assert asgi.ask("POST", path, body=b"x", door=slowly, **length).status == status
+
+
+# --- Made-up sales --------------------------------------------------------------------------------
+
+
+def statements() -> int:
+    """Return how many queries the database has answered."""
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW GLOBAL STATUS LIKE 'Com_select'")
+        return int(cursor.fetchone()[1])
+
+
+@pytest.mark.concurrency
+@pytest.mark.usefixtures("row_locks")
+def test_made_up_sales_share_few_queries(stack: Stack) -> None:
+    web, html = stack.web(), {"Accept": "text/html"}
+    address = Address.of(web.url)
+    made_up = [
+        address.request("GET", f"/vouchers/{10**9 + number}/{path}", headers=html)
+        for number, path in zip(range(300), cycle(["", "room/", "live/"]), strict=False)
+    ]
+    fire(made_up[:3], url=web.url)  # so that everything is warm
+    before, began_at = statements(), time.monotonic()
+    answers = fire(made_up[3:], url=web.url)
+    batches = 2 + (time.monotonic() - began_at) / GATHER_S
+    assert {it.status for it in answers} == {404}
+    assert statements() - before <= batches < len(answers)
 
 
 # --- Sign-ups -------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import re
 import socket
@@ -11,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
@@ -21,10 +22,12 @@ from typing import NamedTuple
 
 import pytest
 
+from backoffice.rehearsal.http_client import Address
 from seckill_site.front_door.requests import request_language
 from tests.concurrency.sales import crowd_of, make_sale
 from tests.faults.history import History
 from tests.faults.private import script_library
+from tests.support.crowd import fire
 from tests.support.patience import wait_for
 from tests.support.stack import ROOT, Stack
 from vouchers.catalogue.sales import VoucherDetails, edit_sale, terms_of
@@ -229,6 +232,79 @@ def test_orders_have_processes_of_their_own(nginx: int) -> None:
 )
 def test_pages_go_to_other_processes(nginx: int, path: str) -> None:
     assert ask(nginx, "GET", path, Accept="text/html") == REST
+
+
+@pytest.mark.parametrize("path", ["/", "/me/", "/vouchers/7/", "/vouchers/7/live/"])
+def test_line_feed_after_a_path_makes_another_path(nginx: int, path: str) -> None:
+    ASKED.clear()
+    assert ask(nginx, "GET", f"{path}%0a") == REST
+    assert [asked for asked, _ in ASKED] == [f"{path}%0a"]
+
+
+@pytest.mark.parametrize("limited", [True, False], ids=["guard", "control"])
+def test_pages_and_live_figures_have_a_limit_of_their_own(tmp_path: Path, limited: bool) -> None:
+    text = CONFIGURATION
+    if not limited:
+        text = re.sub(r"^ *limit_req zone=pages .*\n", "", text, flags=re.MULTILINE)
+    with (
+        upstream(ORDERS) as orders,
+        started(tmp_path, orders=[orders], rest=orders, text=text) as port,
+    ):
+        address = Address.of(f"http://127.0.0.1:{port}")
+        page, live = (address.request("GET", f"/vouchers/7/{it}") for it in ("", "live/"))
+        order = address.request("POST", "/vouchers/7/orders/", {})
+        # Pages come from the cache of nginx, faster than the limit allows.
+        requests = [*[page] * 150, live] * 20 + [order]
+        statuses = [
+            it.status for it in fire(requests, url=f"http://127.0.0.1:{port}", connections=4)
+        ]
+    pages_and_live, of_order = statuses[:-1], statuses[-1]
+    assert (429 in pages_and_live[150::151]) == (429 in pages_and_live) == limited
+    assert of_order == 200
+
+
+def test_record_of_a_draw_is_kept_compressed(tmp_path: Path) -> None:
+    record = b"# sale: 7\n" * 1_000
+    asked: list[dict[str, str]] = []
+
+    class Recorded(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            asked.append(dict(self.headers))
+            is_record = self.path.endswith("record.txt")  # nginx is up if it answers
+            body = gzip.compress(record) if is_record else b"x"
+            is_known = "If-None-Match" in self.headers
+            self.send_response(304 if is_known else 200)
+            self.send_header("Cache-Control", "public, max-age=1")
+            self.send_header("ETag", 'W/"a"')
+            self.send_header("Vary", "Accept, Accept-Encoding")
+            if is_record:
+                self.send_header("Content-Encoding", "gzip")
+            self.send_header("Content-Length", "0" if is_known else str(len(body)))
+            self.end_headers()
+            self.wfile.write(b"" if is_known else body)
+
+        def log_message(self, *args: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Recorded) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        recorded = server.server_port
+        with started(tmp_path, orders=[recorded], rest=recorded) as port:
+            asked.clear()  # by the wait for nginx
+            path = "/vouchers/7/draw/record.txt"
+            assert ask(port, "GET", path, Accept="text/html") == record.decode()
+            client = http.client.HTTPConnection("127.0.0.1", port)
+            with closing(client):
+                client.request("GET", path, headers={"Accept-Encoding": "gzip, br"})
+                small = client.getresponse()
+                assert small.headers["Content-Encoding"] == "gzip"
+                assert gzip.decompress(small.read()) == record
+            assert len(asked) == 1
+            wait_for(lambda: ask(port, "GET", path) and len(asked) > 1, what="the next question")
+        server.shutdown()
+    assert asked[-1]["If-None-Match"] == 'W/"a"'
 
 
 # --- Pages that are the same for everybody --------------------------------------------------------

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from celery.signals import setup_logging
 from django.conf import settings
+from django.core.exceptions import DisallowedHost
 
 from seckill_site.log_lines import LogLine
 
@@ -58,6 +59,18 @@ def test_process_has_the_time_zone_of_the_shop() -> None:
     now = dt.datetime.now(tz=dt.UTC)
     shop = zoneinfo.ZoneInfo(settings.SECKILL_SHOP_TIME_ZONE)
     assert now.astimezone().utcoffset() == now.astimezone(shop).utcoffset()
+
+
+def test_refusal_is_one_short_line(capsys: pytest.CaptureFixture[str]) -> None:
+    logging.config.dictConfig(settings.LOGGING)
+    text = f"Invalid HTTP_HOST header: {'x' * 9_000}\nERROR root: forged"
+    try:
+        raise DisallowedHost(text)
+    except DisallowedHost as error:
+        logging.getLogger("django.security.DisallowedHost").error(str(error), exc_info=error)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert " ERROR django.security.DisallowedHost: Invalid HTTP_HOST header: xxx" in line
+    assert len(line) < 300
 
 
 @pytest.fixture

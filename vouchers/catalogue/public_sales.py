@@ -1,5 +1,6 @@
 """What only the row of a sale says of it; a process asks for that once a second."""
 
+from collections.abc import Collection
 from time import monotonic
 from typing import NamedTuple
 
@@ -9,6 +10,9 @@ from vouchers.models import SaleStage, SeckillVoucher
 
 KNOWN_S = 1.0
 """How long a process remembers the row of a sale."""
+
+MISSING_S = 0.25
+"""How long it remembers that a sale is not public: one published a moment ago is soon shown."""
 
 
 class KnownSale(NamedTuple):
@@ -31,22 +35,36 @@ _NOT_PUBLIC = KnownSale(is_public=False)
 
 _known = Memory[int, KnownSale](most=1_000, for_s=KNOWN_S)
 
+_missing = Memory[int, KnownSale](most=10_000, for_s=MISSING_S)
+"""Apart from those that are public, which a crowd of made-up ids does not push out."""
+
 
 def recall_sale(*, sale_id: int) -> KnownSale | None:
     """Return the sale as this process knows it; None if it has to ask."""
-    return _known.recall(sale_id)
+    return _missing.recall(sale_id) or _known.recall(sale_id)
 
 
 def was_public(*, sale_id: int) -> bool:
     """Return whether the sale was public when this process last asked the database."""
-    return (_known.last(sale_id) or _NOT_PUBLIC).is_public
+    return _known.last(sale_id) is not None
 
 
 def learn_sale(*, sale_id: int) -> KnownSale:
     """Ask the database for the sale, and remember it."""
+    return learn_sales(sale_ids=[sale_id])[sale_id]
+
+
+def learn_sales(*, sale_ids: Collection[int]) -> dict[int, KnownSale]:
+    """Ask the database for several sales at once, and remember each."""
     read_at = monotonic()
-    rows = SeckillVoucher.objects.filter(pk=sale_id, stage=SaleStage.PUBLIC)
-    row = rows.values("work", *(it.field for it in SALE_RULES)).first()
-    known = KnownSale(True, row.pop("work"), Audience(**row)) if row else _NOT_PUBLIC
-    _known.keep(sale_id, known, until=read_at + _known.for_s)
-    return known
+    public = SeckillVoucher.objects.filter(pk__in=sale_ids, stage=SaleStage.PUBLIC)
+    rows = public.values("pk", "work", *(it.field for it in SALE_RULES))
+    found = {row.pop("pk"): KnownSale(True, row.pop("work"), Audience(**row)) for row in rows}
+    for sale_id in sale_ids:
+        if sale_id in found:
+            _missing.drop(sale_id)
+            _known.keep(sale_id, found[sale_id], until=read_at + _known.for_s)
+        else:
+            _known.drop(sale_id)
+            _missing.keep(sale_id, _NOT_PUBLIC, until=read_at + _missing.for_s)
+    return {sale_id: found.get(sale_id, _NOT_PUBLIC) for sale_id in sale_ids}

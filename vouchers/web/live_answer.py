@@ -10,6 +10,7 @@ from vouchers.inventory.sale_state import Snapshot
 from vouchers.models import SaleMode
 from vouchers.web.pace import me_pace_ms
 
+NO_SALE_TEXT = gettext_noop("We couldn't find that sale.")
 NOT_LOADED_TEXT = gettext_noop("The sale is not loaded yet. Try again in a moment.")
 
 

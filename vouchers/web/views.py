@@ -30,7 +30,7 @@ from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.rebuild import snapshot_or_load
 from vouchers.inventory.reservations import SaleEnded
 from vouchers.models import Picture, SeckillVoucher
-from vouchers.web.live_answer import NOT_LOADED_TEXT, live_answer
+from vouchers.web.live_answer import NO_SALE_TEXT, NOT_LOADED_TEXT, live_answer
 
 REMINDER_KEPT_S = 60
 """The time for which a reminder is cached: it shows a moved start within that time."""
@@ -75,13 +75,13 @@ def _is_public(sale_id: int) -> bool:
 def live(request: HttpRequest, sale_id: int) -> HttpResponseBase:
     """Return the public figures of one sale, which may be a second old."""
     try:
-        if not _is_public(sale_id):
-            raise Http404
-        return as_response(live_answer(snapshot_or_load(sale_id=sale_id)))
+        if _is_public(sale_id):
+            return as_response(live_answer(snapshot_or_load(sale_id=sale_id)))
     except SeckillVoucher.DoesNotExist:
-        raise Http404 from None
+        pass
     except (LedgerUnavailable, NotLoaded):
         return unavailable(request, _(NOT_LOADED_TEXT))
+    return problem(request, status=404, code="not_found", message=_(NO_SALE_TEXT))
 
 
 @allow("GET", "HEAD")

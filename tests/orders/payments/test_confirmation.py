@@ -19,7 +19,7 @@ from orders.payments.confirmation import (
     note_return,
 )
 from orders.payments.providers import ChargeState
-from orders.payments.service import FIRST_ASK_S, poll_payments
+from orders.payments.service import FIRST_ASK_S, TRUSTED_FOR, poll_payments
 from orders.receipts.payment_state import CONFIRM_FOR, SETTLE_FOR
 from orders.receipts.service import find_receipt
 from orders.tasks import confirm_payments as confirm_task
@@ -137,12 +137,16 @@ def test_return_after_the_charge_was_closed_is_not_paid(
     assert broker_length() == 0
 
 
-def test_new_return_is_confirmed_again(order: VoucherOrder, payment: Payment) -> None:
+def test_new_return_is_confirmed_again_after_a_while(order: VoucherOrder, payment: Payment) -> None:
     now = back(order)
     confirm_payments(order_id=order.pk, now=now + SETTLE_FOR)
-    assert seen(order) == "not_paid"
-    back(order)
-    assert seen(order) == "confirming"
+    for later, shown, messages in [
+        (TRUSTED_FOR - SECOND, "not_paid", 0),
+        (TRUSTED_FOR + SECOND, "confirming", 1),
+    ]:
+        empty_broker()
+        note_return(order=order, now=now + later)
+        assert (seen(order), broker_length()) == (shown, messages)
 
 
 def test_silent_provider_is_named_and_asked_more_rarely(

@@ -3,22 +3,45 @@
 from __future__ import annotations
 
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
 import pytest
+from django.conf import settings as site
 
 from orders.payments.providers import (
     BadNotification,
     PaymentProvider,
+    TooManyCalls,
+    call_provider,
     current_provider,
     provider_named,
 )
 from orders.payments.reading import refusing_malformed
 from orders.payments.sandbox import Sandbox
+from tests.support.patience import GENEROUS_S
 from tests.support.payments import use_fake
 from tests.support.stack import ROOT
 
 pytestmark = pytest.mark.quick
+
+
+def test_half_of_the_threads_wait_for_providers() -> None:
+    may_end = threading.Event()
+
+    def wait(_: PaymentProvider) -> bool:
+        return may_end.wait(GENEROUS_S)
+
+    half = site.SECKILL_DJANGO_THREADS // 2
+    with ThreadPoolExecutor(half + 1) as pool:
+        calls = [pool.submit(call_provider, "sandbox", wait) for _ in range(half + 1)]
+        first = next(as_completed(calls))
+        assert isinstance(first.exception(), TooManyCalls)
+        may_end.set()
+        others = [it.result() for it in calls if it is not first]
+    assert others == [True] * half
+    assert call_provider("sandbox", lambda it: it.name) == "sandbox"
 
 
 def test_sandbox_is_the_default_provider() -> None:

@@ -6,12 +6,13 @@ import datetime as dt
 import json
 import threading
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from typing import Any
 
 import pytest
 from celery.exceptions import SoftTimeLimitExceeded
+from django.conf import settings as site
 from django.core.cache import cache
 from django.db import OperationalError, connection
 from django.test import Client
@@ -30,7 +31,7 @@ from orders.models import (
     Payment,
     VoucherOrder,
 )
-from orders.payments import expiry
+from orders.payments import expiry, providers
 from orders.payments import service as paying
 from orders.payments.expiry import ASK_AT_ONCE, GRACE, expire_orders
 from orders.payments.providers import (
@@ -39,6 +40,7 @@ from orders.payments.providers import (
     ChargeState,
     OpenedCharge,
     ProviderUnavailable,
+    TooManyCalls,
 )
 from orders.payments.refunds import finish_refunds
 from orders.payments.service import (
@@ -51,6 +53,7 @@ from orders.receipts.service import find_receipt
 from seckill_site.failpoints import FailpointReached, armed
 from seckill_site.redis.ledger_connection import ledger_connection
 from tests.fixtures.site import RedisGone
+from tests.support.browsers import browser_of
 from tests.support.inspection import (
     assert_conserved,
     assert_refused,
@@ -217,8 +220,41 @@ def test_concurrent_clicks_make_one_payment(price_cents: int) -> None:
     urls = {it for it in answers if isinstance(it, str)}
     assert urls == {payment.pay_url or ADDRESSES.return_url}
     # Who comes after a free order was paid hears that it is.
-    assert {type(it) for it in answers} <= {str, WrongState if not price_cents else str}
+    # Who finds enough threads waiting for the provider is told to try again.
+    assert {type(it) for it in answers} <= {str, TooManyCalls if price_cents else WrongState}
     assert payment.status == ("open" if price_cents else "paid")
+
+
+def test_charge_found_open_a_moment_ago_is_not_asked_about(fake: FakeProvider) -> None:
+    order, payment = order_with_payment()
+
+    def click(after_s: float) -> str:
+        now = payment.created_at + dt.timedelta(seconds=after_s)
+        return start_payment(order_id=order.pk, addresses=ADDRESSES, now=now)
+
+    asked = []
+    for after_s in (5, 15, 20, 24, 26):
+        assert click(after_s) == payment.pay_url
+        asked.append(len(fake.asked))
+    assert asked == [0, 1, 1, 1, 2]
+
+
+def test_pay_that_finds_too_many_calls_is_told_to_try_again(fake: FakeProvider) -> None:
+    order, payment = order_with_payment()
+    Payment.objects.update(created_at=payment.created_at - A_MINUTE)
+    browser = browser_of(owner_of(order))
+    url = f"{receipt_url(order)}pay/"
+    with ExitStack() as others:
+        for _ in range(site.SECKILL_DJANGO_THREADS // 2):
+            others.enter_context(providers._calls.places)
+        refused = browser.post(url)
+        assert_refused(refused, 503, "unavailable")
+        assert refused["Retry-After"] == "1"
+        assert fake.asked == []
+    payment.refresh_from_db()
+    assert payment.silent_since is None
+    assert browser.post(url).status_code == 200
+    assert len(fake.asked) == 1
 
 
 # --- The word that it is paid ---------------------------------------------------------------------

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from pytest_django import DjangoAssertNumQueries
 
 from orders.draws.drawing import close_list, take_due_steps
 from orders.draws.entries import store_entries
@@ -274,6 +276,40 @@ def test_record_can_be_verified_and_has_no_names(client: Client) -> None:
     assert sorted(record.winners) == live_ids(sale)
     assert sorted(record.entry_ids) == listed(sale)
     assert not any(buyer.username in answer.text for buyer in buyers)
+
+
+def test_record_is_made_and_compressed_once(
+    client: Client, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    sale = make_draw(stock=2)
+    entered(sale, make_buyers(50))
+    end(sale)
+    draw_to_the_end(sale)
+    path = f"/vouchers/{sale.pk}/draw/record.txt"
+    plain = client.get(path)
+
+    with django_assert_num_queries(2):  # the sale and its draw
+        small = client.get(path, headers={"Accept-Encoding": "br, gzip"})
+
+    assert small["Content-Encoding"] == "gzip"
+    assert gzip.decompress(small.content) == plain.content
+    assert int(small["Content-Length"]) == len(small.content)
+    assert "Accept-Encoding" in plain["Vary"]
+    known = client.get(path, headers={"If-None-Match": small["ETag"]})
+    assert (known.status_code, known.content, known["ETag"]) == (304, b"", plain["ETag"])
+
+
+def test_record_is_another_once_it_is_drawn(client: Client) -> None:
+    sale = make_draw(stock=2)
+    entered(sale, make_buyers(5))
+    end(sale)
+    close_list(sale_id=sale.pk)
+    path = f"/vouchers/{sale.pk}/draw/record.txt"
+    closed = client.get(path)
+    draw_to_the_end(sale)
+    drawn = client.get(path, headers={"If-None-Match": closed["ETag"]})
+    assert (closed.status_code, drawn.status_code) == (200, 200)
+    assert sorted(closed.text.splitlines()[6:]) == sorted(drawn.text.splitlines()[6:])
 
 
 def test_draw_page_is_the_same_for_everybody(shopper: Client, buyer: User) -> None:

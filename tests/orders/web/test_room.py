@@ -227,6 +227,15 @@ def test_visitor_who_is_not_signed_in_gets_401(ask: Ask, cookie: str) -> None:
 
 
 @both
+def test_visitor_finds_no_room_of_a_sale_that_is_not_public(ask: Ask) -> None:
+    sale, buyer = make_room(), make_buyer()
+    for prepare in (_draft, _deleted):
+        prepare(sale, buyer)
+        answer = ask("GET", room_path(sale))
+        assert (answer.status, answer.json["code"]) == (404, "not_found")
+
+
+@both
 def test_cookie_is_for_the_server_alone(ask: Ask) -> None:
     sale, browser = make_room(), Browser(make_buyer(), ask)
 

@@ -17,6 +17,7 @@ from locks.lua_script import LuaScript, ScriptCall
 from seckill_site.front_door import application, requests
 from seckill_site.front_door.application import YOUNG_OBJECTS, FrontDoor
 from seckill_site.front_door.ledger_node import LedgerNode, ledger_node
+from seckill_site.front_door.requests import BodyKind
 from seckill_site.front_door.threads import Busy
 from seckill_site.web.responses import Answer
 from seckill_site.wsgi import django
@@ -105,9 +106,9 @@ def test_busy_process_has_a_page_and_json(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_more_slow_bodies_than_allowed_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "MOST_BODIES", 0)
+    monkeypatch.setitem(requests.MOST_BODIES, BodyKind.SMALL, 0)
     assert ask("POST", "/x/", body=b"text", door=FrontDoor(behind, responders=[])).status == 503
-    monkeypatch.setattr(requests, "MOST_BODIES", 1)
+    monkeypatch.setitem(requests.MOST_BODIES, BodyKind.SMALL, 1)
     assert ask("POST", "/x/", body=b"text", door=FrontDoor(behind, responders=[])).status == 301
 
 

@@ -16,17 +16,20 @@ from seckill_site.front_door import requests
 from seckill_site.front_door.requests import (
     IN_MEMORY_BYTES,
     LONGEST_BODY_BYTES,
-    UPLOAD_BYTES,
+    BodyCutOff,
+    BodyKind,
     BodyTooLong,
     BodyTooSlow,
-    ClientGone,
     environ_of,
     read_body,
     request_language,
 )
+from seckill_site.front_door.threads import Busy
 from tests.support.patience import GENEROUS_S
 
 pytestmark = pytest.mark.quick
+
+LARGE = str(IN_MEMORY_BYTES + 1)
 
 
 class Client:
@@ -43,6 +46,11 @@ class Client:
 
     async def read(self, **headers: str) -> bytes:
         with await read_body(headers, self.receive) as body:
+            return body.read()
+
+    async def upload(self) -> bytes:
+        headers = {"CONTENT_LENGTH": LARGE}
+        with await read_body(headers, self.receive, is_upload=True) as body:
             return body.read()
 
 
@@ -171,29 +179,29 @@ def test_body_that_grows_too_long_is_refused(beyond: int, files: list[Any]) -> N
 @pytest.mark.parametrize("arrived", [[], [part(b"half")]], ids=["nothing", "half"])
 def test_abandoned_body_leaves_no_open_file(arrived: list[Any], files: list[Any]) -> None:
     client = Client(*arrived, {"type": "http.disconnect"})
-    with pytest.raises(ClientGone):
+    with pytest.raises(BodyCutOff):
         run(client.read(CONTENT_LENGTH="8"))
     assert [it.closed for it in files] == [True]
 
 
 @pytest.mark.parametrize(
-    ("declared", "longest_s"),
-    [("1", 2.0), (str(UPLOAD_BYTES), 2.0), (str(UPLOAD_BYTES + 1), 30.0), ("", 2.0)],
+    ("messages", "is_upload", "is_ended"),
+    [([], True, True), ([part(b"x")], False, True), ([part(b"x")], True, False)],
+    ids=["nothing of an upload", "a part", "a part of an upload"],
 )
-def test_only_uploads_have_half_a_minute(
-    declared: str, longest_s: float, monkeypatch: pytest.MonkeyPatch
+def test_only_the_rest_of_an_upload_has_more_time(
+    messages: list[Any], is_upload: bool, is_ended: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given: list[float] = []
+    monkeypatch.setattr(requests, "LONGEST_BODY_S", 0.05)
+    monkeypatch.setattr(requests, "LONGEST_UPLOAD_S", GENEROUS_S / 2)
 
-    class Reading(requests._Reading):
-        def __init__(self, bodies: requests._Bodies, longest_s: float) -> None:
-            super().__init__(bodies, longest_s)
-            given.append(longest_s)
+    async def read() -> Any:
+        client = Client(*messages)
+        reading = client.upload() if is_upload else client.read(CONTENT_LENGTH=LARGE)
+        return await asyncio.wait_for(reading, 0.3)
 
-    monkeypatch.setattr(requests, "_Reading", Reading)
-    headers = {"CONTENT_LENGTH": declared} if declared else {"HTTP_TRANSFER_ENCODING": "chunked"}
-    run(Client(part(b"x", more=False)).read(**headers))
-    assert given == [longest_s]
+    with pytest.raises(BodyTooSlow if is_ended else TimeoutError):
+        run(read())
 
 
 def test_slow_bodies_end_each_in_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +209,7 @@ def test_slow_bodies_end_each_in_its_time(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(requests, "LONGEST_UPLOAD_S", GENEROUS_S / 2)
 
     async def read() -> list[Any]:
-        upload = asyncio.ensure_future(Client().read(CONTENT_LENGTH=str(UPLOAD_BYTES + 1)))
+        upload = asyncio.ensure_future(Client(part(b"x")).upload())
         both = [Client(*messages).read(CONTENT_LENGTH="1") for messages in ([], [part(b"x")])]
         found = await asyncio.gather(*both, return_exceptions=True)
         later = await asyncio.gather(Client().read(CONTENT_LENGTH="1"), return_exceptions=True)
@@ -211,6 +219,57 @@ def test_slow_bodies_end_each_in_its_time(monkeypatch: pytest.MonkeyPatch) -> No
 
     first, quick, later = run(read())
     assert (type(first), quick, type(later)) == (BodyTooSlow, b"x", BodyTooSlow)
+
+
+async def outcomes(*readings: Coroutine[Any, Any, Any]) -> list[type]:
+    """Return how readings end that begin at once, each as the class of what it gives or raises."""
+    found = await asyncio.gather(*readings, return_exceptions=True)
+    return [type(it) for it in found]
+
+
+def test_large_bodies_leave_room_for_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "LONGEST_BODY_S", 0.05)
+    most = requests.MOST_BODIES[BodyKind.LARGE]
+    large = [Client().read(CONTENT_LENGTH=LARGE) for _ in range(most + 1)]
+    small = Client(part(b"x")).read(CONTENT_LENGTH="1")
+    assert run(outcomes(*large, small)) == [BodyTooSlow] * most + [Busy, bytes]
+
+
+def test_more_uploads_than_have_a_place_have_no_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "LONGEST_BODY_S", 0.05)
+    monkeypatch.setattr(requests, "LONGEST_UPLOAD_S", 0.5)
+    ended: list[int] = []
+
+    async def upload(number: int) -> None:
+        try:
+            await Client(part(b"x")).upload()
+        finally:
+            ended.append(number)
+
+    assert run(outcomes(*map(upload, range(9)))) == [BodyTooSlow] * 9
+    assert ended[0] == 8
+
+
+def test_address_has_few_bodies_that_do_not_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "LONGEST_TURN_S", 0.01)
+    monkeypatch.setattr(requests, "LONGEST_BODY_S", 0.1)
+    one = {"REMOTE_ADDR": "203.0.113.7", "CONTENT_LENGTH": "1"}
+    many = [Client().read(**one) for _ in range(requests.MOST_OF_ADDRESS + 1)]
+    other = Client(part(b"x")).read(**one | {"REMOTE_ADDR": "203.0.113.8"})
+    assert run(outcomes(*many, other))[-3:] == [BodyTooSlow, Busy, bytes]
+
+
+def test_crowd_behind_one_address_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bodies that have arrived take turns."""
+    one = {"REMOTE_ADDR": "203.0.113.7", "CONTENT_LENGTH": "1"}
+
+    class Late(Client):
+        async def receive(self) -> dict[str, Any]:
+            await asyncio.sleep(0.001)
+            return await super().receive()
+
+    crowd = [Late(part(b"x")).read(**one) for _ in range(5 * requests.MOST_OF_ADDRESS)]
+    assert set(run(outcomes(*crowd))) == {bytes}
 
 
 def test_cancelled_reading_is_cancelled_and_forgotten() -> None:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 
 import pytest
@@ -129,10 +129,13 @@ def test_https_site_binds_browsers_to_its_host_over_https(module_stack: Stack, s
     assert "Domain" not in cookie
 
 
+SLOW_ORDER = post("/vouchers/1/orders/", {"token": "x" * 100})[:-50]
+ANNOUNCED = b"POST /admin/ HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000000\r\n\r\n"
+
+
 @contextmanager
-def slow_bodies(web: Web, number: int) -> Iterator[list[socket.socket]]:
+def slow_bodies(web: Web, number: int, head: bytes = SLOW_ORDER) -> Iterator[list[socket.socket]]:
     """Open requests whose bodies do not arrive."""
-    head = post("/vouchers/1/orders/", {"token": "x" * 100})[:-50]
     with ExitStack() as clients:
         found = []
         for _ in range(number):
@@ -170,6 +173,82 @@ def test_slow_bodies_hold_up_nobody(servers: dict[str, Web]) -> None:
             assert clients[0].recv(20).startswith(b"HTTP/1.1 408")
     assert still_slow
     assert sorted(it.status for it in answers) == [202] * UNITS + [409] * (BUYERS - UNITS)
+
+
+@pytest.mark.slow
+def test_announced_uploads_refuse_no_order(servers: dict[str, Web]) -> None:
+    web, sale = servers["granian"], make_sale(stock=UNITS)
+    requests = order_requests(sale, crowd_of(sale, count=BUYERS), attempt=2)
+    fire(requests, url=web.url)  # so that everything is warm
+    with slow_bodies(web, 1_100, ANNOUNCED) as clients:
+        wait_for(lambda: unanswered(clients) < len(clients), what="the first refusal")
+        answers = fire(requests, url=web.url)
+        assert sorted(it.status for it in answers) == [202] * UNITS + [409] * (BUYERS - UNITS)
+        wait_for(lambda: unanswered(clients) == 0, what="answers to all", seconds=10)
+
+
+CHUNKED = "Transfer-Encoding: chunked"
+BROKEN_BODIES = {
+    "shorter than its length": ("Content-Length: 100", b"x" * 50),
+    "missing": ("Content-Length: 100", b""),
+    "no chunk": (CHUNKED, b"zz\r\nabc\r\n"),
+    "chunk of 2^64": (CHUNKED, b"10000000000000000\r\nabc\r\n"),
+    "chunk of nearly 2^64": (CHUNKED, b"ffffffffffffffff\r\nabc\r\n"),
+    "broken second chunk": (CHUNKED, b"3\r\nabc\r\nzz\r\nabc\r\n"),
+    "chunk that is cut off": (CHUNKED, b"5\r\nab"),
+}
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_broken_body_is_the_clients_fault(servers: dict[str, Web], server: str) -> None:
+    web = servers[server]
+    answers = {
+        (path, name): answer_to_half(web, path, length, body)
+        for name, (length, body) in BROKEN_BODIES.items()
+        for path in ("/vouchers/1/orders/", "/accounts/login/")
+    }
+    assert {key: it for key, it in answers.items() if it[:10] not in (b"", b"HTTP/1.1 4")} == {}
+    assert "Traceback" not in web.text()
+
+
+def answer_to_half(web: Web, path: str, length: str, body: bytes) -> bytes:
+    """Send a request and no more after it; return the beginning of its answer."""
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with socket.create_connection(("127.0.0.1", web.port), GENEROUS_S) as client:
+        client.sendall(f"{head}{length}\r\n\r\n".encode() + body)
+        client.shutdown(socket.SHUT_WR)
+        return client.recv(12)
+
+
+FORM = "Content-Type: application/x-www-form-urlencoded"
+REFUSED = {
+    "unknown host": (400, f"GET /{'x' * 4_000}/", "evil.example", "", 0),
+    "host that is none": (400, "GET /", "a b" * 1_000, "", 0),
+    "declared too large": (413, "POST /accounts/login/", "localhost", FORM, 17 * 1024 * 1024),
+    "form that is too large": (413, "POST /accounts/login/", "localhost", FORM, 2 * 1024 * 1024),
+}
+
+
+@pytest.mark.parametrize("server", ["granian", "wsgi"])
+@pytest.mark.parametrize("kind", REFUSED)
+def test_refused_request_writes_at_most_a_short_line(
+    servers: dict[str, Web], server: str, kind: str
+) -> None:
+    web = servers[server]
+    status, asks, host, header, length = REFUSED[kind]
+    before = len(web.text())
+    lines = [f"{asks} HTTP/1.1", f"Host: {host}", "Cookie: csrftoken=" + "c" * 32, header]
+    lines = [*filter(None, lines), f"Content-Length: {length}", "Connection: close", "", ""]
+    with socket.create_connection(("127.0.0.1", web.port), GENEROUS_S) as client:
+        client.sendall("\r\n".join(lines).encode())
+        with suppress(OSError):  # one that is declared too large is refused unread
+            client.sendall(b"x" * length)
+        answer = client.recv(12)
+    assert answer == b"HTTP/1.1 %d" % status
+    assert web.is_alive()
+    written = web.text()[before:].splitlines()
+    assert len(written) <= 1
+    assert all(len(line) < 300 for line in written)
 
 
 # --- Streams --------------------------------------------------------------------------------------

@@ -65,11 +65,15 @@ def request(path: str = "/", **more: str) -> dict[str, Any]:
     }
 
 
+async def answered(pages: Shells, request: dict[str, Any]) -> StoredAnswer | None:
+    return pages.stored(request) or await pages.answer(request)
+
+
 def answers(pages: Shells, *requests: dict[str, Any]) -> list[StoredAnswer]:
     """Ask for all at the same time."""
 
     async def ask() -> list[Any]:
-        return await asyncio.gather(*[pages.answer(it) for it in requests])
+        return await asyncio.gather(*[answered(pages, it) for it in requests])
 
     return asyncio.run(ask())
 
@@ -104,11 +108,11 @@ def test_page_is_shown_while_a_newer_one_is_made(
     django.may_answer.clear()
 
     async def ask() -> tuple[Any, Any]:
-        old = await pages.answer(request())
+        old = pages.stored(request())
         django.may_answer.set()
         while len(django.asked) < 2 or pages._asking._running:
             await asyncio.sleep(0)
-        return old, await pages.answer(request())
+        return old, pages.stored(request())
 
     old, new = asyncio.run(ask())
     assert old == first

@@ -12,6 +12,7 @@ from django.test import Client, override_settings
 from django_redis import get_redis_connection
 from pytest_django import Settings
 
+from seckill_site.front_door import shells
 from seckill_site.web import request_rates
 from seckill_site.web.request_rates import (
     Limit,
@@ -23,6 +24,7 @@ from seckill_site.web.request_rates import (
 from tests.support import asgi, wsgi
 from tests.support.browsers import session_cookie
 from tests.support.orders import make_buyer, make_buyers, make_sale, tokens_for
+from tests.support.sales import make_loaded_sale
 
 pytestmark = pytest.mark.django_db
 
@@ -90,10 +92,38 @@ def test_every_path_of_a_buyer_is_limited(ask: Any, path: str) -> None:
 
 
 @DOORS
-@pytest.mark.parametrize("path", ["/healthz", "/", "/vouchers/1/", "/vouchers/1/live/"])
-def test_public_paths_are_not_limited(ask: Any, path: str) -> None:
-    statuses(ask, 3)
-    assert ask("GET", path).status != 429
+@pytest.mark.parametrize(
+    "path",
+    ["/no/such/page/", "/vouchers/999999/", "/vouchers/999999/live/", "/captcha/image/x/", "/"],
+)
+def test_whatever_a_thread_has_to_make_is_limited(ask: Any, path: str) -> None:
+    assert 429 not in statuses(ask, 3, "/terms/")
+    assert ask("GET", path).status == 429
+
+
+@DOORS
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/static/seckill/no.css"])
+def test_probes_and_static_files_are_not_limited(ask: Any, path: str) -> None:
+    assert 429 not in statuses(ask, 9, path)
+    assert ask("GET", "/terms/").status != 429
+
+
+@DOORS
+def test_notifications_of_providers_are_not_limited(ask: Any) -> None:
+    for _ in range(9):
+        assert ask("POST", "/payments/sandbox/notify/", {}).status != 429
+
+
+@pytest.mark.parametrize("path", ["/", "/vouchers/{}/", "/vouchers/{}/room/", "/vouchers/{}/live/"])
+def test_what_lies_in_memory_is_neither_counted_nor_refused(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shells, "FRESH_S", 3600.0)
+    monkeypatch.setattr(shells, "MAX_AGE_S", 3600.0)
+    path = path.format(make_loaded_sale().pk)
+    assert statuses(asgi.ask, 9, path, accept="text/html") == [200] * 9
+    assert 429 in statuses(asgi.ask, 4, "/terms/")
+    assert asgi.ask("GET", path, accept="text/html").status == 200
 
 
 def test_unlimited_network_has_no_limit(settings: Settings) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
@@ -121,16 +122,17 @@ def test_live_shows_public_sales_alone(way: Callable[..., Answer], stage: SaleSt
     assert (answer.status, answer.json["code"]) == (404, "not_found")
 
 
+@pytest.mark.parametrize("path", ["live/", "", "room/"])
 @both
-def test_published_sale_is_shown_within_a_second(
-    way: Callable[..., Answer], clock: list[float]
+def test_published_sale_is_shown_within_half_a_second(
+    way: Callable[..., Answer], path: str, clock: list[float]
 ) -> None:
     sale = make_loaded_sale(stage=SaleStage.DRAFT)
-    path = f"/vouchers/{sale.pk}/live/"
-    assert way("GET", path).status == 404
+    path, sent = f"/vouchers/{sale.pk}/{path}", {"accept": "text/html"}
+    assert way("GET", path, **sent).status == 404
     SeckillVoucher.objects.filter(pk=sale.pk).update(stage=SaleStage.PUBLIC)
-    clock[0] += public_sales.KNOWN_S
-    assert way("GET", path).status == 200
+    clock[0] += 0.5
+    assert way("GET", path, **sent).status == 200
 
 
 @pytest.mark.django_db(transaction=True)
@@ -269,10 +271,33 @@ def test_head_tells_of_the_page_and_has_no_body() -> None:
     assert (head.status, head.headers, head.body) == (200, whole.headers, b"")
 
 
+@pytest.mark.parametrize("path", ["", "room/", "live/"])
 def test_missing_sale_has_a_page_too(
-    django_assert_num_queries: DjangoAssertNumQueries, monkeypatch: pytest.MonkeyPatch
+    django_assert_num_queries: DjangoAssertNumQueries, path: str
 ) -> None:
-    monkeypatch.setattr(shells, "FRESH_S", 3600)
-    assert page("/vouchers/999999/").status == 404
-    with django_assert_num_queries(0):
-        assert page("/vouchers/999999/").status == 404
+    path = f"/vouchers/999999/{path}"
+    with django_assert_num_queries(1):
+        first = page(path)
+        assert (page(path), first.status) == (first, 404)
+    assert "We couldn’t find that sale" in first.body.decode().replace("&#x27;", "’")
+    sent: dict[str, Any] = {"accept": "text/html", "HTTP_ACCEPT_LANGUAGE": "en"}
+    assert wsgi.ask("GET", path, **sent).body == first.body
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("path", ["", "room/", "live/"])
+def test_missing_sale_is_not_denied_without_the_database(
+    path: str, clock: list[float], lose_database: Callable[[], None]
+) -> None:
+    path = f"/vouchers/999999/{path}"
+    assert page(path).status == 404
+    lose_database()
+    clock[0] += 1
+    assert page(path).status == 503
+
+
+def test_draft_shows_itself_in_its_form_to_staff_alone() -> None:
+    path = f"/vouchers/{make_loaded_sale(stage=SaleStage.DRAFT).pk}/form/"
+    staff = User.objects.create(username="owner", is_staff=True, is_superuser=True)
+    assert page(path, HTTP_COOKIE=session_cookie(staff)).status == 200
+    assert page(path).status == 404
