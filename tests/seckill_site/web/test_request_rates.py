@@ -262,7 +262,7 @@ def test_crowd_of_many_addresses_shares_nothing(settings: Settings) -> None:
 
 
 def test_without_the_cache_a_process_limits_alone() -> None:
-    gone = {**site.CACHES["default"], "LOCATION": "redis://127.0.0.1:1/0"}
+    gone = {**site.CACHES["default"], "LOCATION": "redis://127.0.0.1:1/1"}
     with override_settings(CACHES={**site.CACHES, "default": gone}):
         for _ in range(3):
             counts.count(Limit.ADDRESS, HOME)
