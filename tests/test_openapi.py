@@ -200,6 +200,12 @@ def closed_draw() -> Ask:
     return Ask(f"/vouchers/{draw.pk}/draw/record.txt")
 
 
+def known_record() -> Ask:
+    ask = closed_draw()
+    ask.headers["HTTP_IF_NONE_MATCH"] = ask.send("GET", wsgi).headers["etag"]
+    return ask
+
+
 def in_line(what: str) -> Ask:
     """Ask about a sale with a waiting room that lets nobody in."""
     sale = make_sale()
@@ -293,6 +299,7 @@ GIVEN: dict[str, Callable[[], Ask]] = {
     "draw 200": lambda: Ask(f"/vouchers/{make_draw().pk}/draw/"),
     "draw 404": of_sale("draw/"),
     "drawRecord 200": closed_draw,
+    "drawRecord 304": known_record,
     "drawRecord 404": of_sale("draw/record.txt"),
     # A buyer before the order
     "purchaseToken 200": of_sale("token/"),

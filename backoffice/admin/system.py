@@ -39,7 +39,7 @@ def system_page(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {
         "title": gettext("System"),
         "parts": [(PARTS[name], answers) for name, answers in parts.items()],
-        "clocks": _clock_texts() if parts["redis"] else [],
+        "clocks": _clock_texts() if parts.get("redis") else [],
         "checks": current_errors(parts),
         "has_addresses": client_network(request.META) != "",
         "late": late_texts(late_by_s(now)),

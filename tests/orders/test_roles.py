@@ -42,6 +42,8 @@ from orders.models import (
     InvitationCode,
     OrderJob,
     OrderStatus,
+    Payment,
+    PaymentStatus,
     Rehearsal,
     RehearsalPhase,
     SettlementDifference,
@@ -199,6 +201,8 @@ PAGES = {
     "admin:orders_voucherorder_delete": Row(NOBODY, of="unpaid", send=DELETE),
     "admin:orders_voucherorder_cancel": Row(RUNS, RUNS, "unpaid", END),
     "admin:orders_voucherorder_refund": Row(RUNS, RUNS, "paid", END),
+    "admin:orders_voucherorder_rest_refund": Row(RUNS, RUNS, "disputed", END),
+    "admin:orders_voucherorder_count_refund": Row(RUNS, RUNS, "disputed", END),
     "admin:orders_voucherorder_cancel_many": Row(RUNS, RUNS, send=END),
     "admin:orders_voucherorder_refund_many": Row(RUNS, RUNS, send=END),
     "admin:orders_voucherorder_export": Row(RUNS),
@@ -341,7 +345,8 @@ def world(db: None) -> dict[str, Any]:
     sold, sale, unloaded = make_sale(), make_sale(), make_sale(loaded=False)
     voucher = Voucher.objects.create(title="Rice", price_cents=8, face_value_cents=10)
     unpaid, settled = make_unpaid_order(sold), make_unpaid_order(sold)
-    payment = pay(settled)
+    payment, disputed = pay(settled), pay(make_unpaid_order(sold))
+    Payment.objects.filter(pk=disputed.pk).update(status=PaymentStatus.DISPUTED)
     settled.refresh_from_db()
     by = Actor.staff(make_buyer().pk)
     webhook = make_endpoint("https://example.com/hook")
@@ -367,6 +372,7 @@ def world(db: None) -> dict[str, Any]:
             sold, make_buyer(), status=OrderStatus.REFUSED, reason="failed"
         ),
         "payment": payment,
+        "disputed": disputed,
         "difference": SettlementDifference.objects.create(
             provider="sandbox", day="2026-11-11", direction="payment", kind="missing_there",
             reference=payment.reference, payment=payment, our_cents=1, found_at=timezone.now(),
@@ -450,6 +456,8 @@ def address(key: str, world: Mapping[str, Any]) -> str:
     """Return where the page of a row is; locks have no table to look one up in."""
     row, ids = PAGES[key], {name: thing.pk for name, thing in world.items()}
     args = [ids.get(row.of, row.of)] if row.of else []
+    if row.of == "disputed":
+        args.insert(0, world["disputed"].order_id)
     return reverse(key.split(",")[0], args=args) + row.query.format(**ids)
 
 
