@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from django.db import transaction
 
 from orders.audience.rule_uses import RuleUses, open_rule_uses
-from orders.fulfilment.bulk_insert import NewOrder, insert_orders, nothing
+from orders.fulfilment.bulk_insert import NewOrder, insert_orders, nothing, pay_by
 from orders.fulfilment.existing_orders import (
     ExistingOrder,
     active_flags,
@@ -178,15 +178,15 @@ def _sale_to_write(
 def _receipt_copies(sale: SeckillVoucher, rows: Sequence[NewOrder]) -> dict[int, str]:
     # Read once: a model's pk and the value of a choice cost as much as the rest of a copy.
     sale_id, price_cents = sale.pk, sale.voucher.price_cents
-    time_to_pay_ms = sale.pay_within_s * 1000
-    unpaid = OrderStatus.UNPAID.value
-    return {
-        row.id: ReceiptRow(
-            row.user_id, sale_id, unpaid, "", price_cents, at_ms, at_ms + time_to_pay_ms
-        ).pack()
-        for row in rows
-        if row.live and (at_ms := row.accepted_at_ms)
-    }
+    until_ms, to_pay_ms = epoch_ms(pay_by(sale, sale.locked_at)), sale.pay_within_s * 1000
+    unpaid, copies = OrderStatus.UNPAID.value, {}
+    for row in rows:
+        if row.live:
+            at_ms = row.accepted_at_ms
+            shown_ms = max(until_ms, at_ms + to_pay_ms)  # as row_copy.pay_by_ms does
+            copy = ReceiptRow(row.user_id, sale_id, unpaid, "", price_cents, at_ms, shown_ms)
+            copies[row.id] = copy.pack()
+    return copies
 
 
 def _read(sale: SeckillVoucher, entries: Sequence[PendingEntry]) -> _Existing:

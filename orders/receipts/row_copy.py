@@ -71,11 +71,12 @@ class ReceiptRow(NamedTuple):
 
 
 def pay_by_ms(accepted_at: dt.datetime, created_at: dt.datetime, pay_by: dt.datetime) -> int:
-    """Return when the time to pay is over by the clock of Redis, which pages go by.
+    """Return when the time to pay is over, for pages, which go by the clock of Redis.
 
-    The other two times are the database's, whose clock may differ.
+    An order that was written late has its time from then on, by the clock of the database. If that
+    clock is behind, the time counts from when Redis accepted the order.
     """
-    return _utc_ms(accepted_at) + (pay_by - created_at) // MILLISECOND
+    return max(_utc_ms(pay_by), _utc_ms(accepted_at) + (pay_by - created_at) // MILLISECOND)
 
 
 def read_receipt_row(*, order_id: int) -> ReceiptRow | None:

@@ -17,17 +17,19 @@ wall clocks of processes are never read (``docs/adr/0021``).
 
 import datetime as dt
 import logging
-import os
+import secrets
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from time import monotonic
 from typing import NamedTuple
 
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from seckill_site.clocks.database import database_now
 from seckill_site.clocks.ledger import HOLD_S, STEP_MS, in_ms, ledger_now_ms
 from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
+from seckill_site.process_memory import Latest
 from seckill_site.redis.ledger_connection import ledger_connection
 
 logger = logging.getLogger(__name__)
@@ -42,6 +44,12 @@ READING_KEPT_S = 365 * 86_400
 """A clock that is set far ahead must not delete what would show it."""
 
 HOLD_MS = int(HOLD_S * 1000)
+
+TOGETHER_MS = 3_600_000
+"""Both clocks were set if one followed the other within this time: each machine sets its own."""
+
+MOST_DRIFT = 0.0005
+"""How much faster or slower a clock may run, which is no step: what time servers correct by."""
 
 SLOWEST_MS = 1_000
 """Clocks that took longer to read were not read at the same time."""
@@ -76,7 +84,7 @@ class _Reading(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """When a step was noticed, and which clocks were set within the minute before (1, else 0).
+    """When a step was noticed, and which clocks were set within the hour before (1, else 0).
 
     ``anew_ms`` is the time of the database when both had been set, the last time; or 0.
     """
@@ -92,6 +100,7 @@ class _Step(NamedTuple):
         return any(0 <= age < within_ms for age in ages)
 
 
+_told = Latest(None, for_s=60.0)
 _NO_STEP = _Step(0, 0, 0, 0, 0)
 
 
@@ -104,7 +113,16 @@ def settled_clocks() -> Clocks:
     try:
         return _settled_clocks()
     except RedisError as error:
-        raise ClocksUnsettled(f"Redis did not tell its time: {error!r}") from error
+        _tell_once_a_minute(f"Redis did not tell its time: {error!r}")
+        raise ClocksUnsettled from error
+    except ClocksUnsettled as error:
+        _tell_once_a_minute(str(error))
+        raise
+
+
+def _tell_once_a_minute(why: str) -> None:
+    if _told.claim():
+        logger.warning("nothing expires or is deleted now: %s", why)
 
 
 def earlier_of_both(database_now: dt.datetime) -> dt.datetime:
@@ -128,9 +146,12 @@ def _settled_clocks() -> Clocks:
     before = _Reading(*numbers) if (numbers := _numbers(before_text, count=4)) else None
     known = _Step(*numbers) if (numbers := _numbers(step_text, count=5)) else _NO_STEP
     step = _with_step_between(before, now, known) if before else known
-    if step != known:
-        client.set(STEPPED, _text(step))
-    client.set(key, _text(now._replace(known=step.database_ms)), ex=READING_KEPT_S)
+    if step.anew_ms > now.database_ms:  # the database was set back since
+        step = step._replace(anew_ms=now.database_ms)
+    with suppress(ResponseError):  # a full Redis: the next reading is compared with an older one
+        if step != known:
+            client.set(STEPPED, _text(step))
+        client.set(key, _text(now._replace(known=step.database_ms)), ex=READING_KEPT_S)
     if step.is_recent(now, within_ms=HOLD_MS):
         raise ClocksUnsettled("a clock was set within the last minute")
     anew_since = from_epoch_ms(step.anew_ms) if step.anew_ms else None
@@ -142,7 +163,8 @@ def _with_step_between(before: _Reading, now: _Reading, known: _Step) -> _Step:
     elapsed = now.monotonic_ms - before.monotonic_ms
     database_ms = now.database_ms - before.database_ms - elapsed
     ledger_ms = now.ledger_ms - before.ledger_ms - elapsed
-    database_set, ledger_set = int(abs(database_ms) > STEP_MS), int(abs(ledger_ms) > STEP_MS)
+    most_ms = STEP_MS + abs(elapsed) * MOST_DRIFT
+    database_set, ledger_set = int(abs(database_ms) > most_ms), int(abs(ledger_ms) > most_ms)
     is_new = known.database_ms != before.known
     noted_since = is_new and known.is_recent(now, within_ms=elapsed + STEP_MS)
     if noted_since and database_set <= known.database_set and ledger_set <= known.ledger_set:
@@ -154,8 +176,7 @@ def _with_step_between(before: _Reading, now: _Reading, known: _Step) -> _Step:
         database_ms / 1000,
         ledger_ms / 1000,
     )
-    if known.is_recent(now, within_ms=HOLD_MS):
-        # One of the two may have been set between the two questions of a reading.
+    if known.is_recent(now, within_ms=TOGETHER_MS):
         database_set, ledger_set = database_set | known.database_set, ledger_set | known.ledger_set
     anew_ms = now.database_ms if database_set and ledger_set else known.anew_ms
     return _Step(now.database_ms, now.ledger_ms, database_set, ledger_set, anew_ms)
@@ -177,6 +198,7 @@ def _machine() -> str:
     """Return what processes share whose monotonic clocks agree: a boot, and a namespace of time."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot} {os.readlink('/proc/self/ns/time')}"
     except OSError:
-        return f"process {os.getpid()}"
+        return f"process {secrets.token_hex(8)}"
+    namespace = Path("/proc/self/ns/time")  # since Linux 5.6
+    return f"{boot} {namespace.readlink()}" if namespace.is_symlink() else boot

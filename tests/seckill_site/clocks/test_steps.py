@@ -123,18 +123,61 @@ def test_step_and_its_correction_both_hold(machine: Machine) -> None:
     assert machine.is_settled()
 
 
-@pytest.mark.parametrize("apart", [False, True])
-def test_both_set_gives_full_time_anew(machine: Machine, *, apart: bool) -> None:
-    """``apart``: a reading fell between the two."""
+@pytest.mark.parametrize("apart_s", [None, 0, 90, 1_800])
+def test_both_set_gives_full_time_anew(machine: Machine, apart_s: float | None) -> None:
+    """``apart_s``: a reading fell between the two, which came so long after one another."""
     machine.read()
     machine.ledger = HOUR_S
-    if apart:
+    if apart_s is not None:
         assert not machine.is_settled()
+        machine.wait(apart_s)
     machine.database = HOUR_S
     assert not machine.is_settled()
     set_at = START + dt.timedelta(seconds=machine.passed + HOUR_S)
     machine.wait(61)
     assert machine.read().anew_since == set_at
+
+
+def test_time_that_counts_anew_is_never_in_the_future(machine: Machine) -> None:
+    machine.read()
+    machine.database = machine.ledger = 24 * HOUR_S
+    assert not machine.is_settled()
+    machine.wait(70)
+    machine.ledger = 0
+    assert not machine.is_settled()
+    machine.wait(2 * HOUR_S)
+    machine.database = 0
+    assert not machine.is_settled()
+    machine.wait(70)
+    clocks = machine.read()
+    assert clocks.anew_since
+    assert clocks.anew_since < clocks.database
+
+
+def test_slow_drift_is_no_step(machine: Machine) -> None:
+    machine.read()
+    machine.wait(12 * HOUR_S)
+    machine.database = machine.ledger = 12 * HOUR_S * 0.0004
+    assert machine.is_settled()
+
+
+def test_full_redis_still_tells_its_time(machine: Machine) -> None:
+    client = ledger_connection()
+    try:
+        client.config_set("maxmemory", 1)
+        assert machine.is_settled()
+    finally:
+        client.config_set("maxmemory", 0)
+
+
+def test_nothing_ends_is_told_once_a_minute(
+    machine: Machine, caplog: pytest.LogCaptureFixture, lose_ledger: Any
+) -> None:
+    lose_ledger()
+    for _ in range(3):
+        assert not machine.is_settled()
+    assert len(caplog.records) == 1
+    assert "nothing expires or is deleted now" in caplog.text
 
 
 def test_other_machine_learns_of_a_step_and_counts_it_once(machine: Machine) -> None:
