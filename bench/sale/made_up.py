@@ -40,7 +40,7 @@ def _line(run: Run, addresses: int, least: float) -> Line:
     slow, quiet = [median(it.latency_ms(99) for it in hits) for hits in (beside, alone)]
     return Line.ratio(
         "r",
-        f"orders beside {PER_S} made-up requests/s, {addresses:,} addresses",
+        f"orders beside {PER_S} made-up requests/s, addresses: {addresses:,}",
         "without them",
         Target(least),
         "/s",
