@@ -11,6 +11,7 @@ from allauth.account import app_settings
 from allauth.account.adapter import DefaultAccountAdapter
 from allauth.account.models import EmailConfirmation, Login
 from allauth.core import context as core
+from allauth.core import ratelimit
 from allauth.core.exceptions import ImmediateHttpResponse
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
@@ -38,6 +39,21 @@ SITE = {"name": shop_name, "domain": ""}
 
 UNKNOWN_ADDRESS = "0.0.0.0"
 """Stands for the address of a client of whom no address is known."""
+
+
+def count_text(phone: str, *, dry_run: bool = False) -> None:
+    """Count a text to a phone, or see whether one more may be sent.
+
+    :raises RateLimited: this is one too many.
+    """
+    keys = {}
+    if client := client_network(core.request.META):  # else a unix socket: everybody's count
+        keys = {"texts_to_phone_of_client": f"{client}:{phone}", "texts_of_client": client}
+    keys["texts_to_phone"] = phone  # the last: who may send no more must not use it up
+    for action, key in keys.items():
+        ratelimit.consume(
+            core.request, action=action, key=key, dry_run=dry_run, raise_exception=True
+        )
 
 
 class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
@@ -170,12 +186,22 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         """Send a code to a phone.
 
         While it cannot be sent, the answer is the same: it must not show who has an account.
+
+        :raises RateLimited: this is one too many.
         """
+        count_text(phone)
         text = gettext("%(code)s is your code. Do not share it with anyone.") % {"code": code}
         try:
             send_text(phone, text)
         except OSError as error:
             logger.warning("a code was not sent to a phone: %r", error)
+
+    def send_unknown_account_sms(self, phone: str, **kwargs: Any) -> None:
+        """Send nothing, but count it: the limits must not show who has an account.
+
+        :raises RateLimited: this is one too many.
+        """
+        count_text(phone)
 
     # --- Signing in by a code ---------------------------------------------------------------------
 

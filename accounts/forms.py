@@ -20,6 +20,7 @@ from django.utils.translation import gettext, gettext_lazy
 from django_redis import get_redis_connection
 from redis import RedisError
 
+from accounts.adapter import count_text
 from accounts.sessions import limit_staff_session
 from accounts.usernames import as_username
 from seckill_site.web.clients import client_network
@@ -57,7 +58,7 @@ class LoginForm(forms.LoginForm):  # type: ignore[misc]
         return response
 
 
-def count_code(kind: str, name: str, *, is_phone: bool = False) -> None:
+def count_code(kind: str, name: str) -> None:
     """Count a code or link that a client asks for, whether or not an account has this name.
 
     Strangers must not keep an account from its codes, so a client has a count of its own for each
@@ -69,8 +70,6 @@ def count_code(kind: str, name: str, *, is_phone: bool = False) -> None:
     if not client:  # a unix socket: it would be everybody's count
         return
     keys = {"code_of_client": f"{client}:{kind}:{name.lower()}", "codes_of_client": client}
-    if is_phone:
-        keys["texts_of_client"] = client
     for action, key in keys.items():
         ratelimit.consume(core.request, action=action, key=key, raise_exception=True)
 
@@ -85,7 +84,7 @@ class LoginCodeForm(forms.RequestLoginCodeForm):  # type: ignore[misc]
 
     def clean_phone(self) -> str:
         if phone := self.cleaned_data["phone"]:
-            count_code("request_login_code", phone, is_phone=True)
+            count_code("request_login_code", phone)
         return str(super().clean_phone())
 
 
@@ -102,7 +101,7 @@ class ChangePhoneForm(forms.ChangePhoneForm):  # type: ignore[misc]
 
     def clean_phone(self) -> str:
         phone = str(super().clean_phone())
-        count_code("verify_phone", phone, is_phone=True)
+        count_code("verify_phone", phone)
         return phone
 
 
@@ -197,7 +196,9 @@ class SignUpForm(forms.SignupForm):  # type: ignore[misc]
 
     def _limit_codes(self, field: str, address: str, *, action: str, dry_run: bool = False) -> None:
         try:
-            count_code(action, address, is_phone=field == "phone")
+            count_code(action, address)
+            if field == "phone":  # the adapter counts it, once the account is saved
+                count_text(address, dry_run=True)
             ratelimit.consume(
                 core.request, action=action, key=address, dry_run=dry_run, raise_exception=True
             )

@@ -139,7 +139,7 @@ SECKILL_RESETS_PER_ADDRESS = env.int("SECKILL_RESETS_PER_ADDRESS", default=20)
 """The most attempts of an address to reset a password in an hour."""
 
 SECKILL_TEXTS_PER_ADDRESS = env.int("SECKILL_TEXTS_PER_ADDRESS", default=100)
-"""The most codes to phones that an address may ask for in a day, over all numbers; 0: any."""
+"""The most codes that are sent to phones for an address in a day, over all numbers; 0: any."""
 
 SECKILL_SHOP_NAME = env.str("SECKILL_SHOP_NAME", default="Seckill")
 SECKILL_SHOP_NAME_EN = env.str("SECKILL_SHOP_NAME_EN", default=SECKILL_SHOP_NAME)
@@ -554,9 +554,12 @@ ACCOUNT_RATE_LIMITS = {
     "signup": None,
     "reset_password_from_key": None,
     "login_failed": "5/6m/key",  # an account from one address
-    # What accounts.forms counts: a client's codes to one name, to all names, and to phones.
+    # What accounts.forms counts: a client's requests for a code to one name, and to all names.
     "code_of_client": "3/10m/key",
     "codes_of_client": "20/m/key",
+    # What accounts.adapter counts: each text to a phone, those that are sent again too.
+    "texts_to_phone": "20/10m/key",
+    "texts_to_phone_of_client": "5/10m/key",
     "texts_of_client": f"{SECKILL_TEXTS_PER_ADDRESS}/d/key" if SECKILL_TEXTS_PER_ADDRESS else None,
     # A mail address or number, whoever asks.
     "request_login_code": "12/10m/key",

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from allauth.account import views
+from allauth.account.adapter import get_adapter
 from django.contrib.auth import logout as logout_here
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
+from django.forms import Form
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext
@@ -26,6 +30,17 @@ class SignUpView(views.SignupView):  # type: ignore[misc]
             return super().form_valid(form)  # type: ignore[no-any-return]
         except UsernameTaken:
             return self.form_invalid(form)  # type: ignore[no-any-return]
+
+
+class ConfirmLoginCodeView(views.ConfirmLoginCodeView):  # type: ignore[misc]
+    """allauth's view, which cannot send a code again to a phone that nobody has."""
+
+    def form_valid(self, form: Form) -> HttpResponseBase:
+        """Sign in, or send the code again; the answer must not show who has an account."""
+        process = self._process
+        if (phone := process.state.get("phone")) and not process.user:
+            process.generate_code = partial(get_adapter().send_unknown_account_sms, phone)
+        return super().form_valid(form)  # type: ignore[no-any-return]
 
 
 @allow("GET", "HEAD", "POST")
@@ -75,3 +90,4 @@ def _user_of(request: HttpRequest) -> User:
 login = allow("GET", "HEAD", "POST")(views.login)
 logout = allow("GET", "HEAD", "POST")(views.logout)
 signup = allow("GET", "HEAD", "POST")(SignUpView.as_view())
+confirm_login_code = allow("GET", "HEAD", "POST")(ConfirmLoginCodeView.as_view())

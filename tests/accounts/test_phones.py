@@ -262,6 +262,82 @@ def test_texts_of_an_address_are_limited_by_the_day(sent, settings, per_address)
     assert statuses == ({302, 429} if per_address else {302})
 
 
+CONFIRM = "/accounts/login/code/confirm/"
+
+
+def ask_for_code(number: str, *, resends: int, address: str = "127.0.0.1") -> list[int]:
+    """Ask for a code in a new session, and for it again; return the statuses."""
+    client = Client(REMOTE_ADDR=address)
+    asked = client.post("/accounts/login/code/", {"phone": number})
+    again = [client.post(CONFIRM, {"action": "resend"}) for _ in range(resends)]
+    return [it.status_code for it in (asked, *again)]
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("number", [NUMBER, OTHER_NUMBER], ids=["known", "unknown"])
+def test_text_that_is_sent_again_counts(ada, sent, settings, number):
+    settings.ACCOUNT_RATE_LIMITS = {**settings.ACCOUNT_RATE_LIMITS, "texts_of_client": "2/d/key"}
+
+    assert ask_for_code(number, resends=2) == [302, 302, 302]
+    assert len(sent) == (2 if number == NUMBER else 0)
+    for other in (NUMBER, OTHER_NUMBER):
+        assert ask_for_code(other, resends=0) == [429]
+
+
+@pytest.mark.servers
+def test_refused_text_is_told(ada, settings):
+    settings.ACCOUNT_RATE_LIMITS = {**settings.ACCOUNT_RATE_LIMITS, "texts_of_client": "1/d/key"}
+    client = Client(headers={"accept-language": "en"})
+    client.post("/accounts/login/code/", {"phone": NUMBER})
+
+    page = client.post(CONFIRM, {"action": "resend"}, follow=True)
+
+    assert "too many requests" in str(list(page.context["messages"])[-1])
+
+
+def test_unknown_phone_asks_again_with_the_same_answer(ada):
+    told = []
+    for number in (NUMBER, OTHER_NUMBER):
+        client = Client()
+        client.post("/accounts/login/code/", {"phone": number})
+        pages = [client.post(CONFIRM, {"action": "resend"}, follow=True) for _ in range(3)]
+        told.append([(it.status_code, it.redirect_chain, it.context["can_resend"]) for it in pages])
+
+    assert told[0] == told[1]
+
+
+@pytest.mark.servers
+def test_requests_at_once_send_five_texts_to_a_number(client, ada, sent):
+    client.post("/accounts/login/code/", {"phone": NUMBER})
+    before = dict(client.session.items())
+    for _ in range(12):
+        client.post(CONFIRM, {"action": "resend"})
+        session = client.session
+        session.update(before)  # as a request has read it that came at the same time
+        session.save()
+
+    assert len(sent) == 5
+
+
+@pytest.mark.servers
+def test_twenty_texts_reach_a_number_from_everywhere(ada, sent):
+    for last in range(7):
+        ask_for_code(NUMBER, resends=2, address=f"198.51.100.{last}")
+
+    assert len(sent) == 20
+
+
+@pytest.mark.servers
+def test_sign_up_beyond_the_limit_creates_no_account(sent, settings):
+    settings.ACCOUNT_RATE_LIMITS = {**settings.ACCOUNT_RATE_LIMITS, "texts_of_client": "1/d/key"}
+    for number, passwords in enumerate([PASSWORDS, PASSWORDS, {}]):
+        form = {"username": f"ada{number}", "phone": f"+861380000001{number}", **passwords}
+        Client().post("/accounts/signup/", form)
+
+    assert [it.username for it in User.objects.all()] == ["ada0"]
+    assert len(sent) == 1
+
+
 def test_texts_have_a_daily_limit(settings):
     assert settings.ACCOUNT_RATE_LIMITS["texts_of_client"] == "100/d/key"
 
