@@ -50,7 +50,8 @@ def check_url(url: str) -> None:
     """
     try:
         parts = urlsplit(url)
-        host, _ = parts.hostname or "", parts.port
+        # As it is looked up: digits and dots of other scripts are plain ones there.
+        host, _ = (parts.hostname or "").encode("idna").decode("ascii"), parts.port
     except ValueError as error:
         raise ForbiddenAddress("not an address") from error
     allowed = ("https", "http") if settings.SECKILL_WEBHOOK_HTTP else ("https",)

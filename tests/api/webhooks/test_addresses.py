@@ -77,6 +77,14 @@ LOOPBACK = [
     *("localhost", "LOCALHOST", "localhost.", "shop.localhost", "localhost.localdomain"),
     *("localhost6.localdomain6", "ip6-localhost", "ip6-loopback", "127.0.0.1", "127.0.0.1."),
     *("127.1", "2130706433", "0x7f000001", "0177.0.0.1", "[::127.0.0.1]", "[::ffff:0:127.0.0.1]"),
+    *(
+        "１２７.0.0.1",
+        "①②⑦。0｡0．1",
+        "localhost。",
+        "127.0.0.1..",
+        "127.0.0.1\u00ad",
+        "ｌｏｃａｌｈｏｓｔ",
+    ),
 ]
 
 
@@ -93,7 +101,15 @@ def test_this_machine_may_be_in_the_networks_of_the_settings(settings: Any, host
 
 
 @pytest.mark.parametrize(
-    "host", ["example.com", "localhost.example.com", "mylocalhost", "1.example"]
+    "host",
+    [
+        "example.com",
+        "localhost.example.com",
+        "mylocalhost",
+        "1.example",
+        "例え.jp",
+        "a_b.example.com.",
+    ],
 )
 def test_other_name_is_good_until_it_is_resolved(host: str) -> None:
     check_url(f"https://{host}/hook")
