@@ -19,6 +19,7 @@ from django.utils.translation import gettext
 from accounts.mails import MailNotSent, send_mail
 from accounts.models import Invitation
 from seckill_site.clocks.database import database_now
+from seckill_site.clocks.steps import earlier_of_both
 from seckill_site.web.responses import absolute_url
 
 VALID_FOR = dt.timedelta(days=3)
@@ -67,7 +68,7 @@ def invitations_of(user: User) -> QuerySet[Invitation]:
 
 def open_invitations() -> QuerySet[Invitation]:
     """Return the invitations that can still be accepted, the latest first."""
-    since = database_now() - VALID_FOR
+    since = earlier_of_both(database_now()) - VALID_FOR
     pending = Invitation.objects.filter(accepted_at=None, invited_at__gt=since)
     return pending.select_related("role", "invited_by").order_by("-pk")
 

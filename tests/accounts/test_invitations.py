@@ -13,7 +13,9 @@ from django.test import Client, TestCase
 from django.utils import timezone
 
 from accounts.contacts import confirmed_contact
+from accounts.invitations import VALID_FOR
 from accounts.models import Invitation
+from seckill_site.clocks.machine import epoch_ms
 from tests.accounts.test_addresses import Refusing
 from tests.support.accounts import PASSWORD
 from tests.support.browsers import browser_of
@@ -96,6 +98,18 @@ def test_ended_invitation_is_of_no_use(owner: Client, how: str) -> None:
     Invitation.objects.update(invited_at=timezone.now() - dt.timedelta(days=3, seconds=1))
 
     assert buyer("one").post(path).status_code == 410
+
+
+@pytest.mark.parametrize("stepped", ["database", "Redis"])
+def test_one_clock_that_is_set_ends_no_invitation(owner: Client, monkeypatch, stepped: str) -> None:
+    path = invite(owner)
+    later = timezone.now() + VALID_FOR + dt.timedelta(hours=1)
+    if stepped == "database":
+        monkeypatch.setattr("accounts.invitations.database_now", lambda: later)
+    else:
+        monkeypatch.setattr("seckill_site.clocks.steps.ledger_now_ms", lambda: epoch_ms(later))
+
+    assert buyer("one").post(path).status_code == 302
 
 
 @pytest.mark.parametrize("token", ["x", "MQ:x:y", "1", "%00"])
