@@ -102,7 +102,9 @@ def find_by_code(*, code: str) -> Redeemable:
 
 
 def _disputed(order_id: int | OuterRef) -> QuerySet[Payment]:
-    return Payment.objects.filter(order=order_id, status=PaymentStatus.DISPUTED)
+    """Return the payment that paid an order, if it is disputed."""
+    disputed = Payment.objects.filter(status=PaymentStatus.DISPUTED, settles=True)
+    return disputed.filter(order=order_id)
 
 
 def redeem(

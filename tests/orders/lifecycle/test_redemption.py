@@ -28,7 +28,7 @@ from orders.lifecycle.redemption import (
     written_code,
 )
 from orders.lifecycle.transitions import Actor, Change
-from orders.models import CODE_LENGTH, OrderEvent, OrderStatus, VoucherOrder
+from orders.models import CODE_LENGTH, OrderEvent, OrderStatus, Payment, VoucherOrder
 from orders.payments.service import CODE_ALPHABET
 from tests.support.inspection import rows
 from tests.support.orders import at_once, make_buyer, make_order, make_sale
@@ -129,6 +129,21 @@ def test_only_paid_vouchers_are_redeemed(status: str) -> None:
         redeem(code=CODE, by=Actor.staff(clerk().pk), now=timezone.now())
     assert refused.value.redeemable.order.status == status
     assert rows() == before
+
+
+@pytest.mark.parametrize("settles", [True, False])
+def test_dispute_blocks_the_code_that_it_paid_for(settles: bool) -> None:
+    """The other payment came late, and went back."""
+    order = with_code()
+    Payment.objects.create(
+        order=order, reference="disputed", amount_cents=1, status="disputed", settles=settles
+    )
+    assert find_by_code(code=CODE).may_be_used is not settles
+    if settles:
+        with pytest.raises(NotRedeemable):
+            redeem(code=CODE, by=Actor.staff(None), now=NOW)
+    else:
+        assert redeem(code=CODE, by=Actor.staff(None), now=NOW).order.status == "used"
 
 
 @pytest.mark.django_db(transaction=True)
