@@ -207,9 +207,10 @@ def note_standing(payment: Payment, said: Statement, *, now: dt.datetime) -> Non
             return
         was_refunded = before == PaymentStatus.REFUNDED or payment.refunded_at is not None
         has_failed = said.refund_failed and was_refunded
-        if said.refunded_cents is not None and (has_failed or not said.refund_failed):
+        if said.refunded_cents is not None:
             gone = min(said.refunded_cents, payment.paid_cents)
-            payment.refunded_cents = gone if has_failed else max(gone, gone_before)
+            least, most = sorted((gone, gone_before))
+            payment.refunded_cents = least if said.refund_failed else most
         has_news = payment.refunded_cents != gone_before
         if _is_disputed(payment, said):
             payment.status = PaymentStatus.DISPUTED
@@ -246,19 +247,18 @@ def _is_whole(payment: Payment) -> bool:
 
 
 def _after_refund(payment: Payment, *, has_failed: bool) -> PaymentStatus:
-    if _is_whole(payment):
-        return PaymentStatus.REFUNDED
-    if has_failed or payment.status == PaymentStatus.REFUND_FAILED:
-        return PaymentStatus.REFUND_FAILED
-    return PaymentStatus.REFUNDED
+    is_counted = payment.status == PaymentStatus.REFUNDED and not has_failed
+    is_over = is_counted or _is_whole(payment)
+    return PaymentStatus.REFUNDED if is_over else PaymentStatus.REFUND_FAILED
 
 
 def _before_refund(payment: Payment, order: VoucherOrder, *, has_news: bool) -> PaymentStatus:
-    if _is_whole(payment) or (payment.status == PaymentStatus.REFUNDING and not has_news):
+    is_decided = payment.status == PaymentStatus.REFUNDING
+    if _is_whole(payment) or (is_decided and not has_news):
         return PaymentStatus.REFUNDING
     if payment.refunded_cents:
         return PaymentStatus.PARTLY_REFUNDED
-    goes_back = not payment.settles or order.status not in _WITH_VOUCHER
+    goes_back = is_decided or not payment.settles or order.status not in _WITH_VOUCHER
     return PaymentStatus.REFUNDING if goes_back else PaymentStatus.PAID
 
 

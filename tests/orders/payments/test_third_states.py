@@ -17,6 +17,7 @@ from orders.models import OrderEvent, Payment, SettlementDifference, VoucherOrde
 from orders.payments.providers import Movement
 from orders.payments.refunds import (
     PROBLEMS,
+    REFUSED,
     Decision,
     NothingToDecide,
     decide,
@@ -218,6 +219,56 @@ def test_decided_payment_cannot_be_decided_again(at: StandIn) -> None:
 # --- Refunds that fail after all ------------------------------------------------------------------
 
 
+def fail_part(at: StandIn, payment: Payment) -> None:
+    """Let a part refunded by hand fail, and notify the shop."""
+    at.trades[payment.reference].by_hand_cents = 0
+    message = at.money_message(payment.reference, "failed part")
+    tell(at, message | {"type": "refund.failed"})
+
+
+@at_stripe
+def test_part_that_did_not_arrive_is_refunded_with_the_rest(at: StandIn) -> None:
+    _, order, payment = bought(at)
+    at.refund_by_hand(payment.reference, PART_CENTS)
+    tell_of_money(at, payment)
+    fail_part(at, payment)
+    payment.refresh_from_db()
+    assert (payment.status, payment.refunded_cents, payment.problem) == ("paid", 0, "")
+    refund(order)
+    assert refunded_everywhere(at, payment)
+
+
+@at_stripe
+def test_part_that_did_not_arrive_undoes_no_decision(at: StandIn) -> None:
+    _, order, payment = bought(at)
+    at.refund_by_hand(payment.reference, PART_CENTS)
+    tell_of_money(at, payment)
+    use(order)
+    at.faults.append(Fault.ERROR_500)
+    choose(Decision.REFUND_REST, payment)
+    fail_part(at, payment)
+    assert payment_status(payment) == "refunding"
+    assert finish_refunds(now=timezone.now() + AN_HOUR) == 1
+    assert refunded_everywhere(at, payment)
+    assert at.trades[payment.reference].refunded_cents == PRICE_CENTS
+    assert status_of(order) == "used"
+
+
+@at_stripe
+def test_rest_that_is_not_all_is_a_problem(at: StandIn) -> None:
+    """The event of the part that failed was lost."""
+    _, _, payment = bought(at)
+    at.refund_by_hand(payment.reference, PART_CENTS)
+    tell_of_money(at, payment)
+    at.trades[payment.reference].fields["by_hand"] = "failed"
+    choose(Decision.REFUND_REST, payment)
+    payment.refresh_from_db()
+    assert (payment.status, payment.problem) == ("refunding", REFUSED)
+    at.trades[payment.reference].fields["by_hand"] = "succeeded"  # by hand, once more
+    assert finish_refunds(now=timezone.now() + AN_HOUR) == 1
+    assert refunded_everywhere(at, payment)
+
+
 @that_fail_later
 def test_refund_that_failed_later_is_made_anew(at: StandIn) -> None:
     sale, order, payment = bought(at)
@@ -268,6 +319,21 @@ def test_failed_refund_stays_known_after_the_list(at: StandIn) -> None:
     assert payment_status(payment) == "refund_failed"
     choose(Decision.COUNT_AS_REFUNDED, payment)
     assert (status_of(order), payment_status(payment)) == ("refunded", "refunded")
+
+
+@at_stripe
+def test_failed_refund_stays_known_after_a_dispute(at: StandIn) -> None:
+    _, order, payment = bought(at)
+    refund(order)
+    at.fail_refund(payment.reference)
+    tell_of_money(at, payment)
+    at.trades[payment.reference].refund_state = ""
+    dispute(at, payment)
+    assert payment_status(payment) == "disputed"
+    dispute(at, payment, "won")
+    payment.refresh_from_db()
+    assert (payment.status, payment.refunded_cents) == ("refund_failed", 0)
+    assert payment.problem == PROBLEMS["refund_failed"]  # type: ignore[index]
 
 
 # --- Disputes -------------------------------------------------------------------------------------

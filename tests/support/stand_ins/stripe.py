@@ -161,7 +161,7 @@ class StripeStandIn(StandIn):
             "object": "refund",
             "amount": trade.by_hand_cents,
             "currency": trade.currency.lower(),
-            "status": "succeeded",
+            "status": trade.fields.get("by_hand", "succeeded"),
             "payment_intent": f"pi_{trade.number:08}",
             "charge": f"ch_{trade.number:08}",
             "metadata": {},
