@@ -35,8 +35,8 @@ from backoffice.order_export import export_orders
 from orders.fulfilment.retry import Retry, is_set_aside, retry_orders
 from orders.lifecycle.cancellation import Busy
 from orders.lifecycle.transitions import Actor, WrongState
-from orders.models import FOR_STAFF, OrderJob, OrderStatus, Payment, VoucherOrder
-from orders.payments.refunds import Decision, NothingToDecide, decide
+from orders.models import OrderJob, OrderStatus, Payment, VoucherOrder
+from orders.payments.refunds import Decision, NothingToDecide, decide, decisions_about
 from seckill_site.clocks.database import database_now
 from seckill_site.formatting import NO_VALUE, grouped, money, money_in
 from seckill_site.web.admin_lists import column, moment, pill
@@ -209,11 +209,13 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
         """Add the order's history, its payments and the possible actions."""
         order: VoucherOrder = context["original"]
         kinds = [kind for kind in OrderJob.Kind.values if required_status(kind) == order.status]
+        may_end = self.has_end_permission(request)
         context |= {
             "events": order.events.select_related("actor"),
-            "payments": order.payments.all(),
-            "kinds": kinds if self.has_end_permission(request) else [],
-            "for_staff": FOR_STAFF if self.has_end_permission(request) else (),
+            "payments": [
+                (it, decisions_about(it) if may_end else ()) for it in order.payments.all()
+            ],
+            "kinds": kinds if may_end else [],
         }
         return super().render_change_form(request, context, *args, **kwargs)
 
@@ -310,7 +312,7 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
         payment = get_object_or_404(Payment, pk=payment_id, order=order_id)
         back = reverse("admin:orders_voucherorder_change", args=[order_id])
         form = EndForm(request.POST or None)
-        if payment.status not in FOR_STAFF:
+        if decision not in decisions_about(payment):
             self._report_undecided(request, payment)
         elif form.is_valid():
             self._decide(request, payment, Decision(decision), form.cleaned_data["reason"])

@@ -9,7 +9,8 @@ Staff may refund a part at the provider, a buyer may dispute a payment, and a re
 provider had confirmed may still fail. The order has no states for that. The payment has
 (``FOR_STAFF``), the provider is not asked about it any more, and staff ``decide``. What the
 provider says is noted while the order's row is locked, so that a dispute and the use of the code
-meet there. What has gone back in full ends the order by itself.
+meet there. What has gone back in full ends the order by itself. A refund that the provider refuses
+is repeated, because somebody may put that right there; if nobody can, staff count it as refunded.
 """
 
 import datetime as dt
@@ -52,6 +53,7 @@ from orders.payments.providers import (
     call_provider,
 )
 from seckill_site.failpoints import failpoint
+from vouchers.lock_objects import lock_seckill_voucher
 
 logger = logging.getLogger(__name__)
 
@@ -86,14 +88,14 @@ _WITH_VOUCHER = (OrderStatus.PAID, OrderStatus.USED)
 
 
 class Decision(StrEnum):
-    """What staff decide about a payment in one of the states ``FOR_STAFF``."""
+    """What staff decide about a payment that the provider does not settle by itself."""
 
     REFUND_REST = "rest"
     COUNT_AS_REFUNDED = "count"
 
 
 class NothingToDecide(Exception):
-    """The payment is in none of the states ``FOR_STAFF`` any more."""
+    """Staff may not decide so about the payment, or not any more."""
 
 
 class NotRefundable(Exception):
@@ -262,45 +264,68 @@ def _before_refund(payment: Payment, order: VoucherOrder, *, has_news: bool) -> 
     return PaymentStatus.REFUNDING if goes_back else PaymentStatus.PAID
 
 
+def decisions_about(payment: Payment) -> tuple[Decision, ...]:
+    """Return what staff may decide about a payment now."""
+    if payment.status in FOR_STAFF:
+        return tuple(Decision)
+    is_refused = payment.status == PaymentStatus.REFUNDING and payment.problem == REFUSED
+    return (Decision.COUNT_AS_REFUNDED,) if is_refused else ()
+
+
 def decide(
     decision: Decision, *, payment_id: int, by: Actor, now: dt.datetime, why: str = ""
 ) -> None:
     """Refund the rest of a payment, or count it as refunded; its order ends, if it has not yet.
 
     :raises Payment.DoesNotExist: there is no such payment.
-    :raises NothingToDecide: it is in none of the states ``FOR_STAFF``; nothing was changed.
+    :raises NothingToDecide: it is not among ``decisions_about`` the payment; nothing was changed.
     """
-    order_id = Payment.objects.values_list("order_id", flat=True).get(pk=payment_id)
+    its_order = Payment.objects.values_list("order__seckill_voucher_id", "order_id")
+    sale_id, order_id = its_order.get(pk=payment_id)
+    ended: list[VoucherOrder] = []
     with transaction.atomic(durable=True):
+        lock_seckill_voucher(sale_id=sale_id)  # before the order, which may end here
         order = lock_order(order_id=order_id)
         payment = lock_payment(payment_id=payment_id)
-        if payment.status not in FOR_STAFF:
+        if decision not in decisions_about(payment):
             raise NothingToDecide(f"payment {payment} is {payment.status}")
         if payment.settles and order.status == OrderStatus.PAID:
             refunding = Change(OrderStatus.REFUNDING, by, now, why)
-            change_order(refunding, sale_id=order.seckill_voucher_id, order_id=order_id)
+            change_order(refunding, sale_id=sale_id, order_id=order_id)
         if decision is Decision.REFUND_REST:
             payment.refund_round += payment.status == PaymentStatus.REFUND_FAILED
             payment.status, payment.problem = PaymentStatus.REFUNDING, ""
             payment.ask_at, payment.asked, payment.refunded_at = now, 0, None
             payment.save()
+        else:
+            ended = _close_locked(payment, now)
     if decision is Decision.REFUND_REST:
         finish_refund(payment, now=now)
     else:
-        _close(payment, now)
+        _give_back(payment, ended)
 
 
 def _close(payment: Payment, now: dt.datetime, **known: Any) -> None:
-    sale_id, refunded = payment.order.seckill_voucher_id, Change(OrderStatus.REFUNDED, SYSTEM, now)
     with transaction.atomic(durable=True):
-        ended = []
-        if payment.settles:  # a late payment paid no order: Note [Late payments] in service.py
-            ended = end_locked(refunded, sale_id=sale_id, order_ids=[payment.order_id])
-        ends = Payment.objects.filter(
-            pk=payment.pk, status__in=(PaymentStatus.REFUNDING, *FOR_STAFF)
-        )
-        ends.filter(problem__in=(REFUSED, *PROBLEMS.values())).update(problem="")
-        ends.update(status=PaymentStatus.REFUNDED, ask_at=None, refunded_at=now, **known)
-        failpoint("refund.closing")
+        ended = _close_locked(payment, now, **known)
+    _give_back(payment, ended)
+
+
+def _close_locked(payment: Payment, now: dt.datetime, **known: Any) -> list[VoucherOrder]:
+    """End a payment and its order in the caller's transaction; return the order if it ended."""
+    ended: list[VoucherOrder] = []
+    if payment.settles:  # a late payment paid no order: Note [Late payments] in service.py
+        refunded = Change(OrderStatus.REFUNDED, SYSTEM, now)
+        sale_id = payment.order.seckill_voucher_id
+        ended = end_locked(refunded, sale_id=sale_id, order_ids=[payment.order_id])
+    ends = Payment.objects.filter(pk=payment.pk, status__in=(PaymentStatus.REFUNDING, *FOR_STAFF))
+    ends.filter(problem__in=(REFUSED, *PROBLEMS.values())).update(problem="")
+    ends.update(status=PaymentStatus.REFUNDED, ask_at=None, refunded_at=now, **known)
+    failpoint("refund.closing")
+    return ended
+
+
+def _give_back(payment: Payment, ended: list[VoucherOrder]) -> None:
     failpoint("refund.closed")
-    give_back(sale_id=sale_id, orders=ended, reason=refunded.to)
+    sale_id = payment.order.seckill_voucher_id
+    give_back(sale_id=sale_id, orders=ended, reason=OrderStatus.REFUNDED)

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from orders.lifecycle.transitions import Actor
 from orders.models import Payment
-from orders.payments.refunds import refund_order
+from orders.payments.refunds import REFUSED, refund_order
 from tests.support.orders import make_sale
 from tests.support.payments import (
     history,
@@ -58,6 +58,20 @@ def test_order_page_offers_the_decisions_only_where_one_is_due(boss: Client) -> 
     Payment.objects.update(status="paid")
     page = boss.get(order_url(payment)).text
     assert not any(url(payment, it) in page for it in BOTH)
+
+
+def test_refund_that_is_refused_can_only_be_counted(boss: Client) -> None:
+    payment = disputed()
+    Payment.objects.update(status="refunding")
+    assert url(payment, "count") not in boss.get(order_url(payment)).text
+    Payment.objects.update(problem=REFUSED)
+    page = boss.get(order_url(payment)).text
+    assert [url(payment, it) in page for it in BOTH] == [False, True]
+    post(boss, payment, "rest")
+    assert said(post(boss, payment, "count")) == [
+        "warning: Nothing was changed: the payment is refunding.",
+        "success: The payment is now refunded.",
+    ]
 
 
 def test_order_page_shows_what_came_and_went_in_its_currency(boss: Client) -> None:

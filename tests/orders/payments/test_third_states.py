@@ -203,7 +203,7 @@ def test_counting_as_refunded_survives_a_crash(at: StandIn, point: str) -> None:
     assert finish_refunds(now=timezone.now() + AN_HOUR) == 0
     assert at.refund_calls == 0
     if point == "refund.closing":
-        assert payment_status(payment) == "partly_refunded"
+        assert (status_of(order), payment_status(payment)) == ("paid", "partly_refunded")
         choose(Decision.COUNT_AS_REFUNDED, payment)
     assert (status_of(order), payment_status(payment)) == ("refunded", "refunded")
 
@@ -214,6 +214,39 @@ def test_decided_payment_cannot_be_decided_again(at: StandIn) -> None:
     with pytest.raises(NothingToDecide):
         choose(Decision.COUNT_AS_REFUNDED, payment)
     assert (status_of(order), payment_status(payment)) == ("paid", "paid")
+
+
+@race
+@at_stripe
+def test_of_two_decisions_at_once_one_counts(at: StandIn) -> None:
+    for _ in range(3):
+        _, order, payment = bought(at)
+        dispute(at, payment)
+        at.trades[payment.reference].dispute, before = "", at.refund_calls
+        counted, refunded = at_once(*(partial(choose, it, payment) for it in reversed(Decision)))
+        assert isinstance(counted, NothingToDecide) != isinstance(refunded, NothingToDecide)
+        assert at.refund_calls - before == isinstance(counted, NothingToDecide)
+        assert (status_of(order), payment_status(payment)) == ("refunded", "refunded")
+
+
+@over_http
+def test_refund_that_is_refused_for_good_can_be_counted(at: StandIn) -> None:
+    sale, order, payment = bought(at)
+    at.refund_mode = RefundMode.REFUSED
+    with armed("refund.committed=raise"), pytest.raises(FailpointReached):
+        refund(order)
+    with pytest.raises(NothingToDecide):
+        choose(Decision.COUNT_AS_REFUNDED, payment)
+    finish_refunds(now=timezone.now() + AN_HOUR)
+    payment.refresh_from_db()
+    assert (payment.status, payment.problem) == ("refunding", REFUSED)
+    with pytest.raises(NothingToDecide):
+        choose(Decision.REFUND_REST, payment)
+    choose(Decision.COUNT_AS_REFUNDED, payment)
+    payment.refresh_from_db()
+    assert (payment.status, payment.problem, payment.refunded_cents) == ("refunded", "", 0)
+    assert (status_of(order), live_ids(sale)) == ("refunded", [])
+    assert_conserved(sale)
 
 
 # --- Refunds that fail after all ------------------------------------------------------------------
