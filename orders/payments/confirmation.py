@@ -36,20 +36,33 @@ class ProviderSilent(Exception):
 def note_return(*, order: VoucherOrder, now: dt.datetime) -> None:
     """Note that the buyer is back from the provider, and have the provider asked at once.
 
-    Without a payment that may have been made, this changes nothing, nor if it was noted just now.
+    A buyer who was back a moment ago may have paid since: the provider is asked again, but not at
+    once. Without a payment that may have been made, this changes nothing.
     """
     payments = Payment.objects.filter(order=order).exclude(provider="")
-    payments = payments.exclude(returned_at__gt=now - TRUSTED_FOR)
-    if not payments.filter(status__in=(PaymentStatus.OPEN, PaymentStatus.CLOSED)).exists():
+    payments = payments.filter(status__in=(PaymentStatus.OPEN, PaymentStatus.CLOSED))
+    if not payments:
         return
     # The copy in Redis says "unpaid" and nothing of a payment.
     invalidate_rows(sale_id=order.seckill_voucher_id, order_ids=[order.pk])
-    ask_at = now + dt.timedelta(seconds=LOST_AFTER_S)
-    still_open = payments.filter(status=PaymentStatus.OPEN)
-    asks = still_open.update(returned_at=now, found_open_at=None, asked=0, ask_at=ask_at)
+    asks = [_ask_after_return(it, now) for it in payments if it.status == PaymentStatus.OPEN]
     payments.filter(status=PaymentStatus.CLOSED).update(returned_at=now)
-    if asks:
+    if any(asks):
         publish(CONFIRM_PAYMENTS, order_id=order.pk)
+
+
+def _ask_after_return(payment: Payment, now: dt.datetime) -> bool:
+    """Note a return, and return whether to ask at once; otherwise ``poll_payments`` asks."""
+    was_back = payment.returned_at is not None and payment.returned_at > now - TRUSTED_FOR
+    if was_back and is_unanswered(payment):
+        return False  # it is being asked about
+    ask_at = now + dt.timedelta(seconds=LOST_AFTER_S)
+    asked = payment.asked if was_back else 0
+    if was_back and payment.ask_at:
+        ask_at = min(payment.ask_at, ask_at)
+    still_open = Payment.objects.filter(pk=payment.pk, status=PaymentStatus.OPEN)
+    noted = still_open.update(returned_at=now, found_open_at=None, asked=asked, ask_at=ask_at)
+    return bool(noted) and not was_back
 
 
 def confirm_payments(*, order_id: int, now: dt.datetime) -> float | None:
