@@ -11,6 +11,7 @@ import argparse
 import ctypes
 import fcntl
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -57,8 +58,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--grace", type=float, default=10, help="seconds until it is killed")
     parser.add_argument("--may-end", action="store_true", help="its end is no fault")
     parser.add_argument("name")
-    parser.add_argument("command", nargs=argparse.REMAINDER)
-    return parser.parse_args()
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="or in PART_COMMAND")
+    arguments = parser.parse_args()
+    arguments.command = arguments.command or shlex.split(os.environ.pop("PART_COMMAND"))
+    return arguments
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -108,8 +108,10 @@ class Supervisor(honcho.manager.Manager):  # type: ignore[misc]
         self._is_asked = False
 
     def add_part(self, name: str, command: Sequence[str], *options: str, **where: Any) -> None:
-        wrapped = shlex.join([sys.executable, "-u", PART, *options, name, *command])
-        self.add_process(name, f"exec {wrapped}", **where)
+        wrapped = shlex.join([sys.executable, "-u", PART, *options, name])
+        # Not an argument: "pkill -f granian" must not hit the wrapper, which starts it again.
+        environ = {**(where.pop("env", None) or {}), "PART_COMMAND": shlex.join(command)}
+        self.add_process(name, f"exec {wrapped}", env=environ, **where)
 
     def run(self, beside: Callable[[], None] = lambda: None) -> int:
         """Run until all parts have ended and return the exit status of the first."""
