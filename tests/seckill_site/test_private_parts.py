@@ -32,6 +32,10 @@ PARTS = {
     "accounts/forms.py": """
         allauth.account.forms:BaseSignupForm._clean_phone ce467fc7
     """,
+    "accounts/web/views.py": """
+        allauth.account.views:ConfirmLoginCodeView._process -
+        allauth.account.internal.flows.login_by_code:LoginCodeVerificationProcess.generate_code 9a4312a4
+    """,
     "orders/placing/signer.py": """
         django.core.signing:Signer.signature 8d0c8889
         django.core.signing:base64_hmac a8aa203e
