@@ -33,8 +33,8 @@ PARTS = {
         allauth.account.forms:BaseSignupForm._clean_phone ce467fc7
     """,
     "accounts/web/views.py": """
-        allauth.account.views:ConfirmLoginCodeView._process -
-        allauth.account.views:flows.login_by_code.LoginCodeVerificationProcess.generate_code 9a4312a4
+    allauth.account.views:ConfirmLoginCodeView._process -
+    allauth.account.views:flows.login_by_code.LoginCodeVerificationProcess.generate_code 9a4312a4
     """,
     "orders/placing/signer.py": """
         django.core.signing:Signer.signature 8d0c8889
