@@ -106,10 +106,10 @@ class ChangePhoneForm(forms.ChangePhoneForm):  # type: ignore[misc]
 
 
 class _CodeForm:
-    """allauth's form, which takes no code of an app while the cache is away: it could be used."""
+    """allauth's form, which says so if codes of an app cannot be checked without the cache."""
 
     def clean_code(self) -> str:
-        """Return the code; say so if nobody could have entered the right one."""
+        """Return the code; without the cache, a wrong one may have been right."""
         try:
             return str(super().clean_code())  # type: ignore[misc]
         except ValidationError:

@@ -23,7 +23,7 @@ NOT_PUBLIC = (
     IPv4Network("192.0.0.0/24"),  # another's, and what IPv4 keeps for itself
     IPv6Network("64:ff9b:1::/48"),  # NAT64 inside a network
     IPv6Network("::/96"),  # IPv4 in IPv6, as it once was: [::127.0.0.1]
-    IPv6Network("::ffff:0:0:0/96"),  # IPv4 translated on its way: [::ffff:0:127.0.0.1]
+    IPv6Network("::ffff:0:0:0/96"),  # IPv4-translated addresses, as [::ffff:0:127.0.0.1]
     IPv6Network("5f00::/16"),  # segments of a route
     IPv6Network("3fff::/20"),  # for documents
 )

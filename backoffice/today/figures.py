@@ -272,7 +272,7 @@ def _payment_worries(now: dt.datetime) -> dict[str, int]:
 def undecided_refunds() -> QuerySet[Payment]:
     """Return refunds that wait for staff.
 
-    A part that was refunded at the provider, of an order that goes on, is none.
+    A partial refund made at the provider does not count while the order goes on.
     """
     goes_on = Q(settles=True, order__status__in=(OrderStatus.PAID, OrderStatus.USED))
     stuck = ~goes_on & Q(status=PaymentStatus.PARTLY_REFUNDED)

@@ -1,4 +1,4 @@
-"""What ends, expires or is deleted asks two clocks, and waits after one of them was set.
+"""Whatever ends, expires or is deleted asks two clocks, and waits after one of them was set.
 
 Note [Two clocks]
 ~~~~~~~~~~~~~~~~~
@@ -190,7 +190,7 @@ def _numbers(text: object, *, count: int) -> list[int]:
 
 
 def _text(numbers: tuple[int, ...]) -> str:
-    return " ".join(str(int(it)) for it in numbers)
+    return " ".join(map(str, numbers))
 
 
 @cache

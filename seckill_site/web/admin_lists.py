@@ -30,7 +30,7 @@ _UNFIT = (ValueError, OverflowError, DataError, ProgrammingError)
 
 
 _LOOKUP = re.compile(r"(?:__(?:exact|in|isnull|isempty|gte|lt))?$")
-"""The lookups of Django's filters. Patterns are none of them: the database refuses a broken one."""
+"""The lookups of Django's filters. No patterns: the database refuses a broken one."""
 
 
 class CheckedList(ModelAdmin):  # type: ignore[type-arg]

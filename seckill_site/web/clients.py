@@ -40,7 +40,7 @@ def client_network(environ: Mapping[str, Any]) -> str:
 
 
 def client_ip(environ: Mapping[str, Any]) -> str:
-    """Return the client's own address; nothing if what the proxy says is none."""
+    """Return the client's own address, or an empty string if the proxy sent no valid one."""
     address = _address_in(environ.get("REMOTE_ADDR", ""))
     return str(address) if address else ""
 

@@ -223,7 +223,7 @@ def answer_to_half(web: Web, path: str, length: str, body: bytes) -> bytes:
 FORM = "Content-Type: application/x-www-form-urlencoded"
 REFUSED = {
     "unknown host": (400, f"GET /{'x' * 4_000}/", "evil.example", "", 0),
-    "host that is none": (400, "GET /", "a b" * 1_000, "", 0),
+    "malformed host": (400, "GET /", "a b" * 1_000, "", 0),
     "declared too large": (413, "POST /accounts/login/", "localhost", FORM, 17 * 1024 * 1024),
     "form that is too large": (413, "POST /accounts/login/", "localhost", FORM, 2 * 1024 * 1024),
 }
