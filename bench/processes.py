@@ -34,6 +34,16 @@ def cpu_spent(*groups: Sequence[int]) -> Iterator[list[float]]:
     spent += [cpu_s(pids) - was for pids, was in zip(groups, before, strict=True)]
 
 
+def time_slices(pids: Iterable[int]) -> int:
+    """Return how often the threads of these processes were given a processor."""
+    files = [it for pid in pids for it in Path(f"/proc/{pid}/task").glob("*/schedstat")]
+    slices = 0
+    for file in files:
+        with suppress(OSError):  # it has ended
+            slices += int(file.read_text().split()[2])
+    return slices
+
+
 @contextmanager
 def stopped(pid: int) -> Iterator[None]:
     """Stop a process, and let it go on after the block."""

@@ -10,6 +10,7 @@ from bench.sale import (
     burst,
     drawing,
     evening,
+    idle,
     made_up,
     pending,
     replicas,
@@ -25,7 +26,7 @@ from bench.sale.plan import FULL, QUICK, options_of, plan_of
 from bench.sale.report import Line, describe, report_on
 from bench.sale.run import Run, run_on_shop
 
-ROWS = "abcdefghijklmnopqr"
+ROWS = "abcdefghijklmnopqrt"
 IN_BOTH_MODES = "akf"
 
 
@@ -56,9 +57,11 @@ def main() -> int:
 def measure(run: Run, *, rows: Sequence[str]) -> tuple[list[Line], list[Outcome]]:
     """Measure the rows; those with a worker first, before others leave entries pending.
 
-    The worker would write them. Row m, which fills the shop with orders, is the last.
+    The worker would write them. Row t comes before all, on idle servers. Row m, which fills the
+    shop with orders, is the last.
     """
-    lines = sizes.measure(run) if "g" in rows else []
+    lines = idle.measure(run) if "t" in rows else []
+    lines += sizes.measure(run) if "g" in rows else []
     of_sales, outcomes = whole_sales.measure(run) if "f" in rows else ([], [])
     lines += of_sales
     lines += evening.measure(run) if "l" in rows else []

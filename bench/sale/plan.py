@@ -70,6 +70,10 @@ class Plan:
     attacking: int = _sizes(1_000, 200, 20)
     contested: int = _sizes(200, 40, 10)
     contests: int = _sizes(3, 1, 1)
+    idle_sales: int = _sizes(24, 6, 3)
+    idle_orders: int = _sizes(500_000, 20_000, 60)
+    idle_settle_s: float = _sizes(75, 5, 1)
+    idle_s: float = _sizes(60, 10, 1)
 
 
 DEPTH = 16

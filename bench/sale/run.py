@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -206,14 +206,15 @@ def serving(
 @contextmanager
 def back_half(site: Site) -> Iterator[Sequence[int]]:
     """Run a worker and beat, and the classic design's consumer; yield the worker's processes."""
-    commands = celery()
-    others = {"beat": commands["beat"], "consumer": ["django", "consume_classic"]}
-    with ExitStack() as stack:
-        worker = _process(site, "worker", commands["worker"], lambda log: b" ready." in log)
-        pids = stack.enter_context(worker)
-        for name, command in others.items():
-            stack.enter_context(_process(site, name, command, lambda log: True))
+    consumer = _process(site, "consumer", ["django", "consume_classic"], lambda log: True)
+    with celery_part(site, "worker") as pids, celery_part(site, "beat"), consumer:
         yield pids
+
+
+def celery_part(site: Site, name: str, *options: str) -> AbstractContextManager[list[int]]:
+    """Run a worker until it consumes, or beat; its first process is the wrapper."""
+    command = [*celery()[name], *options]
+    return _process(site, name, command, lambda log: name == "beat" or b" ready." in log)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from bench.processes import cpu_s, family_of
+from bench.processes import cpu_s, family_of, time_slices
 
 pytestmark = pytest.mark.quick
 
@@ -35,3 +35,10 @@ def test_family_includes_descendants() -> None:
         assert found[1] in family_of(os.getpid())
         assert parent.stdin is not None
         parent.stdin.close()
+
+
+def test_each_wake_up_counts_as_time_slice() -> None:
+    before = time_slices([os.getpid()])
+    for _ in range(20):
+        time.sleep(0.001)
+    assert time_slices([os.getpid()]) - before >= 20
