@@ -34,14 +34,13 @@ def cpu_spent(*groups: Sequence[int]) -> Iterator[list[float]]:
     spent += [cpu_s(pids) - was for pids, was in zip(groups, before, strict=True)]
 
 
-def time_slices(pids: Iterable[int]) -> int:
-    """Return how often the threads of these processes were given a processor."""
-    files = [it for pid in pids for it in Path(f"/proc/{pid}/task").glob("*/schedstat")]
-    slices = 0
-    for file in files:
+def wake_ups(pids: Iterable[int]) -> int:
+    """Return how often the threads of these processes waited for something and went on."""
+    count = 0
+    for file in (it for pid in pids for it in Path(f"/proc/{pid}/task").glob("*/status")):
         with suppress(OSError):  # it has ended
-            slices += int(file.read_text().split()[2])
-    return slices
+            count += int(file.read_text().partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+    return count
 
 
 @contextmanager

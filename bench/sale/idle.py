@@ -1,7 +1,8 @@
 """Row t: the whole shop while nothing happens, as ``deploy/`` starts it on one machine.
 
 Empty or full, its processes start anew and settle for longer than beat waits before it slows down.
-The kernel counts their processor time and the time slices of their threads, as ``schedstat`` shows.
+The kernel counts their processor time, as ``schedstat`` shows it too, and how often their threads
+woke up.
 
 As a program it fills the empty shop of its settings: ``python -m bench.sale.idle SALES ORDERS``.
 """
@@ -21,7 +22,7 @@ from redis import Redis
 from servers import granian
 
 from bench.around.measuring import sql
-from bench.processes import cpu_spent, family_of, time_slices
+from bench.processes import cpu_spent, family_of, wake_ups
 from bench.sale.data import CHUNK, FIRST_ORDER_ID, insert_statement, open_sale, users
 from bench.sale.plan import WORKERS
 from bench.sale.report import Line, Target
@@ -88,10 +89,10 @@ def _watch(run: Run, wrappers: dict[str, Sequence[int]]) -> tuple[float, str]:
     }
     _, parts["Redis"], parts["MariaDB"] = run.parts(run.web)
     pids = [pid for of in parts.values() for pid in of]
-    woken, began = time_slices(pids), time.monotonic()
+    woken, began = wake_ups(pids), time.monotonic()
     with cpu_spent(*parts.values()) as spent_s:
         time.sleep(run.plan.idle_s)
-        seconds, woken = time.monotonic() - began, time_slices(pids) - woken
+        seconds, woken = time.monotonic() - began, wake_ups(pids) - woken
     shares = [f"{name} {100 * it / seconds:.2f}" for name, it in zip(parts, spent_s, strict=True)]
     note = f"{', '.join(shares)}; {woken / seconds:.0f} wake-ups a second"
     return 100 * sum(spent_s) / seconds, note

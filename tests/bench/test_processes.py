@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from bench.processes import cpu_s, family_of, time_slices
+from bench.processes import cpu_s, family_of, wake_ups
 
 pytestmark = pytest.mark.quick
 
@@ -37,8 +37,8 @@ def test_family_includes_descendants() -> None:
         parent.stdin.close()
 
 
-def test_each_wake_up_counts_as_time_slice() -> None:
-    before = time_slices([os.getpid()])
+def test_each_end_of_a_sleep_is_a_wake_up() -> None:
+    before = wake_ups([os.getpid()])
     for _ in range(20):
         time.sleep(0.001)
-    assert time_slices([os.getpid()]) - before >= 20
+    assert wake_ups([os.getpid()]) - before >= 20
