@@ -70,6 +70,8 @@ class Plan:
     attacking: int = _sizes(1_000, 200, 20)
     contested: int = _sizes(200, 40, 10)
     contests: int = _sizes(3, 1, 1)
+    overdue: int = _sizes(20_000, 4_000, 40)
+    expiry_repetitions: int = _sizes(5, 2, 1)
 
 
 DEPTH = 16

@@ -204,13 +204,20 @@ def serving(
 
 
 @contextmanager
-def back_half(site: Site) -> Iterator[Sequence[int]]:
-    """Run a worker and beat, and the classic design's consumer; yield the worker's processes."""
+def back_half(site: Site, workers: Sequence[str] = ("celery",)) -> Iterator[Sequence[int]]:
+    """Run workers, each for these queues, beat, and the classic design's consumer.
+
+    Yield the processes of the workers.
+    """
     commands = celery()
     others = {"beat": commands["beat"], "consumer": ["django", "consume_classic"]}
     with ExitStack() as stack:
-        worker = _process(site, "worker", commands["worker"], lambda log: b" ready." in log)
-        pids = stack.enter_context(worker)
+        pids: list[int] = []
+        for queues in workers:
+            command = [*commands["worker"], "--hostname", f"{queues}@%h"]
+            command[command.index("--queues") + 1] = queues
+            worker = _process(site, f"worker-{queues}", command, lambda log: b" ready." in log)
+            pids += stack.enter_context(worker)
         for name, command in others.items():
             stack.enter_context(_process(site, name, command, lambda log: True))
         yield pids
