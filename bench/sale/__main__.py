@@ -10,6 +10,7 @@ from bench.sale import (
     burst,
     drawing,
     evening,
+    expiring,
     idle,
     made_up,
     pending,
@@ -26,7 +27,7 @@ from bench.sale.plan import FULL, QUICK, options_of, plan_of
 from bench.sale.report import Line, describe, report_on
 from bench.sale.run import Run, run_on_shop
 
-ROWS = "abcdefghijklmnopqrt"
+ROWS = "abcdefghijklmnopqrst"
 IN_BOTH_MODES = "akf"
 
 
@@ -66,6 +67,7 @@ def measure(run: Run, *, rows: Sequence[str]) -> tuple[list[Line], list[Outcome]
     lines += of_sales
     lines += evening.measure(run) if "l" in rows else []
     lines += burst.measure(run) if "n" in rows else []
+    lines += expiring.measure(run) if "s" in rows else []
     lines += room.measure(run) if "o" in rows else []
     lines += drawing.measure(run) if "p" in rows else []
     lines += requests.measure(run, rows=rows)

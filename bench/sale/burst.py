@@ -69,7 +69,7 @@ def _burst(worker: Sequence[int], user_ids: Sequence[int], rate: float) -> Burst
     tokens = issue_tokens(sale=sale, user_ids=user_ids)
     memory, used = _status_mb(worker, "VmRSS"), _used_bytes()
     began_at = time.monotonic()
-    refused = _accept(tokens)
+    refused = accept(tokens)
     accepted_at, peak = time.monotonic(), _used_bytes()
     sold = SeckillVoucher.objects.filter(pk=sale.pk).values_list("sold", flat=True)
     failure = f"not all {units - refused:,} rows came"
@@ -80,7 +80,7 @@ def _burst(worker: Sequence[int], user_ids: Sequence[int], rate: float) -> Burst
     return Burst(
         accepted_s=accepted_at - began_at,
         written_s=written_at - began_at,
-        longest_wait_s=_longest_wait_s(sale),
+        longest_wait_s=longest_wait_s(sale),
         allowed_s=units / rate + MORE_S,
         refused=refused,
         worker_grew_mb=max(
@@ -91,7 +91,7 @@ def _burst(worker: Sequence[int], user_ids: Sequence[int], rate: float) -> Burst
     )
 
 
-def _accept(tokens: Sequence[PurchaseToken]) -> int:
+def accept(tokens: Sequence[PurchaseToken]) -> int:
     """Reserve a unit for each token, and return how many were refused because of the backlog."""
     refused = 0
     for start in range(0, len(tokens), IN_A_WRITE):
@@ -115,7 +115,8 @@ def _unless_behind(reply: Reply) -> Reservation | None:
         return None
 
 
-def _longest_wait_s(sale: SeckillVoucher) -> float:
+def longest_wait_s(sale: SeckillVoucher) -> float:
+    """Return the longest time from an order's acceptance to the transaction of its row."""
     longest = "SELECT MAX(TIMESTAMPDIFF(MICROSECOND, accepted_at, created_at)) / 1e6"
     rows = sql(f"{longest} FROM orders_voucherorder WHERE seckill_voucher_id = %s", sale.pk)
     return float(rows[0][0])

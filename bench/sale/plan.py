@@ -74,6 +74,8 @@ class Plan:
     idle_orders: int = _sizes(500_000, 20_000, 60)
     idle_settle_s: float = _sizes(75, 5, 1)
     idle_s: float = _sizes(60, 10, 1)
+    overdue: int = _sizes(20_000, 4_000, 40)
+    expiry_repetitions: int = _sizes(5, 2, 1)
 
 
 DEPTH = 16

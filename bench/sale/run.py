@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -204,17 +204,28 @@ def serving(
 
 
 @contextmanager
-def back_half(site: Site) -> Iterator[Sequence[int]]:
-    """Run a worker and beat, and the classic design's consumer; yield the worker's processes."""
+def back_half(site: Site, workers: Sequence[str] = ("celery",)) -> Iterator[list[int]]:
+    """Run workers, each for these queues, beat, and the classic design's consumer.
+
+    Yield the processes of the workers.
+    """
     consumer = _process(site, "consumer", ["django", "consume_classic"], lambda log: True)
-    with celery_part(site, "worker") as pids, celery_part(site, "beat"), consumer:
+    with ExitStack() as stack:
+        pids: list[int] = []
+        for queues in workers:
+            options = ["--queues", queues, "--hostname", f"{queues}@%h"]
+            pids += stack.enter_context(celery_part(site, "worker", *options, log=queues))
+        stack.enter_context(celery_part(site, "beat"))
+        stack.enter_context(consumer)
         yield pids
 
 
-def celery_part(site: Site, name: str, *options: str) -> AbstractContextManager[list[int]]:
+def celery_part(
+    site: Site, name: str, *options: str, log: str = ""
+) -> AbstractContextManager[list[int]]:
     """Run a worker until it consumes, or beat; its first process is the wrapper."""
     command = [*celery()[name], *options]
-    return _process(site, name, command, lambda log: name == "beat" or b" ready." in log)
+    return _process(site, log or name, command, lambda log: name == "beat" or b" ready." in log)
 
 
 @contextmanager
