@@ -122,10 +122,10 @@ def fill(*, sales: int, orders: int) -> None:
     _copy_orders(OrderEvent._meta.db_table, events, values)
     payments = "order_id, reference, provider, provider_reference, amount_cents, status, settles"
     values = "id, CONCAT('idle-', id), 'sandbox', '', 100, IF(live, 'paid', 'refunded'), 1"
-    more = ", pay_url, problem, asked, created_at, paid_at, changed_at"
-    paid = "WHERE status IN ('paid', 'used', 'refunded')"
-    more_values = ", '', '', 0, created_at, created_at, created_at"
-    _copy_orders(Payment._meta.db_table, payments + more, values + more_values, paid)
+    payments += ", pay_url, problem, asked, created_at, paid_at, changed_at"
+    values += ", '', '', 0, created_at, created_at, created_at"
+    paid = "status IN ('paid', 'used', 'refunded')"
+    _copy_orders(Payment._meta.db_table, payments, values, also=paid)
 
 
 def _harmonic(count: int) -> float:
@@ -151,10 +151,15 @@ def _fill_sale(sale: SeckillVoucher, size: int, user_ids: Sequence[int], first: 
     rebuild_sale(sale_id=sale.pk)
 
 
-def _copy_orders(table: str, columns: str, values: str, where: str = "") -> None:
-    """Insert a row for each order, with values from it."""
+def _copy_orders(table: str, columns: str, values: str, *, also: str = "TRUE") -> None:
+    """Insert a row for each order that fulfils a condition, with values from it."""
     orders = VoucherOrder._meta.db_table
-    sql(f"INSERT INTO {table} ({columns}) SELECT {values} FROM {orders} {where}")
+    (last,) = sql(f"SELECT MAX(id) FROM {orders}")[0]
+    for first in range(FIRST_ORDER_ID, last + 1, CHUNK):
+        sql(
+            f"INSERT INTO {table} ({columns}) SELECT {values} FROM {orders} "
+            f"WHERE id BETWEEN {first} AND {first + CHUNK - 1} AND {also}"
+        )
     sql(f"ANALYZE TABLE {table}")
 
 
