@@ -85,26 +85,25 @@ find_python() {
   die "no python3 on PATH: install Python $OLDEST_PYTHON or newer (Debian 12: apt-get install python3)"
 }
 
-has_ensurepip() { "$1" -c 'import ensurepip, venv' 2>/dev/null; }
-
 make_venv() {
-  local python options=(--clear) pip
-  if new_enough "$VENV/bin/python" && "$VENV/bin/python" -c 'import pip' 2>/dev/null; then
-    return
-  fi
+  local python
+  new_enough "$VENV/bin/python" && return
   python=$(find_python) || exit 1
-  has_ensurepip "$python" || options+=(--without-pip)
-  attended "$python" -m venv "${options[@]}" "$VENV" >"$RUN/install.log" 2>&1 ||
+  attended "$python" -m venv --clear --without-pip "$VENV" >"$RUN/install.log" 2>&1 ||
     die "could not make the virtual environment .venv: read .run/install.log"
-  has_ensurepip "$python" && return
-  # Debian's Python without python3-venv: another pip installs pip into the environment.
-  pip=$(pip_of "$python" || retried debian_pip) ||
-    die "this Python has neither venv nor pip: as root, run apt-get install python3-venv"
-  retried attended "$VENV/bin/python" "$pip" install pip >"$RUN/install.log" 2>&1 || install_failed
-  rm -rf "$RUN/debian-pip"
 }
 
-pip_of() { "$1" -c 'import pip; print(pip.__path__[0])' 2>/dev/null; }
+# Print where a pip is. Unpacking one into .venv would take seconds, so it runs from where it is: with this
+# Python, in the wheel that ensurepip would unpack, or in Debian's.
+pip_of() {
+  local ensurepip wheel
+  "$1" -c 'import pip; print(pip.__path__[0])' 2>/dev/null && return
+  ensurepip=$("$1" -c 'import ensurepip; print(ensurepip.__path__[0])' 2>/dev/null || true)
+  for wheel in "$ensurepip"/_bundled/pip-*.whl {,"$RUN/debian-pip"}/usr/share/python-wheels/pip-*.whl; do
+    [[ ! -f $wheel ]] || { printf '%s/pip' "$wheel" && return; }
+  done
+  return 1
+}
 
 # Download Debian's own pip, without root, and unpack it in .run: nothing is installed.
 debian_pip() {
@@ -113,28 +112,88 @@ debian_pip() {
   apt=(apt-get -q -o "Dir::State::lists=$place/lists" -o "Dir::Cache=$place"
     -o APT::Sandbox::User="$(id -un)")
   (cd "$place" && "${apt[@]}" update && "${apt[@]}" download python3-pip-whl &&
-    dpkg -x python3-pip-whl_*.deb .) >"$RUN/install.log" 2>&1 || return
-  printf '%s/pip' "$place"/usr/share/python-wheels/pip-*.whl
+    dpkg -x python3-pip-whl_*.deb .) >"$place/log" 2>&1
 }
 
 hash_of() { cat "$@" | sha256sum | cut -d ' ' -f 1; }
 
 has_mysqlclient() { "$VENV/bin/python" -c 'import MySQLdb' 2>/dev/null; }
 
-# pip_install FILE: quiet on success; a failure is in .run/install.log. The locks name every package, so
-# pip resolves nothing: it would ask for a hash of "coverage[toml]" although coverage itself has one.
+# Run a command whose words go to .run/install.log, and to the terminal if this is one: with its bars.
+logged() {
+  if [[ -t 1 ]] && command -v script >/dev/null; then
+    SHELL=$BASH attended script --quiet --return --command "$(printf '%q ' "$@")" "$RUN/install.log" </dev/null
+  else
+    attended "$@" >"$RUN/install.log" 2>&1
+  fi
+}
+
+# pip_install OPTIONS: the locks name every package, so pip resolves nothing: it would ask for a hash of
+# "coverage[toml]" although coverage itself has one.
 pip_install() {
-  attended "$VENV/bin/python" -m pip install --disable-pip-version-check --no-input --no-deps \
-    --require-hashes --requirement "$1" >"$RUN/install.log" 2>&1
+  logged "${pip[@]}" --python "$VENV/bin/python" install --disable-pip-version-check --no-input --no-deps \
+    --require-hashes "$@"
+}
+
+# find_uv: set uv to the one on PATH, or to the pinned one, which pip then fetches into .run. Set as_pip to
+# what pip's configuration says, which uv does not read: a mirror is meant for both.
+find_uv() {
+  local lock=$ROOT/requirements-uv.lock stamp=$RUN/uv/.lock section name value
+  find_pip
+  : >"$RUN/pip-config"
+  ((!${#pip[@]})) || "${pip[@]}" config list >"$RUN/pip-config" 2>/dev/null &
+  uv=$(command -v uv) || uv=$RUN/uv/bin/uv
+  if [[ $uv == "$RUN"/* ]] && ! is_stamped "$stamp" "$(hash_of "$lock")"; then
+    pip_install --retries 1 --upgrade --target "$RUN/uv" --requirement "$lock" || return
+    hash_of "$lock" >"$stamp"
+  fi
+  wait
+  as_pip=()
+  export UV_PYTHON_DOWNLOADS=never
+  for section in global install :env:; do # a later one wins
+    while IFS='=' read -r name value; do
+      value=${value:1:-1}
+      case ${name#"$section."} in
+        index-url) export UV_DEFAULT_INDEX=$value ;;
+        extra-index-url) export UV_INDEX=${value//\\n/ } ;;
+        find-links) export UV_FIND_LINKS=${value//\\n/,} ;;
+        no-index) as_pip+=(--no-index) ;;
+        cert) as_pip+=(--cert "$value") ;;
+      esac
+    done <"$RUN/pip-config"
+  done
+  rm "$RUN/pip-config"
+}
+
+# find_pip: set pip to a command, or to nothing where uv does without.
+find_pip() {
+  local python where
+  python=$(find_python) || exit 1
+  if ! where=$(pip_of "$python") && ! command -v uv >/dev/null; then
+    retried debian_pip || true
+    where=$(pip_of "$python") ||
+      die "this Python has neither venv nor pip: as root, run apt-get install python3-venv"
+  fi
+  pip=(${where:+"$python" "$where"})
+}
+
+# install_list FILE: with uv, several times as fast, or where that fails with pip.
+install_list() {
+  if find_uv; then
+    logged "$uv" pip install "${as_pip[@]}" --python "$VENV/bin/python" --no-deps --require-hashes \
+      --requirement "$1" && return
+    say "uv could not install them; trying with pip, which takes longer ..." >&2
+  fi
+  ((${#pip[@]})) && retried pip_install --requirement "$1"
 }
 
 install_failed() {
   if grep -qi 'no space left on device' "$RUN/install.log"; then
     die "the disk is full: make room for the Python packages, then start again"
   fi
-  if grep -qiE 'name resolution|NewConnectionError|ConnectTimeout|ProxyError|from versions: none|Network is unreachable' \
+  if grep -qiE 'name resolution|NewConnectionError|ConnectTimeout|ProxyError|from versions: none|Network is unreachable|Failed to fetch' \
     "$RUN/install.log"; then
-    die "could not fetch the Python packages: check the network and how pip reaches its index, then start again (.run/install.log has pip's words)"
+    die "could not fetch the Python packages: check the network and how pip reaches its index, then start again (.run/install.log has the details)"
   fi
   die_with_log "pip could not install the Python packages: read .run/install.log, then start again"
 }
@@ -145,51 +204,28 @@ is_stamped() { [[ -f $1 && $(<"$1") == "$2" ]]; }
 without_mysqlclient() { awk '/^[^ ]/ { of_it = /^mysqlclient==/ } !of_it' "$1"; }
 mysqlclient_alone() { awk '/^[^ ]/ { of_it = /^mysqlclient==/ } of_it' "$1"; }
 
-install_packages() {
-  local name=$1 stamp=$VENV/.$1.lock hash list=$RUN/packages.lock
-  without_mysqlclient "$ROOT/$name.lock" >"$list"
-  hash=$(hash_of "$list")
-  is_stamped "$stamp" "$hash" && return
-  say "Installing the Python packages of $name.lock into .venv (about a minute the first time) ..."
-  retried pip_install "$list" || install_failed
-  printf '%s' "$hash" >"$stamp"
-}
-
-# Records a failure, so that not every start tries to build it again.
-install_mysqlclient() {
-  local hash list=$RUN/mysqlclient.lock status=0 installed=$VENV/.mysqlclient.lock
-  local missing=$VENV/.no-mysqlclient.lock install=(pip_install)
-  mysqlclient_alone "$ROOT/requirements.lock" >"$list"
-  hash=$(hash_of "$list")
-  if is_stamped "$installed" "$hash"; then return 0; fi
-  if [[ $1 == optional ]] && is_stamped "$missing" "$hash"; then return 1; fi
-  [[ $1 == optional ]] || install=(retried pip_install)
-  "${install[@]}" "$list" && has_mysqlclient || status=1
-  rm -f "$installed" "$missing"
-  if ((status == 0)); then
-    printf '%s' "$hash" >"$installed"
-  else
-    printf '%s' "$hash" >"$missing"
-  fi
-  return "$status"
-}
-
-# prepare requirements|requirements-dev optional|required: set up the environment from the locks.
+# prepare NAME [mysql]: set up the environment with the packages of NAME.lock, and with mysqlclient.
 prepare() {
-  local list=$1 mysql=$2
-  make_run "$(room_for "$list")"
+  local list=$RUN/packages.lock mysql=$RUN/mysqlclient.lock
+  make_run "$(room_for "$1")"
   exec 8>"$RUN/install.lock"
   if ! flock --nonblock 8; then
     say "Another script is installing into .venv; waiting for it ..."
     flock 8
   fi
   make_venv
-  install_packages "$list"
-  if ! install_mysqlclient "$mysql"; then
-    if [[ $mysql == required ]]; then
+  without_mysqlclient "$ROOT/$1.lock" >"$list"
+  if ! is_stamped "$VENV/.$1.lock" "$(hash_of "$list")"; then
+    say "Installing the Python packages of $1.lock into .venv ..."
+    install_list "$list" || install_failed
+    hash_of "$list" >"$VENV/.$1.lock"
+  fi
+  mysqlclient_alone "$ROOT/requirements.lock" >"$mysql"
+  if [[ ${2-} == mysql ]] && ! is_stamped "$VENV/.mysqlclient.lock" "$(hash_of "$mysql")"; then
+    say "Building mysqlclient ..."
+    { install_list "$mysql" && has_mysqlclient; } ||
       die_with_log "could not build mysqlclient: as root, run apt-get install build-essential pkg-config python3-dev default-libmysqlclient-dev (.run/install.log has the details)"
-    fi
-    say "mysqlclient is left out: it needs a compiler and the MySQL client library to build, and SQLite does without it."
+    hash_of "$mysql" >"$VENV/.mysqlclient.lock"
   fi
   exec 8>&-
 }
