@@ -76,27 +76,30 @@ def sweep_long_over(**kwargs: Any) -> None:
 @shared_task(name="orders.tasks.watch_ledger")
 def watch_ledger(**kwargs: Any) -> None:
     """Rebuild ledgers that come from an earlier run of Redis, or from another server."""
-    rebuild_after_restart(now=database_now())
+    if rebuild_after_restart(now=database_now()):
+        publish(watch_ledger.name)
 
 
 @shared_task(name="orders.tasks.reconcile")
 def reconcile(**kwargs: Any) -> None:
     """Repair the sales that may still change and whose ledger and database differ."""
-    reconciling.reconcile_running(now=database_now())
+    if reconciling.reconcile_running(now=database_now()):
+        publish(reconcile.name)
 
 
 @shared_task(name="orders.tasks.expire")
 def expire(**kwargs: Any) -> None:
-    """End the orders whose time to pay is over and that nobody is paying."""
+    """End the orders that nobody is paying in time; leave what is left to a task behind orders."""
     with suppress(ClocksUnsettled):
-        expiry.expire_orders(clocks=settled_clocks(), ask=False)
+        if expiry.expire_orders(clocks=settled_clocks()):
+            publish(expire.name)
 
 
 @shared_task(name="orders.tasks.expire_being_paid")
 def expire_being_paid(**kwargs: Any) -> None:
     """End the orders whose time to pay is over, after asking the providers."""
     with suppress(ClocksUnsettled):
-        expiry.expire_orders(clocks=settled_clocks())
+        expiry.expire_being_paid(clocks=settled_clocks())
 
 
 @shared_task(name="orders.tasks.poll_payments")
@@ -131,7 +134,8 @@ def settle_payments(**kwargs: Any) -> None:
 def restore_lines(**kwargs: Any) -> None:
     """Restore the waiting lists that Redis has lost."""
     with suppress(ClocksUnsettled):
-        waiting_list.restore_lines(now=settled_clocks().earlier)
+        if waiting_list.restore_lines(now=settled_clocks().earlier):
+            publish(restore_lines.name)
 
 
 @shared_task(name="orders.tasks.tell_buyers")
@@ -157,19 +161,22 @@ def drop_stale_facts(**kwargs: Any) -> None:
 def delete_ended_sessions(**kwargs: Any) -> None:
     """Delete ended sessions."""
     with suppress(ClocksUnsettled):
-        old_sessions.delete_ended_sessions(now=settled_clocks().earlier)
+        if old_sessions.delete_ended_sessions(now=settled_clocks().earlier):
+            publish(delete_ended_sessions.name)
 
 
 @shared_task(name="orders.tasks.store_tallies")
 def store_tallies(**kwargs: Any) -> None:
     """Move the counts of answered order requests into the database."""
-    store_request_counts(now=database_now())
+    if store_request_counts(now=database_now()):
+        publish(store_tallies.name)
 
 
 @shared_task(name="orders.tasks.store_visits")
 def store_visits(**kwargs: Any) -> None:
     """Copy the visits to waiting rooms into the database."""
-    room_visits.store_visits(now=database_now())
+    if room_visits.store_visits(now=database_now()):
+        publish(store_visits.name)
 
 
 @shared_task(name="orders.tasks.advance_draws")
@@ -177,7 +184,8 @@ def advance_draws(**kwargs: Any) -> None:
     """Copy the entries of draws into the database, and hold the draws that are due."""
     with suppress(ClocksUnsettled):
         settled_clocks()  # a list that is closed too early stays closed
-        drawing.advance_draws()
+        if drawing.advance_draws():
+            publish(advance_draws.name)
 
 
 @shared_task(name="orders.tasks.notify_from_sandbox")

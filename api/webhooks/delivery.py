@@ -12,11 +12,11 @@ import asyncio
 import datetime as dt
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
 
 from asgiref.sync import async_to_sync, sync_to_async
-from django.conf import settings
 from django.db.models import Exists, F, Min, OuterRef, Q, QuerySet
 from django.db.models.functions import Coalesce, Greatest
 
@@ -25,12 +25,11 @@ from api.webhooks.client import Attempt, post
 from api.webhooks.endpoints import record_health
 from api.webhooks.messages import message_body, message_headers
 from api.webhooks.planning import plan_deliveries
-from locks import LockBusy, RedisLock
+from locks import LockBusy
 from orders.models import OrderEvent
 from seckill_site.clocks.database import database_now
 from seckill_site.failpoints import failpoint
-from seckill_site.redis.ledger_connection import ledger_connection
-from vouchers.inventory.keys import ledger_errors
+from vouchers.inventory.passes import alone
 
 logger = logging.getLogger(__name__)
 
@@ -57,15 +56,11 @@ def send_webhooks() -> None:
 
     :raises LedgerUnavailable: Redis (for the lock) did not respond; the next call continues.
     """
-    with ledger_errors():
-        lease_ms = settings.SECKILL_LEASE_MS
-        lock = RedisLock(ledger_connection(), "lock:webhooks", lease_ms=lease_ms)
-        try:
-            with lock:
-                # asgiref runs what touches the database in this thread, on its connection.
-                async_to_sync(_Pass(until=monotonic() + PASS_S, stop=lambda: lock.lost).run)()
-        except LockBusy:
-            return
+    is_due = OrderEvent.objects.filter(webhooks_due=True).exists() or _due(database_now()).exists()
+    if is_due:
+        with suppress(LockBusy), alone("webhooks") as lock:
+            # asgiref runs what touches the database in this thread, on its connection.
+            async_to_sync(_Pass(until=monotonic() + PASS_S, stop=lambda: lock.lost).run)()
 
 
 @dataclass
@@ -100,9 +95,16 @@ class _Pass:
 
     async def _start(self) -> None:
         """Start serving the endpoints with something due that are not being served."""
-        for endpoint_id in await sync_to_async(_plan)():
+        for endpoint_id in await sync_to_async(self._plan)():
             if len(self.serving) < ENDPOINTS_AT_ONCE and endpoint_id not in self.serving:
                 self.serving[endpoint_id] = asyncio.create_task(self._serve(endpoint_id))
+
+    def _plan(self) -> list[int]:
+        """Plan deliveries, and return the endpoints with something due."""
+        now = database_now()
+        while plan_deliveries(now=now) and not self.is_over:
+            pass
+        return list(_due(now).order_by().values_list("endpoint", flat=True).distinct())
 
     async def _serve(self, endpoint_id: int) -> None:
         """Send what is due for one endpoint, a few messages at a time."""
@@ -112,14 +114,6 @@ class _Pass:
                 return
             attempts = await asyncio.gather(*(_send(it) for it in messages))
             await sync_to_async(record_health)(endpoint_id, attempts)
-
-
-def _plan() -> list[int]:
-    """Plan deliveries, and return the endpoints with something due."""
-    now = database_now()
-    while plan_deliveries(now=now):
-        pass
-    return list(_due(now).order_by().values_list("endpoint", flat=True).distinct())
 
 
 def _due(now: dt.datetime) -> QuerySet[WebhookDelivery]:

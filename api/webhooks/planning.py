@@ -52,7 +52,10 @@ def plan_deliveries(*, now: dt.datetime) -> bool:
 
 
 def delete_old_deliveries(*, now: dt.datetime) -> int:
-    """Delete the log of what was delivered or given up long ago; return how many rows."""
+    """Delete the log of what was delivered or given up long ago, a part of it each hour.
+
+    Return how many rows.
+    """
     old = WebhookDelivery.objects.filter(tried_at__lt=now - KEPT_FOR)
     old = old.exclude(state=WebhookDelivery.State.WAITING)
     ids = list(old.order_by("tried_at").values_list("pk", flat=True)[:DELETED_AT_ONCE])

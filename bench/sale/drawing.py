@@ -13,7 +13,7 @@ from bench.sale.data import open_sale, users
 from bench.sale.pending import used_bytes
 from bench.sale.report import Line, Target
 from bench.sale.run import Run
-from orders.draws.drawing import advance_draw
+from orders.draws.drawing import take_due_steps
 from orders.fulfilment.worker import fulfil_sale
 from orders.models import DrawEntry, VoucherOrder, WaitingEntry
 from orders.placing.tokens import issue_tokens
@@ -64,7 +64,8 @@ def _draw(user_ids: Sequence[int]) -> tuple[float, float, float]:
     load_sale(sale_id=sale.pk)
     draw = Draw.of(sale)
     while not draw.finished_at:
-        advance_draw(sale_id=sale.pk)
+        if take_due_steps(sale_id=sale.pk):
+            continue
         while fulfil_sale(sale_id=sale.pk):
             pass  # as the next task would continue
         draw.refresh_from_db()

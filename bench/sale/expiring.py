@@ -18,7 +18,8 @@ from bench.sale.generator import Shot, order_request
 from bench.sale.plan import SALE_CONNECTIONS
 from bench.sale.report import Line, Target
 from bench.sale.run import Run, back_half, expect_soon
-from bench.sale.whole_sales import LONGEST_S, expect_exact, ours_agree
+from bench.sale.whole_sales import LONGEST_S, LOOK_S, expect_exact, ours_agree
+from lab.waiting import wait_until
 from orders.models import OrderEvent, VoucherOrder
 from orders.placing.tokens import issue_tokens
 from vouchers.models import SeckillVoucher
@@ -29,6 +30,7 @@ WORKERS = {
 }
 """The queues of each worker: as in a small shop, and as ``deploy/`` starts them."""
 
+TWO_TASKS_S = 2.2
 MOST_TIMES, MOST_S = 1.5, 20.0
 
 
@@ -69,6 +71,8 @@ def _storm(run: Run, user_ids: Sequence[int]) -> float:
     tokens = issue_tokens(sale=sale, user_ids=user_ids)
     requests = [order_request(sale.pk, token.sign(), attempt=1) for token in tokens]
     hits = run.start(Shot(run.web.port, requests, SALE_CONNECTIONS)).result()
+    failure = "not all rows of the storm came"
+    expect_soon(lambda: _sold(sale) == sale.stock, failure, within_s=LONGEST_S)
     expect_exact(sale, hits, user_ids)
     return longest_wait_s(sale)
 
@@ -85,12 +89,16 @@ def _unpaid(user_ids: Sequence[int]) -> SeckillVoucher:
 
 
 def _run_out(sale: SeckillVoucher) -> float:
-    """Let the time to pay of all orders of a sale be over; return when, after the first expired."""
+    """Let the time to pay of all orders of a sale be over; return when, once they are expiring.
+
+    That is after beat has sent its task twice, unless only a quarter of the orders is left.
+    """
     times = {name: F(name) - timedelta(hours=1) for name in ("created_at", "accepted_at", "pay_by")}
     VoucherOrder.objects.filter(seckill_voucher=sale).update(**times)
     began_at = time.monotonic()
     failure = "no order expired"
     expect_soon(lambda: _sold(sale) < sale.stock, failure, within_s=LONGEST_S)
+    wait_until(lambda: _sold(sale) <= sale.stock / 4, within_s=TWO_TASKS_S, every_s=LOOK_S)
     return began_at
 
 

@@ -10,16 +10,16 @@ looks at what the one before has stored. A process may die anywhere; two may do 
 - Winners are given units until each has a row, since a lost Redis loses what is pending. They are
   known by their tickets, so nothing is lost with it.
 - The others join the waiting list only after that: it takes any unit that is free.
+
+So a step ends with its list, however long that is; between the steps of two draws, orders come.
 """
 
 from __future__ import annotations
 
 import logging
 
-from django.conf import settings
 from django.db import DatabaseError, transaction
 
-from locks import LockBusy, LockNotOwned, RedisLock
 from orders.draws.bulk_rows import insert_waiting
 from orders.draws.entries import store_all, store_entries
 from orders.draws.rules import drawn_order, list_digest, ticket
@@ -28,14 +28,14 @@ from orders.placing.publishing import publish_fulfilment
 from seckill_site.clocks.ledger import read_ledger_ms
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.failpoints import failpoint
-from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.draw_entries import (
     close_entries,
     drop_entries_later,
     give_to_winners,
     queue_losers,
 )
-from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded, ledger_errors
+from vouchers.inventory.keys import LedgerUnavailable, NotLoaded, ledger_errors
+from vouchers.inventory.passes import Passes
 from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.reservations import entries_set_aside, set_kick
 from vouchers.lock_objects import lock_seckill_voucher
@@ -43,57 +43,54 @@ from vouchers.models import Draw, SaleMode, SaleStage, SeckillVoucher
 
 logger = logging.getLogger(__name__)
 
+_passes = Passes("draws")
+
 
 class ListChanged(Exception):
     """The rows of a closed list do not have its digest: somebody changed them."""
 
 
-def advance_draws() -> None:
-    """Store the entries of all draws and take the steps that are due; for beat.
+def advance_draws() -> bool:
+    """Store entries of draws and take the steps that are due, for the time of a pass; for beat.
 
-    One draw that fails does not stop the others, and is tried again.
+    Return whether some may be left. One draw that fails does not stop the others, and is tried
+    again. Only one process at a time does this, to leave others to orders; nothing depends on it.
     """
     draws = Draw.objects.filter(finished_at=None, seckill_voucher__mode=SaleMode.DRAW)
     public = draws.exclude(seckill_voucher__stage=SaleStage.DRAFT)
-    for sale_id in public.order_by("pk").values_list("seckill_voucher", flat=True):
-        try:
-            advance_draw(sale_id=sale_id)
-        except LockBusy:
-            continue
-        except (LedgerUnavailable, NotLoaded, LockNotOwned, DatabaseError) as error:
-            logger.warning("the draw of sale %s does not advance now: %s", sale_id, error)
-        except ListChanged:
-            logger.exception("the draw of sale %s is stopped", sale_id)
+    sale_ids = public.values_list("seckill_voucher", flat=True)
+    return _passes.work(_passes.in_turn(sale_ids), _advance)
 
 
-def advance_draw(*, sale_id: int) -> None:
-    """Take the steps of a draw that are due. Safe to repeat.
+def _advance(sale_id: int) -> bool:
+    try:
+        return take_due_steps(sale_id=sale_id)
+    except (LedgerUnavailable, NotLoaded, DatabaseError) as error:
+        logger.warning("the draw of sale %s does not advance now: %s", sale_id, error)
+    except ListChanged:
+        logger.exception("the draw of sale %s is stopped", sale_id)
+    return False
 
-    The lock keeps other workers from doing the same work; nothing depends on it.
 
-    :raises LockBusy: another worker is at it.
+def take_due_steps(*, sale_id: int) -> bool:
+    """Take the steps of a draw that are due; return whether entries are left. Safe to repeat.
+
     :raises ListChanged: the stored list is not the one that was closed.
     :raises NotLoaded: the ledger was lost meanwhile.
     :raises LedgerUnavailable: Redis did not respond.
     """
-    with ledger_errors():
-        name, lease_ms = LedgerKeys(sale_id).draw_lock, settings.SECKILL_LEASE_MS
-        with RedisLock(ledger_connection(), name, lease_ms=lease_ms):
-            take_due_steps(sale_id=sale_id)
-
-
-def take_due_steps(*, sale_id: int) -> None:
-    """Do the work of :func:`advance_draw`, which raises the same."""
     if not Draw.objects.filter(seckill_voucher=sale_id, closed_at__isnull=False).exists():
-        store_entries(sale_id=sale_id)
+        if store_entries(sale_id=sale_id):
+            return True
         failpoint("draw.entries_stored")
         if not close_list(sale_id=sale_id):
-            return
+            return False
         failpoint("draw.closed")
     draw_winners(sale_id=sale_id)
     failpoint("draw.drawn")
     if give_units(sale_id=sale_id):
         finish(sale_id=sale_id)
+    return False
 
 
 def close_list(*, sale_id: int) -> bool:

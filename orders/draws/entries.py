@@ -28,22 +28,25 @@ from vouchers.models import Draw, SeckillVoucher
 Outcome = DrawEntry.Outcome
 
 
-def store_entries(*, sale_id: int) -> None:
-    """Copy what is new of a draw's entries into rows. Safe to repeat.
+def store_entries(*, sale_id: int) -> bool:
+    """Copy the next ``AT_ONCE`` of what is new of a draw's entries into rows. Safe to repeat.
+
+    Return whether more may be left.
 
     :raises LedgerUnavailable: Redis did not respond; the next call continues.
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     """
-    while True:
-        fresh, members = fresh_entries(sale_id=sale_id, most=AT_ONCE)
-        if not members:
-            break
+    fresh, members = fresh_entries(sale_id=sale_id, most=AT_ONCE)
+    if members:
         with transaction.atomic(durable=True):
             _insert(lock_seckill_voucher(sale_id=sale_id), fresh)
             failpoint("draw.before_store")
         failpoint("draw.stored")
         forget_fresh(sale_id=sale_id, members=members)
+    if len(members) == AT_ONCE:
+        return True
     _store_forgotten(sale_id)
+    return False
 
 
 def _store_forgotten(sale_id: int) -> None:
@@ -60,7 +63,10 @@ def _store_forgotten(sale_id: int) -> None:
 
 
 def store_all(*, sale: SeckillVoucher) -> None:
-    """Copy all entries that Redis has and no row. The caller holds the sale's row."""
+    """Copy all entries that Redis has and no row. The caller holds the sale's row.
+
+    That has no bound, because the list is closed whole. Nearly all of them are rows by then.
+    """
     fresh, _ = fresh_entries(sale_id=sale.pk, most=0)
     for some in _chunks(fresh):
         _insert(sale, some)

@@ -23,6 +23,7 @@ from vouchers.inventory.holdings import (
     restore_buyers,
 )
 from vouchers.inventory.keys import LedgerUnavailable
+from vouchers.inventory.passes import Passes
 from vouchers.inventory.rebuild import drop_wrong_types, load_sale
 from vouchers.inventory.sale_state import LedgerTerms, Snapshot, snapshots
 from vouchers.lock_objects import lock_seckill_voucher
@@ -32,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 BY_IDS_UP_TO = 10_000
 """Beat compares larger sales by ids only if their counts differ."""
+
+_passes = Passes("reconcile")
 
 
 @dataclass(frozen=True)
@@ -111,28 +114,30 @@ def reconcile_many(*, sale_ids: Sequence[int], repair: bool) -> Iterator[Compari
         yield reconcile(sale_id=sale_id, repair=repair)
 
 
-def reconcile_running(*, now: dt.datetime) -> list[Comparison]:
-    """Reconcile and repair every sale that may still change; for beat.
+def reconcile_running(*, now: dt.datetime) -> bool:
+    """Reconcile and repair the sales that may still change, for the time of a pass; for beat.
 
-    A sale with many buyers is compared by ids only if its counts differ, so that this can run
-    often. One sale that fails does not stop the rest.
+    Return whether some are left, which the next pass begins with. A sale with many buyers is
+    compared by ids only if its counts differ, so that this can run often. One sale that fails does
+    not stop the rest.
     """
-    recent = SeckillVoucher.objects.filter(SeckillVoucher.still_active(now))
-    results = []
-    for sale in recent.order_by("pk"):
-        try:
-            if sale.sold > BY_IDS_UP_TO:
-                drop_wrong_types(sale_id=sale.pk)
-                if _counts_agree(sale):
-                    continue
-            results.append(reconcile(sale_id=sale.pk, repair=True))
-        except SeckillVoucher.DoesNotExist:
-            continue
-        except (LedgerUnavailable, DatabaseError) as error:
-            logger.warning("sale %s is not reconciled now: %s", sale.pk, error)
-        except ValueError:  # a ledger edited by hand
-            logger.exception("sale %s cannot be reconciled", sale.pk)
-    return results
+    recent = SeckillVoucher.objects.filter(SeckillVoucher.still_active(now)).in_bulk()
+    return _passes.work(_passes.in_turn(recent), lambda sale_id: _mend(recent[sale_id]))
+
+
+def _mend(sale: SeckillVoucher) -> None:
+    try:
+        if sale.sold > BY_IDS_UP_TO:
+            drop_wrong_types(sale_id=sale.pk)
+            if _counts_agree(sale):
+                return
+        reconcile(sale_id=sale.pk, repair=True)
+    except SeckillVoucher.DoesNotExist:
+        return
+    except (LedgerUnavailable, DatabaseError) as error:
+        logger.warning("sale %s is not reconciled now: %s", sale.pk, error)
+    except ValueError:  # a ledger edited by hand
+        logger.exception("sale %s cannot be reconciled", sale.pk)
 
 
 def _counts_agree(sale: SeckillVoucher) -> bool:

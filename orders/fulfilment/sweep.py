@@ -17,7 +17,8 @@ def sweep(*, now: dt.datetime, long_over: bool = False, at_once: bool = False) -
 
     ``claim_sweep.lua`` decides. Ended sales are swept too: those ``long_over`` separately, and less
     often. ``at_once`` waits for nothing: a worker has started, and the others may all have died.
-    Each sale has at most one task queued.
+    Each sale has at most one task queued, so this is one message for a sale that is late: it
+    needs no bound.
 
     :raises LedgerUnavailable: Redis did not respond; the next sweep comes in seconds.
     """

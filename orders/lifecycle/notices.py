@@ -27,10 +27,9 @@ from orders.lifecycle.outbox import Delivery, Letter, Message, channel_to, deliv
 from orders.models import Notice, VoucherOrder, WaitingEntry
 from seckill_site.clocks.machine import from_epoch_ms
 from seckill_site.formatting import date_and_time
-from seckill_site.redis.ledger_connection import ledger_connection
 from seckill_site.web.responses import absolute_url
 from vouchers.catalogue.listing import public_sale
-from vouchers.inventory.keys import ledger_errors
+from vouchers.inventory.passes import alone
 from vouchers.inventory.rebuild import snapshot_or_load
 from vouchers.inventory.reservations import SaleEnded, SalePaused
 from vouchers.inventory.sale_state import Snapshot, snapshots
@@ -182,14 +181,10 @@ def send_notices(*, now: dt.datetime) -> bool:
     :raises OSError: a server did not respond; the next call continues.
     :raises LedgerUnavailable: Redis did not respond; the next call continues.
     """
-    with ledger_errors():
-        lease_ms = settings.SECKILL_LEASE_MS
-        lock = RedisLock(ledger_connection(), "lock:notices", lease_ms=lease_ms)
-        try:
-            with lock:
-                return _send_all(_due(now), lock, now)
-        except LockBusy:
-            return False
+    if _due(now):
+        with suppress(LockBusy), alone("notices") as lock:
+            return _send_all(_due(now), lock, now)
+    return False
 
 
 def _due(now: dt.datetime) -> list[Notice]:

@@ -6,6 +6,7 @@ worker dies between sending and recording it, but none is lost.
 
 import datetime as dt
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from django.conf import settings
 from django.db.models import Q
@@ -19,9 +20,8 @@ from locks import LockBusy, RedisLock
 from orders.lifecycle.outbox import Delivery, Letter, Mail, Message, deliver
 from orders.lifecycle.redemption import written_code
 from orders.models import OrderEvent, OrderStatus
-from seckill_site.redis.ledger_connection import ledger_connection
 from seckill_site.web.responses import absolute_url
-from vouchers.inventory.keys import ledger_errors
+from vouchers.inventory.passes import alone
 
 MAILS_AT_ONCE, SKIPPED_AT_ONCE = 200, 5_000
 
@@ -38,15 +38,11 @@ def tell_buyers(*, now: dt.datetime) -> int:
     :raises OSError: the mail server did not respond; the next call continues.
     :raises LedgerUnavailable: Redis (for the lock) did not respond; the next call continues.
     """
-    with ledger_errors():
-        lease_ms = settings.SECKILL_LEASE_MS
-        lock = RedisLock(ledger_connection(), "lock:notifications", lease_ms=lease_ms)
-        try:
-            with lock:
-                _skip_buyers_without_address(now)
-                return _send_all(_events_due(now), lock, now)
-        except LockBusy:
-            return 0
+    if OrderEvent.objects.filter(notified_at=None).exists():
+        with suppress(LockBusy), alone("notifications") as lock:
+            _skip_buyers_without_address(now)
+            return _send_all(_events_due(now), lock, now)
+    return 0
 
 
 def _skip_buyers_without_address(now: dt.datetime) -> None:

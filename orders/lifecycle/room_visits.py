@@ -11,6 +11,7 @@ from orders.models import RoomVisit
 from seckill_site.clocks.machine import from_epoch_ms
 from seckill_site.failpoints import failpoint
 from vouchers.inventory.keys import LedgerUnavailable
+from vouchers.inventory.passes import Passes
 from vouchers.inventory.room_visits import Visit, forget_visits, unstored_visits
 from vouchers.models import SeckillVoucher
 
@@ -19,26 +20,33 @@ logger = logging.getLogger(__name__)
 AT_ONCE = 5_000
 """The visits of a sale that one pass stores, so that a crowd does not keep a worker from orders."""
 
+_passes = Passes("store_visits")
 _UNIQUE = ("seckill_voucher", "opened_ms", "user")
 
 
-def store_visits(*, now: dt.datetime) -> None:
-    """Store what is new of the visits to all waiting rooms; for beat. Safe to repeat."""
+def store_visits(*, now: dt.datetime) -> bool:
+    """Store what is new of the visits to waiting rooms, for the time of a pass; for beat.
+
+    Return whether some rooms are left. Safe to repeat.
+    """
     # Redis may still have visits to a room that was closed a moment ago.
     visited = Exists(RoomVisit.objects.filter(seckill_voucher=OuterRef("pk")))
     has_room = Q(room_opened_ms__gt=0) | Q(visited)
     rooms = SeckillVoucher.objects.filter(SeckillVoucher.still_active(now), has_room)
     try:
-        for sale_id in rooms.values_list("pk", flat=True):
-            _store(sale_id)
+        found = (
+            (sale_id, visits)
+            for sale_id in _passes.in_turn(rooms.values_list("pk", flat=True))
+            if (visits := unstored_visits(sale_id=sale_id, most=AT_ONCE))
+        )
+        return _passes.work(found, _store)
     except (LedgerUnavailable, DatabaseError) as error:
         logger.warning("visits to waiting rooms are not stored now: %s", error)
+        return False
 
 
-def _store(sale_id: int) -> None:
-    visits = unstored_visits(sale_id=sale_id, most=AT_ONCE)
-    if not visits:
-        return
+def _store(found: tuple[int, list[Visit]]) -> None:
+    sale_id, visits = found
     known = User.objects.filter(pk__in=[it.user_id for it in visits]).values_list("pk", flat=True)
     users, let_in = set(known), _let_in(sale_id, visits)
     rows = [

@@ -21,6 +21,7 @@ from orders.placing.tokens import BadToken
 from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
 from vouchers.inventory.holdings import held_order_ids
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
+from vouchers.inventory.passes import Passes
 from vouchers.inventory.rebuild import load_sale, load_sale_exclusively
 from vouchers.inventory.reservations import (
     AlreadyOrdered,
@@ -44,6 +45,11 @@ from vouchers.models import SeckillVoucher
 logger = logging.getLogger(__name__)
 
 Outcome = WaitingEntry.Outcome
+
+RESTORED_AT_ONCE = 200
+"""The entries of a line that one call puts back or takes out, each with a few round trips."""
+
+_passes = Passes("restore_lines")
 
 
 @dataclass(frozen=True)
@@ -137,45 +143,53 @@ def fulfil_line(*, sale_id: int) -> None:
             publish_fulfilment(sale_id=sale_id)
 
 
-def restore_lines(*, now: dt.datetime) -> int:
+def restore_lines(*, now: dt.datetime) -> bool:
     """Put entries that Redis has lost back in line, and close those whose waiting is over.
 
     If a unit is free while buyers wait (the sale has just started, for example), the first of them
-    gets it. One sale that fails does not stop the rest. Return how many were put back.
+    gets it. One sale that fails does not stop the rest. Return whether some may be left.
     """
-    live = WaitingEntry.objects.filter(live=True).order_by("seckill_voucher")
-    restored = 0
-    for sale_id in list(live.values_list("seckill_voucher", flat=True).distinct()):
+
+    def restore(sale_id: int) -> bool:
         try:
-            restored += _restore_line(sale_id, now)
+            return _restore_line(sale_id, now)
         except (LedgerUnavailable, NotLoaded, DatabaseError) as error:
             logger.warning("the waiting list of sale %s is not restored now: %s", sale_id, error)
-    return restored
+            return False
+
+    live = WaitingEntry.objects.filter(live=True).order_by()
+    sale_ids = live.values_list("seckill_voucher", flat=True).distinct()
+    return _passes.work(_passes.in_turn(sale_ids), restore)
 
 
-def _restore_line(sale_id: int, now: dt.datetime) -> int:
+def _restore_line(sale_id: int, now: dt.datetime) -> bool:
     ledger = snapshots(sale_ids=[sale_id])[sale_id]
     if ledger is None:
         raise NotLoaded(f"sale {sale_id} is not loaded")
     sale = SeckillVoucher.objects.get(pk=sale_id)
     in_line = waiting_order_ids(sale_id=sale_id)
-    entries = list(WaitingEntry.objects.filter(seckill_voucher=sale_id, live=True))
-    missing = [entry for entry in entries if entry.order_id not in in_line]
+    live = WaitingEntry.objects.filter(seckill_voucher=sale_id, live=True).order_by("pk")
+    order_ids = list(live.values_list("order_id", flat=True))
+    missing_ids = [order_id for order_id in order_ids if order_id not in in_line]
+    missing = list(live.filter(order_id__in=missing_ids[:RESTORED_AT_ONCE]))
+    are_left = len(missing_ids) > RESTORED_AT_ONCE
     offered = [entry.order_id for entry in missing if _is_offered(entry)]
     _close(offered, Outcome.OFFERED)
     if sale.gives_until <= now:
-        _close([entry.order_id for entry in entries], Outcome.OVER)
-        clear_waiting_list(sale_id=sale_id)
-        return 0
-    closed = in_line - {entry.order_id for entry in entries}
-    for entry in WaitingEntry.objects.filter(order_id__in=closed, live=None):
+        _close(missing_ids[:RESTORED_AT_ONCE] if are_left else order_ids, Outcome.OVER)
+        if not are_left:
+            clear_waiting_list(sale_id=sale_id)
+        return are_left
+    closed = WaitingEntry.objects.filter(order_id__in=in_line.difference(order_ids), live=None)
+    gone = list(closed[:RESTORED_AT_ONCE])
+    for entry in gone:
         _leave(entry)
     places = [_restore(entry) for entry in missing if entry.order_id not in offered]
-    restored = sum(place is not None for place in places)
-    if ledger.remaining and (in_line or restored):
+    is_restored = any(place is not None for place in places)
+    if ledger.remaining and (in_line or is_restored):
         load_sale(sale_id=sale_id)
         fulfil_line(sale_id=sale_id)
-    return restored
+    return (are_left and is_restored) or len(gone) == RESTORED_AT_ONCE
 
 
 def _restore(entry: WaitingEntry) -> int | None:

@@ -5,7 +5,9 @@ Money that arrives even later is refunded: Note [Late payments] in ``service.py`
 
 import datetime as dt
 import logging
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 
 from django.db import DatabaseError
@@ -14,10 +16,11 @@ from django.db.models import Exists, F, Max, OuterRef, QuerySet
 from orders.lifecycle.cancellation import end_orders
 from orders.lifecycle.transitions import SYSTEM, Change
 from orders.models import OrderStatus, Payment, PaymentStatus, VoucherOrder
-from orders.payments.providers import PollBudget
+from orders.payments.providers import WALK_S, PollBudget
 from orders.payments.service import QueryOutcome, query_payment
 from orders.payments.time_to_pay import over
 from seckill_site.clocks.steps import Clocks
+from vouchers.inventory.passes import Passes
 
 logger = logging.getLogger(__name__)
 
@@ -33,67 +36,84 @@ ASK_AT_ONCE = 20
 GRACE = dt.timedelta(minutes=2)
 """The longest silence of a provider about an order that may be paid, before it expires."""
 
+_passes, _asking_passes = Passes("expire"), Passes("expire_being_paid", for_s=WALK_S)
+_failing: set[int] = set()
+"""Sales whose orders did not expire when this process tried last."""
 
-def expire_orders(*, clocks: Clocks, ask: bool = True) -> int:
-    """End every unpaid order whose time to pay is over, in batches; return how many.
 
-    Unless ``ask``, those stay about which a provider has to be asked.
-    One sale that fails does not stop the rest; the next call continues.
+def expire_orders(*, clocks: Clocks) -> bool:
+    """End the orders whose time to pay is over and that nobody is paying, for the time of a pass.
+
+    Return whether some may be left. One sale that fails does not stop the rest.
     """
-    due = VoucherOrder.objects.filter(over(clocks), status=OrderStatus.UNPAID)
-    sale_ids = due.order_by("seckill_voucher").values_list("seckill_voucher", flat=True)
-    budget = PollBudget()
-    return sum(_expire_sale(sale_id, clocks, budget, ask) for sale_id in list(sale_ids.distinct()))
-
-
-def _expire_sale(sale_id: int, clocks: Clocks, budget: PollBudget, ask: bool) -> int:
-    """End the due orders of a sale, starting with those that no provider has to be asked about."""
-    now = clocks.database
-    due = VoucherOrder.objects.filter(
-        over(clocks), seckill_voucher=sale_id, status=OrderStatus.UNPAID
-    )
     payments = Payment.objects.filter(order=OuterRef("pk"), status=PaymentStatus.OPEN)
     being_paid = Exists(payments.exclude(provider=""))
-    expired = 0
+    due = VoucherOrder.objects.filter(~being_paid, over(clocks), status=OrderStatus.UNPAID)
+
+    def expire(batch: tuple[int, list[int]]) -> None:
+        sale_id, order_ids = batch
+        try:
+            _expire(sale_id, order_ids, clocks.database)
+        except DatabaseError as error:
+            _failing.add(sale_id)
+            logger.warning("orders of sale %s do not expire now: %s", sale_id, error)
+
+    return _passes.work(_batches(due), expire)
+
+
+def _batches(due: QuerySet[VoucherOrder]) -> Iterator[tuple[int, list[int]]]:
+    """Yield orders by sale, those first that are due for longest; a failing sale after all others.
+
+    In this order the index finds a batch without reading the others.
+    """
+    in_order = due.order_by("pay_by", "pk").values_list("seckill_voucher", "pk")
+    while rows := list(in_order.exclude(seckill_voucher__in=_failing)[:EXPIRE_AT_ONCE]):
+        by_sale = defaultdict[int, list[int]](list)
+        for sale_id, order_id in rows:
+            by_sale[sale_id].append(order_id)
+        yield from by_sale.items()
+    _failing.clear()
+
+
+def expire_being_paid(*, clocks: Clocks) -> None:
+    """End the orders whose time to pay is over, after asking the providers, for ``WALK_S``.
+
+    One sale that fails does not stop the rest; the next call continues.
+    """
+    asked = partial(_ask_about_sale, clocks=clocks, budget=PollBudget())
+    sale_ids = _payments_over(clocks).order_by().values_list("order__seckill_voucher", flat=True)
+    _asking_passes.work(_asking_passes.in_turn(sale_ids.distinct()), asked)
+
+
+def _ask_about_sale(sale_id: int, *, clocks: Clocks, budget: PollBudget) -> None:
+    now = clocks.database
     try:
-        for batch in _batches(due.exclude(being_paid)):
-            expired += _expire(sale_id, batch, now)
-        orders = _open_payments(sale_id, clocks) if ask else {}
+        orders = _open_payments(sale_id, clocks)
         order_ids = list(orders)
         for first in range(0, len(order_ids), ASK_AT_ONCE):
             asked = order_ids[first : first + ASK_AT_ONCE]
             their_payments = chain.from_iterable(orders[it] for it in asked)
             unknown = _orders_possibly_paid(their_payments, now, budget)
-            expired += _expire(sale_id, [it for it in asked if it not in unknown], now)
+            _expire(sale_id, [it for it in asked if it not in unknown], now)
     except DatabaseError as error:
         logger.warning("orders of sale %s do not expire now: %s", sale_id, error)
-    return expired
 
 
-def _batches(due: QuerySet[VoucherOrder]) -> Iterator[list[int]]:
-    """Yield order ids in batches: each order is tried once, whether or not it expires."""
-    last_id = 0
-    ids = due.order_by("pk").values_list("pk", flat=True)
-    while batch := list(ids.filter(pk__gt=last_id)[:EXPIRE_AT_ONCE]):
-        yield batch
-        last_id = batch[-1]
+def _expire(sale_id: int, order_ids: Sequence[int], now: dt.datetime) -> None:
+    if order_ids:
+        expired = Change(OrderStatus.EXPIRED, SYSTEM, now)
+        end_orders(expired, sale_id=sale_id, order_ids=order_ids)
 
 
-def _expire(sale_id: int, order_ids: list[int], now: dt.datetime) -> int:
-    if not order_ids:
-        return 0
-    expired = Change(OrderStatus.EXPIRED, SYSTEM, now)
-    return len(end_orders(expired, sale_id=sale_id, order_ids=order_ids))
+def _payments_over(clocks: Clocks) -> QuerySet[Payment]:
+    """Return the payments to ask about before their orders expire."""
+    payments = Payment.objects.filter(over(clocks, of="order__"), status=PaymentStatus.OPEN)
+    return payments.filter(order__status=OrderStatus.UNPAID).exclude(provider="")
 
 
 def _open_payments(sale_id: int, clocks: Clocks) -> dict[int, list[Payment]]:
     """Return the payments to ask about, all of an order together; silent providers last."""
-    payments = Payment.objects.filter(
-        over(clocks, of="order__"),
-        status=PaymentStatus.OPEN,
-        order__seckill_voucher=sale_id,
-        order__status=OrderStatus.UNPAID,
-    ).exclude(provider="")
+    payments = _payments_over(clocks).filter(order__seckill_voucher=sale_id)
     by_order = payments.order_by().values("order").annotate(silent=Max("silent_since"))
     in_turn = by_order.order_by(F("silent").asc(nulls_first=True), "order")
     payments_of: dict[int, list[Payment]] = {it["order"]: [] for it in in_turn[:ORDERS_AT_ONCE]}

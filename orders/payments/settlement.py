@@ -68,7 +68,11 @@ def open_differences() -> int:
 
 
 def settle_due(*, now: dt.datetime) -> None:
-    """Compare each provider's last days that were not compared yet; one that is away waits."""
+    """Compare each provider's last days that were not compared yet; one that is away waits.
+
+    A day's list is compared whole and once, so this has no bound but the task's time limit. Its
+    queue is that of the providers, which no order waits behind.
+    """
     HandledNotification.objects.filter(handled_at__lt=now - NOTIFICATIONS_KEPT).delete()
     for provider in offered_providers():
         local = timezone.localtime(now, provider.zone)

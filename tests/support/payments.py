@@ -23,7 +23,7 @@ from orders.models import (
     SandboxTrade,
     VoucherOrder,
 )
-from orders.payments import providers
+from orders.payments import expiry, providers
 from orders.payments.providers import (
     BadNotification,
     Charge,
@@ -36,8 +36,20 @@ from orders.payments.providers import (
 )
 from orders.payments.sandbox import SIGNATURE_HEADER, Choice, decide, notification, sign, state_of
 from orders.payments.service import Addresses, start_payment, take_notification
+from seckill_site.clocks.steps import Clocks
 from tests.support.orders import make_buyers, make_sale, reserved
 from vouchers.models import SeckillVoucher
+
+
+def expire_all(*, clocks: Clocks) -> int:
+    """Let both tasks expire what is due; return how many orders did."""
+    expired = VoucherOrder.objects.filter(status=OrderStatus.EXPIRED)
+    before = expired.count()
+    while expiry.expire_orders(clocks=clocks):
+        pass
+    expiry.expire_being_paid(clocks=clocks)
+    return expired.count() - before
+
 
 ADDRESSES = Addresses(
     return_url="https://shop.example/vouchers/1/orders/2/",

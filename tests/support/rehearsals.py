@@ -30,7 +30,10 @@ from vouchers.models import SaleStage, SeckillVoucher
 SEQUENCES = {"seckill:order-ids"}
 """Keys that only ever count up."""
 
-OF_BEAT = ("lock:notifications", "lock:notices", "lock:webhooks")
+OF_BEAT = (
+    *("lock:notifications", "lock:notices", "lock:webhooks", "lock:expire", "lock:reconcile"),
+    *("lock:restore_lines", "lock:store_", "lock:watch_ledger", "lock:draws"),
+)
 PASSING = (*OF_BEAT, *(f"{{{name}}}" for name in OF_BEAT), "seckill:clocks", "seckill:keys")
 """How keys begin that come and go, or change, while beat runs."""
 

@@ -145,7 +145,6 @@ class LedgerKeys:
     changing = _Key("seckill:{%d}:changing", "zset")
 
     sale_lock = _Key("lock:seckill:{%d}:sale")
-    draw_lock = _Key("lock:seckill:{%d}:draw")
     fence = _Key("lock:seckill:{%d}:fence")
 
     @property

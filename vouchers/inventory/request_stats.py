@@ -21,6 +21,7 @@ from seckill_site.failpoints import failpoint
 from seckill_site.process_memory import Buffer
 from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, ledger_errors, ledger_script
+from vouchers.inventory.passes import Passes
 from vouchers.models import AnswerCount, SeckillVoucher
 
 logger = logging.getLogger(__name__)
@@ -41,6 +42,10 @@ MINUTE = dt.timedelta(minutes=1)
 PER_SECOND_WINDOW = (-MINUTE, 10 * MINUTE)
 """Around the sale's start, minutes are stored second by second."""
 
+STORED_AT_ONCE = 1_000
+"""The rows of a sale that one call writes."""
+
+_passes = Passes("store_tallies")
 _ADD = ledger_script("add_counts")
 _FIELD = re.compile(r"([0-9]{1,11}):([a-z_]{1,16})")
 
@@ -175,19 +180,22 @@ class _Bucket:
     fields: list[str] = field(default_factory=list)
 
 
-def store_request_counts(*, now: dt.datetime) -> None:
-    """Move the closed counts of every sale from Redis into the database; for beat."""
+def store_request_counts(*, now: dt.datetime) -> bool:
+    """Move closed counts from Redis into the database, for the time of a pass; for beat.
+
+    Return whether some may be left.
+    """
     sales = {it.pk: it for it in SeckillVoucher.objects.filter(ends_at__gt=now - RETENTION)}
     try:
-        for sale_id, unstored in _read_unstored(list(sales)).items():
-            _store(sales[sale_id], unstored, now)
+        counts = {pk: them for pk, them in _read_unstored(list(sales)).items() if them}
+        return _passes.work(_passes.in_turn(counts), lambda pk: _store(sales[pk], counts[pk], now))
     except LedgerUnavailable as error:
         logger.warning("the request counts are not stored now: %s", error)
+        return False
 
 
-def _store(sale: SeckillVoucher, unstored: Unstored, now: dt.datetime) -> None:
-    if not unstored:
-        return
+def _store(sale: SeckillVoucher, unstored: Unstored, now: dt.datetime) -> bool:
+    """Store the oldest counts of a sale; return whether others are left."""
     try:
         stored = read_stored_counts(sale=sale, since=_minute(min(at for at, _ in unstored)))
         closed = [
@@ -195,10 +203,13 @@ def _store(sale: SeckillVoucher, unstored: Unstored, now: dt.datetime) -> None:
             for it in _fill_buckets(sale, stored, unstored)
             if it.row.at + dt.timedelta(seconds=it.row.seconds) <= now - CLOSED_AFTER
         ]
+        closed.sort(key=lambda it: it.row.at)
+        are_left = len(closed) > STORED_AT_ONCE
+        closed = closed[:STORED_AT_ONCE]
         _write_rows(closed)
     except DatabaseError as error:  # for example, the sale was deleted meanwhile
         logger.warning("the request counts of sale %s are not stored now: %s", sale.pk, error)
-        return
+        return False
     failpoint("tally.stored")
     # A row only grows, and its fields are deleted in a later pass, once the row has their count. So
     # a pass that died here is repeated without harm, and late counts are stored too.
@@ -206,6 +217,7 @@ def _store(sale: SeckillVoucher, unstored: Unstored, now: dt.datetime) -> None:
     if done:
         with ledger_errors():
             ledger_connection().hdel(LedgerKeys(sale.pk).tally, *done)
+    return are_left
 
 
 def _fill_buckets(

@@ -13,6 +13,7 @@ from django.db import DatabaseError, transaction
 
 from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.keys import STATE, LedgerKeys, LedgerUnavailable, ledger_errors
+from vouchers.inventory.passes import Passes
 from vouchers.inventory.rebuild import current_run_id, rebuild_sale
 from vouchers.inventory.sale_state import parse_state
 from vouchers.lock_objects import lock_seckill_voucher
@@ -20,13 +21,14 @@ from vouchers.models import SeckillVoucher
 
 logger = logging.getLogger(__name__)
 
+_passes = Passes("watch_ledger")
 
-def rebuild_after_restart(*, now: dt.datetime) -> list[int]:
-    """Rebuild the ledgers of another run of Redis or of another sale with the same id.
 
-    Return their sales.
+def rebuild_after_restart(*, now: dt.datetime) -> bool:
+    """Rebuild ledgers of another run of Redis or of another sale with the same id, for a pass.
 
-    One sale that fails does not stop the others; the next call tries it again.
+    Return whether some are left. One sale that fails does not stop the others; the next call tries
+    it again.
     """
     active = SeckillVoucher.objects.filter(SeckillVoucher.still_active(now)).order_by("pk")
     sales = list(active.values_list("pk", "identity"))
@@ -37,19 +39,21 @@ def rebuild_after_restart(*, now: dt.datetime) -> list[int]:
             pipe.hget(LedgerKeys(sale_id).buyers, STATE)
             pipe.hget(LedgerKeys(sale_id).sale, "run_id")
         replies = pipe.execute(raise_on_error=False)
-    rebuilt = []
+    epochs = {}
     for (sale_id, identity), text, built_on in zip(sales, replies[::2], replies[1::2], strict=True):
         # A missing ledger (or a key of a wrong type) is loaded by its first buyer or by reconcile.
         state = parse_state(text)
-        if not state or (built_on, state["identity"]) == (run_id, str(identity)):
-            continue
+        if state and (built_on, state["identity"]) != (run_id, str(identity)):
+            epochs[sale_id] = state["epoch"]
+
+    def rebuild(sale_id: int) -> None:
         logger.warning("sale %s: its ledger is of another run or sale, rebuilding it", sale_id)
         try:
-            rebuild_sale(sale_id=sale_id, epoch=state["epoch"])
-            rebuilt.append(sale_id)
+            rebuild_sale(sale_id=sale_id, epoch=epochs[sale_id])
         except (LedgerUnavailable, DatabaseError, SeckillVoucher.DoesNotExist) as error:
             logger.warning("sale %s is not rebuilt now: %s", sale_id, error)
-    return rebuilt
+
+    return _passes.work(_passes.in_turn(epochs), rebuild)
 
 
 def is_same_ledger(*, sale_id: int, loaded_at_ms: int) -> bool:

@@ -249,9 +249,9 @@ def test_one_failing_draw_does_not_stop_the_others() -> None:
     assert Draw.of(broken).drawn_at is None
 
 
-def test_busy_draw_is_left_to_its_worker() -> None:
+def test_draws_are_left_to_the_worker_at_them() -> None:
     sale = ended_draw()
-    ledger_connection().set(LedgerKeys(sale.pk).draw_lock, "somebody", px=60_000)
+    ledger_connection().set("lock:draws", "somebody", px=60_000)
     advance_draws()
     assert Draw.of(sale).closed_at is None
 

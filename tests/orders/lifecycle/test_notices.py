@@ -8,7 +8,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
 from allauth.account.models import EmailAddress
@@ -39,6 +38,7 @@ from orders.lifecycle.transitions import Actor
 from orders.models import Notice, VoucherOrder
 from tests.support.notices import make_notice, make_reader, move_start
 from tests.support.orders import at_once, make_buyer, make_sale
+from tests.support.passes import without_lock
 from tests.support.payments import make_unpaid_order
 from tests.support.sales import change_stock, make_waiting
 from vouchers.inventory.keys import LedgerUnavailable
@@ -443,7 +443,7 @@ def test_two_tasks_send_one_mail(monkeypatch: pytest.MonkeyPatch, guarded: bool)
 
     monkeypatch.setattr(outbox, "_channels", lambda paths: [Slow()])
     if not guarded:
-        monkeypatch.setattr(notices, "RedisLock", MagicMock(return_value=MagicMock(lost=False)))
+        without_lock(monkeypatch)
 
     def run() -> None:
         try:

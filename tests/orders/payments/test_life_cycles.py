@@ -26,7 +26,6 @@ from orders.models import (
     SettlementRun,
 )
 from orders.payments import providers
-from orders.payments.expiry import expire_orders
 from orders.payments.providers import BadNotification, ClientKind, ProviderUnavailable
 from orders.payments.refunds import REFUSED, finish_refunds, refund_order
 from orders.payments.service import (
@@ -40,6 +39,7 @@ from seckill_site.http_client import exchange
 from tests.support.inspection import assert_conserved
 from tests.support.orders import PRICE_CENTS, both_at, make_sale
 from tests.support.payments import (
+    expire_all,
     expire_pay_by,
     history,
     make_unpaid_order,
@@ -110,7 +110,7 @@ def test_second_click_leads_to_the_same_charge(at: StandIn) -> None:
 def test_order_not_paid_in_time_expires(at: StandIn) -> None:
     order = make_unpaid_order(make_sale())
     opened(at, order)
-    assert expire_orders(clocks=both_at(expire_pay_by(order))) == 1
+    assert expire_all(clocks=both_at(expire_pay_by(order))) == 1
     assert status_of(order) == "expired"
 
 

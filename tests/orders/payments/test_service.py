@@ -76,6 +76,7 @@ from tests.support.payments import (
     FakeProvider,
     buyer_of,
     choose_outcome,
+    expire_all,
     expire_pay_by,
     history,
     make_payment,
@@ -332,7 +333,7 @@ def cancelled(order: VoucherOrder) -> None:
 
 def expired(order: VoucherOrder) -> None:
     """Expire an order whose provider says that it is not paid yet."""
-    assert expire_orders(clocks=both_at(expire_pay_by(order))) == 1
+    assert expire_all(clocks=both_at(expire_pay_by(order))) == 1
 
 
 @pytest.mark.parametrize("end", [cancelled, expired])
@@ -404,7 +405,7 @@ def test_order_waits_for_each_of_its_providers(
         order=order, reference="away", provider="away", amount_cents=payment.amount_cents,
         silent_since=timezone.now(),
     )  # fmt: skip
-    assert expire_orders(clocks=both_at(expire_pay_by(order))) == 0
+    assert expire_all(clocks=both_at(expire_pay_by(order))) == 0
     assert status_of(order) == "unpaid"
 
 
@@ -523,7 +524,7 @@ def test_any_error_of_a_provider_is_silence(
         raise ValueError("<html>")
 
     monkeypatch.setattr(fake, "query", html)
-    assert expire_orders(clocks=both_at(timezone.now())) == 1
+    assert expire_all(clocks=both_at(timezone.now())) == 1
     assert (status_of(bad), status_of(good)) == ("unpaid", "expired")
 
 
@@ -536,9 +537,9 @@ def test_unapplied_answer_is_not_silence(fake: FakeProvider) -> None:
     key = LedgerKeys(order.seckill_voucher_id).user_lock(order.user_id or 0)
     ledger_connection().set(key, "somebody", px=60_000)
     for minutes in (0, 5, 10):
-        assert expire_orders(clocks=both_at(now + dt.timedelta(minutes=minutes))) == 0
+        assert expire_all(clocks=both_at(now + dt.timedelta(minutes=minutes))) == 0
     ledger_connection().delete(key)
-    assert expire_orders(clocks=both_at(now + dt.timedelta(minutes=11))) == 0
+    assert expire_all(clocks=both_at(now + dt.timedelta(minutes=11))) == 0
     assert status_of(order) == "paid"
 
 
@@ -590,9 +591,9 @@ def test_expiry_without_asking_leaves_orders_being_paid(fake: FakeProvider) -> N
     idle, paying_now = make_unpaid_order(make_sale()), make_unpaid_order(make_sale())
     make_payment(paying_now)
     VoucherOrder.objects.update(pay_by=timezone.now())
-    assert expire_orders(clocks=both_at(timezone.now()), ask=False) == 1
+    assert not expire_orders(clocks=both_at(timezone.now()))
     assert (status_of(idle), status_of(paying_now), fake.asked) == ("expired", "unpaid", [])
-    assert expire_orders(clocks=both_at(timezone.now())) == 1
+    assert expire_all(clocks=both_at(timezone.now())) == 1
 
 
 # --- Choosing a provider --------------------------------------------------------------------------
@@ -636,10 +637,10 @@ def test_order_expires_after_grace_of_silence(fake: FakeProvider) -> None:
     order, payment = order_with_payment()
     fake.away = True
     now = expire_pay_by(order)
-    assert expire_orders(clocks=both_at(now)) == 0
-    assert expire_orders(clocks=both_at(now + GRACE - dt.timedelta(seconds=2))) == 0
+    assert expire_all(clocks=both_at(now)) == 0
+    assert expire_all(clocks=both_at(now + GRACE - dt.timedelta(seconds=2))) == 0
     assert status_of(order) == "unpaid"
-    assert expire_orders(clocks=both_at(now + GRACE)) == 1
+    assert expire_all(clocks=both_at(now + GRACE)) == 1
     fake.away = False
     fake.says[payment.reference] = ChargeState.PAID
     poll_payments(now=now + dt.timedelta(hours=1))
@@ -656,13 +657,13 @@ def test_silent_provider_delays_only_its_own_orders(fake: FakeProvider) -> None:
         make_payment(order)
     VoucherOrder.objects.update(pay_by=timezone.now())
     fake.away, now = True, timezone.now()
-    assert expire_orders(clocks=both_at(now)) == 5
+    assert expire_all(clocks=both_at(now)) == 5
     assert len(fake.asked) == MAX_SILENCES
     assert len(live_ids(sale)) == 25
     for seconds in range(1, 9):  # those that were not asked for come first
-        assert expire_orders(clocks=both_at(now + dt.timedelta(seconds=seconds))) == 0
+        assert expire_all(clocks=both_at(now + dt.timedelta(seconds=seconds))) == 0
     assert len(set(fake.asked)) == 25
-    assert expire_orders(clocks=both_at(now + GRACE + dt.timedelta(seconds=8))) == 25
+    assert expire_all(clocks=both_at(now + GRACE + dt.timedelta(seconds=8))) == 25
     assert_conserved(sale)
 
 
@@ -675,9 +676,9 @@ def test_after_our_outage_provider_is_asked_before_expiry(fake: FakeProvider) ->
         fake.says[payment.reference] = ChargeState.PAID
     VoucherOrder.objects.update(pay_by=timezone.now() - dt.timedelta(minutes=5))
     fake.away = True
-    assert expire_orders(clocks=both_at(timezone.now())) == 0
+    assert expire_all(clocks=both_at(timezone.now())) == 0
     fake.away = False
-    assert expire_orders(clocks=both_at(timezone.now())) == 0
+    assert expire_all(clocks=both_at(timezone.now())) == 0
     assert set(VoucherOrder.objects.values_list("status", flat=True)) == {"paid"}
 
 
@@ -701,10 +702,10 @@ def test_answers_count_if_time_runs_out(
 
     monkeypatch.setattr(fake, "query", out_of_time)
     with pytest.raises(SoftTimeLimitExceeded):
-        expire_orders(clocks=both_at(timezone.now()))
+        expire_all(clocks=both_at(timezone.now()))
     assert len(live_ids(sale)) == count - ASK_AT_ONCE
     monkeypatch.setattr(fake, "query", query)
-    assert expire_orders(clocks=both_at(timezone.now())) == count - ASK_AT_ONCE
+    assert expire_all(clocks=both_at(timezone.now())) == count - ASK_AT_ONCE
     assert_conserved(sale)
 
 
@@ -796,9 +797,9 @@ def test_payment_racing_expiry_succeeds_once(fake: FakeProvider, when: str) -> N
             return notify_of_fake(payment)
 
         fake.when_asked = asked.set
-        told, _expired = at_once(tell_it, partial(expire_orders, clocks=both_at(now)))
+        told, _expired = at_once(tell_it, partial(expire_all, clocks=both_at(now)))
         assert again_where_it_failed(told, tell_it) == "OK"
-        expire_orders(clocks=both_at(now))
+        expire_all(clocks=both_at(now))
         assert_one_won(order, payment, "expired", fake)
 
 
@@ -832,9 +833,8 @@ def test_concurrent_expiry_returns_units_once(fake: FakeProvider) -> None:
         make_payment(order)
     VoucherOrder.objects.update(pay_by=timezone.now())
     now = timezone.now()
-    expired_counts = at_once(*[lambda: expire_orders(clocks=both_at(now))] * 2)
-    expired_counts.append(expire_orders(clocks=both_at(now)))
-    assert sum(expired_counts) == count
+    at_once(*[lambda: expire_all(clocks=both_at(now))] * 2)
+    expire_all(clocks=both_at(now))
     sale.refresh_from_db()
     assert (sale.sold, live_ids(sale), buyers_of(sale)) == (0, [], {})
     ends = OrderEvent.objects.filter(after="expired").values_list("order", flat=True)

@@ -10,13 +10,13 @@ from django.utils import timezone
 from orders.lifecycle.transitions import WrongState
 from orders.models import OrderStatus, VoucherOrder
 from orders.payments import time_to_pay
-from orders.payments.expiry import expire_orders
 from orders.payments.service import Addresses, start_payment
 from orders.payments.time_to_pay import over
 from orders.receipts.row_copy import read_receipt_row
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.clocks.steps import Clocks, ClocksUnsettled
 from tests.support.orders import make_buyer, make_order
+from tests.support.payments import expire_all
 from tests.support.sales import make_loaded_sale
 from vouchers.models import SeckillVoucher
 
@@ -94,9 +94,9 @@ def test_older_orders_get_their_time_anew(order: VoucherOrder) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_order_expires_by_both_clocks_alone(order: VoucherOrder) -> None:
-    assert expire_orders(clocks=Clocks(NOW + HOUR, NOW)) == 0
-    assert expire_orders(clocks=Clocks(NOW, NOW + HOUR)) == 0
-    assert expire_orders(clocks=Clocks(NOW + HOUR, NOW + HOUR)) == 1
+    assert expire_all(clocks=Clocks(NOW + HOUR, NOW)) == 0
+    assert expire_all(clocks=Clocks(NOW, NOW + HOUR)) == 0
+    assert expire_all(clocks=Clocks(NOW + HOUR, NOW + HOUR)) == 1
 
 
 @pytest.mark.django_db(transaction=True)

@@ -1,0 +1,94 @@
+"""Passes of periodic tasks: their time, their turns and their lock."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import Mock
+
+import pytest
+from redis import Redis
+
+from tests.support.passes import cut_after_one, without_lock
+from tests.support.patience import wait_for
+from vouchers.inventory import passes
+from vouchers.inventory.keys import LedgerUnavailable
+from vouchers.inventory.passes import Passes
+
+
+@pytest.fixture
+def task() -> Passes:
+    return Passes("test")
+
+
+def test_pass_with_time_leaves_nothing(task: Passes) -> None:
+    work = Mock(return_value=None)
+    assert not task.work([1, 2, 3], work)
+    assert [call.args for call in work.call_args_list] == [(1,), (2,), (3,)]
+
+
+def test_pass_that_is_over_begins_nothing_more(
+    task: Passes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = iter([0.0, 0.1, 0.2, 0.3])
+    monkeypatch.setattr(passes, "monotonic", lambda: next(now))
+    work = Mock(return_value=None)
+    assert task.work([1, 2, 3], work)
+    assert work.call_count == 2
+
+
+def test_item_with_more_to_do_is_left(task: Passes) -> None:
+    assert task.work([1, 2], lambda number: number == 1)
+
+
+def test_cut_passes_serve_every_key_in_turn(task: Passes, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut_after_one(monkeypatch)
+    work = Mock(return_value=None)
+    for keys in ([3, 1, 2], [1, 2, 3], [1, 2, 4], [1, 2, 4]):
+        assert task.work(task.in_turn(keys), work)
+    assert [call.args[0] for call in work.call_args_list] == [1, 2, 4, 1]
+
+
+def test_key_that_fails_is_not_first_again(task: Passes, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut_after_one(monkeypatch)
+    work = Mock(side_effect=[ZeroDivisionError, None])
+    with pytest.raises(ZeroDivisionError):
+        task.work(task.in_turn([1, 2]), work)
+    task.work(task.in_turn([1, 2]), work)
+    assert [call.args[0] for call in work.call_args_list] == [1, 2]
+
+
+def test_pass_without_work_asks_no_redis(task: Passes, lose_ledger: object) -> None:
+    lose_ledger()  # type: ignore[operator]
+    assert not task.work([], Mock())
+    with pytest.raises(LedgerUnavailable):
+        task.work([1], Mock())
+
+
+@pytest.mark.parametrize("guarded", [True, False], ids=["lock", "control"])
+def test_two_passes_at_once_do_not_both_work(
+    task: Passes, monkeypatch: pytest.MonkeyPatch, ledger: Redis, guarded: bool
+) -> None:
+    if not guarded:
+        without_lock(monkeypatch)
+    both = threading.Barrier(2)
+    second_is_over = threading.Event()
+
+    def work(number: int) -> None:
+        if guarded:
+            assert second_is_over.wait(20)
+        else:
+            both.wait(20)  # the control: both are at it
+
+    def second() -> bool:
+        try:
+            return task.work([2], work)
+        finally:
+            second_is_over.set()
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(task.work, [1], work)
+        wait_for(lambda: ledger.exists("lock:test") or not guarded, what="the lock")
+        assert not pool.submit(second).result(20)
+        assert not first.result(20)
+    assert not ledger.exists("lock:test")
