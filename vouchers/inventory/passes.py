@@ -57,12 +57,14 @@ class Passes:
         :raises LedgerUnavailable: Redis did not respond; the next call continues.
         """
         items, is_left = iter(items), False
-        for first in items:
-            with suppress(LockBusy, LockNotOwned), alone(self._name):
-                until = monotonic() + (PASS_S if self._for_s is None else self._for_s)
-                for item in chain([first], items):
-                    is_left = bool(work(item)) or is_left
-                    if monotonic() >= until:
-                        return True
-                return is_left
+        first = next(items, None)
+        if first is None:
+            return False
+        with suppress(LockBusy, LockNotOwned), alone(self._name):
+            until = monotonic() + (PASS_S if self._for_s is None else self._for_s)
+            for item in chain([first], items):
+                is_left = bool(work(item)) or is_left
+                if monotonic() >= until:
+                    return True
+            return is_left
         return False

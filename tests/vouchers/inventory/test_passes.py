@@ -82,7 +82,7 @@ def test_two_passes_at_once_do_not_both_work(
 
     def second() -> bool:
         try:
-            return task.work([2], work)
+            return task.work([2, 3], work)
         finally:
             second_is_over.set()
 
