@@ -178,3 +178,26 @@ def test_worker_turns_a_request_into_an_order(client: Client) -> None:
     assert live_ids(sale) == [token.order_id]
     wait_for(lambda: pending_ids(sale) == [])
     assert_conserved(sale)
+
+
+@pytest.mark.parametrize("is_left", [True, False])
+@pytest.mark.parametrize(
+    ("task", "work"),
+    [
+        ("watch_ledger", "orders.tasks.rebuild_after_restart"),
+        ("reconcile", "orders.fulfilment.reconcile.reconcile_running"),
+        ("restore_lines", "orders.lifecycle.waiting_list.restore_lines"),
+        ("delete_ended_sessions", "accounts.old_sessions.delete_ended_sessions"),
+        ("store_tallies", "orders.tasks.store_request_counts"),
+        ("store_visits", "orders.lifecycle.room_visits.store_visits"),
+        ("advance_draws", "orders.draws.drawing.advance_draws"),
+    ],
+)
+def test_cut_pass_publishes_the_same_task(
+    monkeypatch: pytest.MonkeyPatch, task: str, work: str, is_left: bool
+) -> None:
+    monkeypatch.setattr(work, lambda **_: is_left)
+    getattr(tasks, task)()
+    assert broker_length() == is_left
+    if is_left:
+        assert queued()["headers"]["task"] == f"orders.tasks.{task}"

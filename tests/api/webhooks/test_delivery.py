@@ -14,7 +14,7 @@ from django.utils import timezone
 from standardwebhooks.webhooks import Webhook
 
 from api.models import Topic, WebhookDelivery, WebhookEndpoint
-from api.webhooks import client, delivery
+from api.webhooks import client, delivery, planning
 from api.webhooks.delivery import RETRY_AFTER_S, send_webhooks
 from api.webhooks.endpoints import DISABLE_AFTER, enable, needing_attention, resend
 from api.webhooks.planning import KEPT_FOR, delete_old_deliveries, plan_deliveries
@@ -124,6 +124,16 @@ def test_rehearsal_is_told_to_nobody(it: Receiver) -> None:
 
     assert it.got == []
     assert not OrderEvent.objects.filter(webhooks_due=True).exists()
+
+
+def test_pass_that_is_over_plans_no_more(it: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_endpoint(it.url)
+    for _ in range(3):
+        paid_order()
+    monkeypatch.setattr(planning, "EVENTS_AT_ONCE", 1)
+    over = delivery._Pass(until=0.0, stop=lambda: False)
+    over._plan()
+    assert WebhookDelivery.objects.count() == 1
 
 
 def test_event_planned_twice_is_delivered_once(it: Receiver) -> None:

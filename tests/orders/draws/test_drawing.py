@@ -29,6 +29,7 @@ from seckill_site.redis.ledger_connection import ledger_connection
 from tests.support.draws import draw_to_the_end, end, entered_draw, listed, make_draw
 from tests.support.inspection import assert_conserved, live_ids, pending_ids, refusals_of
 from tests.support.orders import ids, make_buyers, token_for
+from tests.support.passes import cut_after_one
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.reservations import SaleEnded
@@ -247,6 +248,16 @@ def test_one_failing_draw_does_not_stop_the_others() -> None:
     advance_draws()
     assert Draw.of(whole).finished_at
     assert Draw.of(broken).drawn_at is None
+
+
+def test_cut_pass_goes_on_with_the_next_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    cut_after_one(monkeypatch)
+    draws = [ended_draw() for _ in range(2)]
+    closed = []
+    for _ in draws:
+        assert advance_draws()
+        closed.append(sum(Draw.of(sale).closed_at is not None for sale in draws))
+    assert closed == [1, 2]
 
 
 def test_draws_are_left_to_the_worker_at_them() -> None:

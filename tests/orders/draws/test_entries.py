@@ -7,6 +7,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
+from orders.draws import entries
 from orders.draws.drawing import close_list, take_due_steps
 from orders.draws.entries import store_entries, withdraw
 from orders.models import DrawEntry
@@ -121,6 +122,15 @@ def test_entries_become_rows_and_leave_the_log() -> None:
     assert fresh_entries(sale_id=sale.pk, most=0) == ([], [])
     row = DrawEntry.objects.get(pk=tokens[0].order_id)
     assert row.user_id == tokens[0].user_id
+
+
+def test_many_entries_become_rows_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entries, "AT_ONCE", 2)
+    sale, _ = entered_draw(make_buyers(5))
+    stored = []
+    while take_due_steps(sale_id=sale.pk):
+        stored.append(len(listed(sale)))
+    assert (stored, len(listed(sale))) == ([2, 4], 5)
 
 
 def test_storing_again_changes_nothing() -> None:

@@ -42,6 +42,7 @@ from tests.support.orders import (
     reserved,
     written_orders,
 )
+from tests.support.passes import cut_after_one
 from tests.support.sales import change_state
 from vouchers.inventory.holdings import add_buyers
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded
@@ -500,6 +501,18 @@ def test_beat_finds_differences_with_equal_counts(ledger: Redis) -> None:
     fulfil_sale(sale_id=sale.pk)
     assert stray_id in live_ids(sale)
     assert_conserved(sale)
+
+
+def test_cut_pass_is_continued_by_the_next(ledger: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut_after_one(monkeypatch)
+    sales = [sale_with(ordered=1) for _ in range(3)]
+    for sale in sales:
+        a_missing_buyer(ledger, sale)
+    found = []
+    for _ in range(3):
+        assert reconcile_running(now=timezone.now())
+        found.append(sorted(difference(sale) for sale in sales))
+    assert found == [[0, 1, 1], [0, 0, 1], [0, 0, 0]]
 
 
 def test_failing_sale_does_not_stop_the_rest(ledger: Redis) -> None:

@@ -18,6 +18,7 @@ from seckill_site.clocks.machine import from_epoch_ms
 from seckill_site.failpoints import FailpointReached, armed
 from tests.fixtures.site import RedisGone
 from tests.support.orders import make_buyer, make_buyers, make_sale
+from tests.support.passes import cut_after_one
 from tests.support.rooms import OPENED_MS, change_room, make_room, place_at
 from vouchers.catalogue.live_changes import close_room
 from vouchers.inventory.keys import LedgerKeys
@@ -249,3 +250,14 @@ def test_repeated_visit_replaces_its_row(monkeypatch: pytest.MonkeyPatch) -> Non
 
     [row] = visits_of(sale)
     assert (row.given, row.let_in_at) == (9, from_epoch_ms(5_000))
+
+
+def test_cut_pass_is_continued_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    cut_after_one(monkeypatch)
+    rooms = [make_room() for _ in range(2)]
+    for sale in rooms:
+        place_at(sale.pk, make_buyer().pk)
+    stored = []
+    while store_visits(now=timezone.now()):
+        stored.append(RoomVisit.objects.count())
+    assert stored == [1, 2]

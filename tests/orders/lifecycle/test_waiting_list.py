@@ -180,6 +180,53 @@ def test_lost_line_is_restored_in_order(ledger: Redis) -> None:
     assert [place_of(sale_id=sale.pk, user_id=buyer.pk) for buyer in buyers] == places
 
 
+def test_long_lost_line_is_restored_in_parts(
+    ledger: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting_list, "RESTORED_AT_ONCE", 2)
+    sale, _ = sold_out()
+    places = [wait_in(sale, buyer) for buyer in make_buyers(5)]
+    ledger.delete(LedgerKeys(sale.pk).waiting)
+    lengths = []
+    while restore_lines(now=timezone.now()):
+        lengths.append(snapshot(sale_id=sale.pk).waiting)
+    assert lengths == [2, 4]
+    assert waiting_order_ids(sale_id=sale.pk) == {place.order_id for place in places}
+
+
+def test_line_that_cannot_be_restored_is_left_to_beat(
+    ledger: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting_list, "RESTORED_AT_ONCE", 2)
+    sale, _ = sold_out()
+    for buyer in make_buyers(5):
+        wait_in(sale, buyer)
+    ledger.delete(LedgerKeys(sale.pk).waiting)
+    change_state(sale.pk, ends_at_ms=1)
+    assert not restore_lines(now=timezone.now())
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_ended_sale_closes_a_long_line(
+    ledger: Redis, monkeypatch: pytest.MonkeyPatch, is_lost: bool
+) -> None:
+    monkeypatch.setattr(waiting_list, "RESTORED_AT_ONCE", 2)
+    sale, _ = sold_out()
+    for buyer in make_buyers(5):
+        wait_in(sale, buyer)
+    now = timezone.now()
+    begins_at = now - dt.timedelta(hours=2)
+    SeckillVoucher.objects.filter(pk=sale.pk).update(begins_at=begins_at, ends_at=now)
+    load_sale(sale_id=sale.pk)
+    if is_lost:
+        ledger.delete(LedgerKeys(sale.pk).waiting)
+    passes = 1
+    while restore_lines(now=now):
+        passes += 1
+    assert passes == (3 if is_lost else 1)
+    assert outcomes() == ["over"] * 5
+
+
 def test_line_lost_during_a_return_is_served(ledger: Redis) -> None:
     sale, held = sold_out()
     places = [wait_in(sale, buyer) for buyer in make_buyers(3)]

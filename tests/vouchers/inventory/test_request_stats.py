@@ -584,3 +584,17 @@ def test_foreign_fields_in_counts_are_ignored(count: Count, ledger: Any) -> None
     store_request_counts(now=MUCH_LATER)
     assert read_rows(sale) == [(0, 1, "accepted", 1)]
     assert read_request_counts(sale=other) == []
+
+
+@pytest.mark.django_db
+def test_many_counts_are_stored_in_parts(count: Count, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STORED_AT_ONCE", 2)
+    sale = make_noon_sale()
+    for second in range(5):
+        count(sale, second)
+    stored = []
+    while store_request_counts(now=MUCH_LATER):
+        stored.append(len(read_rows(sale)))
+    assert stored == [2, 2, 4, 4]
+    assert len(read_rows(sale)) == 5
+    assert total(read_request_counts(sale=sale)) == 5

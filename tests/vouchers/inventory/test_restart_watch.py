@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from tests.support.passes import cut_after_one
 from tests.support.sales import change_state, lose_state, make_loaded_sale, make_sale
 from vouchers.inventory import restart_watch
 from vouchers.inventory.keys import STATE, LedgerKeys, LedgerUnavailable
@@ -58,6 +59,16 @@ def test_sale_that_fails_does_not_stop_the_others(
 
     rebuild_after_restart(now=timezone.now())
     assert [snapshot(sale_id=it.pk).epoch for it in (failing, other)] == [2, 2]
+
+
+def test_cut_pass_is_continued_by_the_next(ledger: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut_after_one(monkeypatch)
+    sales = [make_loaded_sale() for _ in range(3)]
+    come_from_another_run(ledger, *sales)
+    epochs = []
+    while rebuild_after_restart(now=timezone.now()):
+        epochs.append(sorted(snapshot(sale_id=it.pk).epoch for it in sales))
+    assert epochs == [[1, 1, 2], [1, 2, 2], [2, 2, 2]]
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["epoch", "control"])
