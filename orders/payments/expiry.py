@@ -36,7 +36,7 @@ ASK_AT_ONCE = 20
 GRACE = dt.timedelta(minutes=2)
 """The longest silence of a provider about an order that may be paid, before it expires."""
 
-_passes, _asking_passes = Passes("expire"), Passes("expire_being_paid", for_s=WALK_S)
+_passes, _asking_passes = Passes("expire"), Passes("expire_being_paid")
 _failing: set[int] = set()
 """Sales whose orders did not expire when this process tried last."""
 
@@ -64,7 +64,7 @@ def expire_orders(*, clocks: Clocks) -> bool:
 def _batches(due: QuerySet[VoucherOrder]) -> Iterator[tuple[int, list[int]]]:
     """Yield orders by sale, those first that are due for longest; a failing sale after all others.
 
-    In this order the index finds a batch without reading the others.
+    The index has them in this order.
     """
     in_order = due.order_by("pay_by", "pk").values_list("seckill_voucher", "pk")
     while rows := list(in_order.exclude(seckill_voucher__in=_failing)[:EXPIRE_AT_ONCE]):
@@ -82,7 +82,7 @@ def expire_being_paid(*, clocks: Clocks) -> None:
     """
     asked = partial(_ask_about_sale, clocks=clocks, budget=PollBudget())
     sale_ids = _payments_over(clocks).order_by().values_list("order__seckill_voucher", flat=True)
-    _asking_passes.work(_asking_passes.in_turn(sale_ids.distinct()), asked)
+    _asking_passes.work(_asking_passes.in_turn(sale_ids.distinct()), asked, for_s=WALK_S)
 
 
 def _ask_about_sale(sale_id: int, *, clocks: Clocks, budget: PollBudget) -> None:

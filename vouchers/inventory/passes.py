@@ -1,7 +1,6 @@
-"""Passes: a periodic task works for a moment, and one process at a time works at it.
+"""Passes: a periodic task works for a moment, in one process, and so holds no orders back.
 
-So it keeps no more than one process of a worker from orders, and that one not for long. The task
-publishes itself again if something is left: behind what waits.
+If something is left, it publishes itself again, behind what waits.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -29,30 +28,30 @@ def alone(name: str) -> Iterator[RedisLock]:
     :raises LockBusy: another process is at it.
     :raises LedgerUnavailable: Redis did not respond.
     """
-    lease_ms = settings.SECKILL_LEASE_MS
-    with (
-        ledger_errors(),
-        RedisLock(ledger_connection(), f"lock:{name}", lease_ms=lease_ms) as lock,
-    ):
+    lock = RedisLock(ledger_connection(), f"lock:{name}", lease_ms=settings.SECKILL_LEASE_MS)
+    with ledger_errors(), lock:
         yield lock
 
 
 class Passes:
     """The passes of a periodic task; ``name`` is that of its lock."""
 
-    def __init__(self, name: str, *, for_s: float | None = None) -> None:
-        self._name, self._for_s, self._last = name, for_s, 0
+    def __init__(self, name: str) -> None:
+        self._name, self._last = name, 0
 
     def in_turn(self, keys: Iterable[int]) -> Iterator[int]:
-        """Yield keys from the one after this process's last: a pass that is cut starves none."""
-        for key in sorted(keys, key=lambda key: (key <= self._last, key)):
+        """Yield the rest of this process's round: a pass that is cut starves no key."""
+        for key in sorted(key for key in keys if key > self._last):
             self._last = key
             yield key
+        self._last = 0
 
-    def work(self, items: Iterable[Item], work: Callable[[Item], bool | None]) -> bool:
-        """Work at the items, alone and until the pass is over; return whether any may be left.
+    def work(
+        self, items: Iterable[Item], work: Callable[[Item], bool | None], *, for_s: float = 0
+    ) -> bool:
+        """Work at items, alone and for ``PASS_S`` or as long; return whether some may be left.
 
-        ``work`` returns whether it left some of its item. Without an item no lock is taken.
+        ``work`` returns whether it has left a part of its item. Without items no lock is taken.
 
         :raises LedgerUnavailable: Redis did not respond; the next call continues.
         """
@@ -61,7 +60,7 @@ class Passes:
         if first is None:
             return False
         with suppress(LockBusy, LockNotOwned), alone(self._name):
-            until = monotonic() + (PASS_S if self._for_s is None else self._for_s)
+            until = monotonic() + (for_s or PASS_S)
             for item in chain([first], items):
                 is_left = bool(work(item)) or is_left
                 if monotonic() >= until:

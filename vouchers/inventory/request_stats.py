@@ -42,9 +42,6 @@ MINUTE = dt.timedelta(minutes=1)
 PER_SECOND_WINDOW = (-MINUTE, 10 * MINUTE)
 """Around the sale's start, minutes are stored second by second."""
 
-STORED_AT_ONCE = 1_000
-"""The rows of a sale that one call writes."""
-
 _passes = Passes("store_tallies")
 _ADD = ledger_script("add_counts")
 _FIELD = re.compile(r"([0-9]{1,11}):([a-z_]{1,16})")
@@ -194,8 +191,8 @@ def store_request_counts(*, now: dt.datetime) -> bool:
         return False
 
 
-def _store(sale: SeckillVoucher, unstored: Unstored, now: dt.datetime) -> bool:
-    """Store the oldest counts of a sale; return whether others are left."""
+def _store(sale: SeckillVoucher, unstored: Unstored, now: dt.datetime) -> None:
+    """Store the counts of a sale. They are few: those since the last pass, by second and answer."""
     try:
         stored = read_stored_counts(sale=sale, since=_minute(min(at for at, _ in unstored)))
         closed = [
@@ -203,13 +200,10 @@ def _store(sale: SeckillVoucher, unstored: Unstored, now: dt.datetime) -> bool:
             for it in _fill_buckets(sale, stored, unstored)
             if it.row.at + dt.timedelta(seconds=it.row.seconds) <= now - CLOSED_AFTER
         ]
-        closed.sort(key=lambda it: it.row.at)
-        are_left = len(closed) > STORED_AT_ONCE
-        closed = closed[:STORED_AT_ONCE]
         _write_rows(closed)
     except DatabaseError as error:  # for example, the sale was deleted meanwhile
         logger.warning("the request counts of sale %s are not stored now: %s", sale.pk, error)
-        return False
+        return
     failpoint("tally.stored")
     # A row only grows, and its fields are deleted in a later pass, once the row has their count. So
     # a pass that died here is repeated without harm, and late counts are stored too.
@@ -217,7 +211,6 @@ def _store(sale: SeckillVoucher, unstored: Unstored, now: dt.datetime) -> bool:
     if done:
         with ledger_errors():
             ledger_connection().hdel(LedgerKeys(sale.pk).tally, *done)
-    return are_left
 
 
 def _fill_buckets(

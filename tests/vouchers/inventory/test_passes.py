@@ -44,9 +44,19 @@ def test_item_with_more_to_do_is_left(task: Passes) -> None:
 def test_cut_passes_serve_every_key_in_turn(task: Passes, monkeypatch: pytest.MonkeyPatch) -> None:
     cut_after_one(monkeypatch)
     work = Mock(return_value=None)
-    for keys in ([3, 1, 2], [1, 2, 3], [1, 2, 4], [1, 2, 4]):
-        assert task.work(task.in_turn(keys), work)
+    rounds = [[3, 1, 2], [1, 2, 3], [1, 2, 4], [1, 2, 4], [1, 2, 4]]
+    left = [task.work(task.in_turn(keys), work) for keys in rounds]
     assert [call.args[0] for call in work.call_args_list] == [1, 2, 4, 1]
+    assert left == [True, True, True, False, True]
+
+
+def test_round_ends_although_its_keys_stay(task: Passes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a task that always finds something would publish itself for ever."""
+    cut_after_one(monkeypatch)
+    passes_of_a_round = 0
+    while task.work(task.in_turn([1, 2, 3]), lambda _: None):
+        passes_of_a_round += 1
+    assert passes_of_a_round == 3
 
 
 def test_key_that_fails_is_not_first_again(task: Passes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,12 +92,12 @@ def test_two_passes_at_once_do_not_both_work(
 
     def second() -> bool:
         try:
-            return task.work([2, 3], work)
+            return task.work([3, 4], work)
         finally:
             second_is_over.set()
 
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(task.work, [1], work)
+        first = pool.submit(task.work, [1, 2], work)
         wait_for(lambda: ledger.exists("lock:test") or not guarded, what="the lock")
         assert not pool.submit(second).result(20)
         assert not first.result(20)
