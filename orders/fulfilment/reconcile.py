@@ -7,12 +7,13 @@ the comparison, so a difference counts only if it is still there when its ids ar
 import datetime as dt
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from django.db import DatabaseError, transaction
 
 from orders.models import VoucherOrder
 from seckill_site.failpoints import failpoint
+from seckill_site.process_memory import Memory
 from vouchers.inventory.holdings import (
     Holding,
     add_buyers,
@@ -32,6 +33,15 @@ logger = logging.getLogger(__name__)
 
 BY_IDS_UP_TO = 10_000
 """Beat compares larger sales by ids only if their counts differ."""
+
+UNCHANGED_S = 600.0
+"""How long beat trusts a comparison of a sale that has not changed since."""
+
+Figures = tuple[int, int, LedgerTerms, Snapshot]
+"""What every change of a sale changes, in its row and in its ledger."""
+
+_compared = Memory[int, Figures](most=10_000, for_s=UNCHANGED_S)
+"""The sales without a difference, as they were before that was found."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +87,7 @@ def reconcile(*, sale_id: int, repair: bool = False) -> Comparison:
     :raises LedgerUnavailable: Redis did not respond.
     """
     if repair:
-        drop_wrong_types(sale_id=sale_id)
+        drop_wrong_types(sale_ids=[sale_id])
     comparison, differences = _compare(sale_id)
     if not repair or (comparison.remaining is not None and not differences.size):
         return comparison
@@ -114,18 +124,16 @@ def reconcile_many(*, sale_ids: Sequence[int], repair: bool) -> Iterator[Compari
 def reconcile_running(*, now: dt.datetime) -> list[Comparison]:
     """Reconcile and repair every sale that may still change; for beat.
 
-    A sale with many buyers is compared by ids only if its counts differ, so that this can run
-    often. One sale that fails does not stop the rest.
+    A sale that is as it was when nothing differed is left for a while. One with many buyers is
+    compared by ids only if its counts differ, so that this can run often. One sale that fails does
+    not stop the rest.
     """
-    recent = SeckillVoucher.objects.filter(SeckillVoucher.still_active(now))
+    sales = list(SeckillVoucher.objects.filter(SeckillVoucher.still_active(now)).order_by("pk"))
+    ledgers = _ledgers([sale.pk for sale in sales])
     results = []
-    for sale in recent.order_by("pk"):
+    for sale in sales:
         try:
-            if sale.sold > BY_IDS_UP_TO:
-                drop_wrong_types(sale_id=sale.pk)
-                if _counts_agree(sale):
-                    continue
-            results.append(reconcile(sale_id=sale.pk, repair=True))
+            results += _reconcile_changed(sale, ledgers.get(sale.pk))
         except SeckillVoucher.DoesNotExist:
             continue
         except (LedgerUnavailable, DatabaseError) as error:
@@ -135,12 +143,38 @@ def reconcile_running(*, now: dt.datetime) -> list[Comparison]:
     return results
 
 
-def _counts_agree(sale: SeckillVoucher) -> bool:
-    ledger = snapshots(sale_ids=[sale.pk])[sale.pk]
+def _reconcile_changed(sale: SeckillVoucher, ledger: Snapshot | None) -> list[Comparison]:
+    figures = _figures(sale, ledger)
+    if figures and _compared.recall(sale.pk) == figures:
+        return []
+    agree = ledger and sale.sold > BY_IDS_UP_TO and _counts_agree(sale, ledger)
+    compared = [] if agree else [reconcile(sale_id=sale.pk, repair=True)]
+    if figures and not any(it.pending or it.difference for it in compared):
+        _compared.keep(sale.pk, figures)
+    return compared
+
+
+def _ledgers(sale_ids: Sequence[int]) -> dict[int, Snapshot | None]:
+    """Return these ledgers without keys of a wrong type; none if one of them cannot be read."""
+    try:
+        drop_wrong_types(sale_ids=sale_ids)
+        return snapshots(sale_ids=sale_ids)
+    except (LedgerUnavailable, ValueError):
+        return {}
+
+
+def _figures(sale: SeckillVoucher, ledger: Snapshot | None) -> Figures | None:
+    """Return None for a sale that is busy, or whose ledger is not there."""
+    if ledger is None or ledger.pending:
+        return None
+    terms = LedgerTerms.from_sale(sale)
+    return sale.sold, sale.batch, terms, replace(ledger, now_ms=0, line=None)
+
+
+def _counts_agree(sale: SeckillVoucher, ledger: Snapshot) -> bool:
     live = VoucherOrder.objects.filter(seckill_voucher=sale, live=True).count()
     return (
-        ledger is not None
-        and ledger.taken == live + ledger.pending
+        ledger.taken == live + ledger.pending
         and ledger.terms == LedgerTerms.from_sale(sale)
         and sale.sold == live
     )
