@@ -34,14 +34,8 @@ logger = logging.getLogger(__name__)
 BY_IDS_UP_TO = 10_000
 """Beat compares larger sales by ids only if their counts differ."""
 
-UNCHANGED_S = 600.0
-"""How long beat trusts a comparison of a sale that has not changed since."""
-
-Figures = tuple[int, int, LedgerTerms, Snapshot]
-"""What every change of a sale changes, in its row and in its ledger."""
-
-_compared = Memory[int, Figures](most=10_000, for_s=UNCHANGED_S)
-"""The sales without a difference, as they were before that was found."""
+_alike = Memory[int, tuple[object, ...]](most=10_000, for_s=600.0)
+"""The figures of sales without a difference. Only a hand could make one and leave them all."""
 
 
 @dataclass(frozen=True)
@@ -144,13 +138,15 @@ def reconcile_running(*, now: dt.datetime) -> list[Comparison]:
 
 
 def _reconcile_changed(sale: SeckillVoucher, ledger: Snapshot | None) -> list[Comparison]:
-    figures = _figures(sale, ledger)
-    if figures and _compared.recall(sale.pk) == figures:
+    is_quiet = ledger is not None and not ledger.pending
+    terms = LedgerTerms.from_sale(sale)
+    figures = (sale.sold, sale.batch, terms, ledger and replace(ledger, now_ms=0, line=None))
+    if is_quiet and _alike.recall(sale.pk) == figures:
         return []
     agree = ledger and sale.sold > BY_IDS_UP_TO and _counts_agree(sale, ledger)
     compared = [] if agree else [reconcile(sale_id=sale.pk, repair=True)]
-    if figures and not any(it.pending or it.difference for it in compared):
-        _compared.keep(sale.pk, figures)
+    if is_quiet and not any(it.pending or it.difference for it in compared):
+        _alike.keep(sale.pk, figures)
     return compared
 
 
@@ -161,14 +157,6 @@ def _ledgers(sale_ids: Sequence[int]) -> dict[int, Snapshot | None]:
         return snapshots(sale_ids=sale_ids)
     except (LedgerUnavailable, ValueError):
         return {}
-
-
-def _figures(sale: SeckillVoucher, ledger: Snapshot | None) -> Figures | None:
-    """Return None for a sale that is busy, or whose ledger is not there."""
-    if ledger is None or ledger.pending:
-        return None
-    terms = LedgerTerms.from_sale(sale)
-    return sale.sold, sale.batch, terms, replace(ledger, now_ms=0, line=None)
 
 
 def _counts_agree(sale: SeckillVoucher, ledger: Snapshot) -> bool:

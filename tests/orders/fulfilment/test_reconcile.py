@@ -509,7 +509,7 @@ def test_beat_leaves_an_unchanged_sale_for_a_while(
     by_ids_up_to: int,
 ) -> None:
     monkeypatch.setattr(reconciling, "BY_IDS_UP_TO", by_ids_up_to)
-    monkeypatch.setattr(reconciling._compared, "for_s", trusted_s)
+    monkeypatch.setattr(reconciling._alike, "for_s", trusted_s)
     sale_with(ordered=2)
     with CaptureQueriesContext(connection) as queries:
         for _ in range(3):
