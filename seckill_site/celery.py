@@ -1,9 +1,11 @@
 """The Celery application: ``celery -A seckill_site worker`` and ``celery -A seckill_site beat``."""
 
 import os
+from typing import Any
 
 from celery import Celery
-from celery.signals import setup_logging
+from celery.signals import setup_logging, task_prerun
+from django.db import connections
 
 from seckill_site.broker import transport
 from seckill_site.log_lines import log_as_the_site
@@ -15,3 +17,16 @@ app = Celery("seckill_site")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 setup_logging.connect(log_as_the_site)
+
+
+@task_prerun.connect
+def close_old_connections(**_: Any) -> None:
+    """Close connections that are too old or have met an error; Celery keeps them between tasks.
+
+    Django's function of this name keeps one that has met an error but responds. Its server may no
+    longer be the one that takes writes.
+    """
+    for connection in connections.all(initialized_only=True):
+        if connection.errors_occurred:
+            connection.close()
+        connection.close_if_unusable_or_obsolete()

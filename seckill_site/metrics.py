@@ -99,7 +99,7 @@ LIMITED_REQUESTS = Counter(
 )
 LOOP_LAG = Histogram(
     "seckill_loop_lag_seconds",
-    "By how much the event loop of a web process was late, four times a second.",
+    "By how much the event loop of a web process was late, once a second.",
     buckets=(0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 5),
 )
 

@@ -450,9 +450,10 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "socket_timeout": 5,
     "socket_connect_timeout": 2,
     "visibility_timeout": 120,
-    "unacked_restore_interval": 0.5,  # pauses of messages end as precisely as this
+    "unacked_restore_interval": 1,  # pauses of messages end as precisely as this
     "unacked_restore_throttle": 1,
 }
+CELERY_DB_REUSE_MAX = 10**9  # ``seckill_site/celery.py`` closes connections, not Celery
 CELERY_TASK_QUEUES = [Queue(it, routing_key=it) for it in ("celery", "payments", "webhooks")]
 """A worker without ``--queues`` takes from all. With one for each, no server of others delays an
 order."""

@@ -83,7 +83,7 @@ def _shop(site: Site) -> Iterator[dict[str, Sequence[int]]]:
 def _watch(run: Run, wrappers: dict[str, Sequence[int]]) -> tuple[float, str]:
     """Return the percentage of a core, and what it consists of."""
     time.sleep(run.plan.idle_settle_s)
-    parts = {
+    parts: dict[str, Sequence[int]] = {
         name: [pid for it in of for pid in family_of(it)[1:]]  # without the wrapper
         for name, of in wrappers.items()
     }

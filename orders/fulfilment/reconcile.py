@@ -7,12 +7,13 @@ the comparison, so a difference counts only if it is still there when its ids ar
 import datetime as dt
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from django.db import DatabaseError, transaction
 
 from orders.models import VoucherOrder
 from seckill_site.failpoints import failpoint
+from seckill_site.process_memory import Memory
 from vouchers.inventory.holdings import (
     Holding,
     add_buyers,
@@ -35,6 +36,8 @@ BY_IDS_UP_TO = 10_000
 """Beat compares larger sales by ids only if their counts differ."""
 
 _passes = Passes("reconcile")
+_alike = Memory[int, tuple[object, ...]](most=10_000, for_s=600.0)
+"""The figures of sales without a difference. Only a hand could make one and leave them all."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ def reconcile(*, sale_id: int, repair: bool = False) -> Comparison:
     :raises LedgerUnavailable: Redis did not respond.
     """
     if repair:
-        drop_wrong_types(sale_id=sale_id)
+        drop_wrong_types(sale_ids=[sale_id])
     comparison, differences = _compare(sale_id)
     if not repair or (comparison.remaining is not None and not differences.size):
         return comparison
@@ -117,21 +120,24 @@ def reconcile_many(*, sale_ids: Sequence[int], repair: bool) -> Iterator[Compari
 def reconcile_running(*, now: dt.datetime) -> bool:
     """Reconcile and repair the sales that may still change, for the time of a pass; for beat.
 
-    Return whether some are left, which the next pass begins with. A sale with many buyers is
-    compared by ids only if its counts differ, so that this can run often. One sale that fails does
-    not stop the rest.
+    Return whether some are left, which the next pass begins with. A sale that is as it was when
+    nothing differed is left for a while. One with many buyers is compared by ids only if its counts
+    differ, so that this can run often. One sale that fails does not stop the rest.
     """
-    recent = SeckillVoucher.objects.filter(SeckillVoucher.still_active(now)).in_bulk()
-    return _passes.work(_passes.in_turn(recent), lambda sale_id: _mend(recent[sale_id]))
+    sales = SeckillVoucher.objects.filter(SeckillVoucher.still_active(now)).in_bulk()
+    ledgers = _ledgers(list(sales))
+    changed = [pk for pk, sale in sales.items() if not _is_unchanged(sale, ledgers.get(pk))]
+    return _passes.work(_passes.in_turn(changed), lambda pk: _mend(sales[pk], ledgers.get(pk)))
 
 
-def _mend(sale: SeckillVoucher) -> None:
+def _mend(sale: SeckillVoucher, ledger: Snapshot | None) -> None:
     try:
-        if sale.sold > BY_IDS_UP_TO:
-            drop_wrong_types(sale_id=sale.pk)
-            if _counts_agree(sale):
-                return
-        reconcile(sale_id=sale.pk, repair=True)
+        is_alike = ledger and sale.sold > BY_IDS_UP_TO and _counts_agree(sale, ledger)
+        if not is_alike:
+            found = reconcile(sale_id=sale.pk, repair=True)
+            is_alike = not found.pending and not found.difference
+        if is_alike and (figures := _figures(sale, ledger)):
+            _alike.keep(sale.pk, figures)
     except SeckillVoucher.DoesNotExist:
         return
     except (LedgerUnavailable, DatabaseError) as error:
@@ -140,12 +146,32 @@ def _mend(sale: SeckillVoucher) -> None:
         logger.exception("sale %s cannot be reconciled", sale.pk)
 
 
-def _counts_agree(sale: SeckillVoucher) -> bool:
-    ledger = snapshots(sale_ids=[sale.pk])[sale.pk]
+def _is_unchanged(sale: SeckillVoucher, ledger: Snapshot | None) -> bool:
+    figures = _figures(sale, ledger)
+    return figures is not None and _alike.recall(sale.pk) == figures
+
+
+def _figures(sale: SeckillVoucher, ledger: Snapshot | None) -> tuple[object, ...] | None:
+    """Return what changes with every order of a sale; None while orders are pending."""
+    if ledger is None or ledger.pending:
+        return None
+    terms = LedgerTerms.from_sale(sale)
+    return sale.sold, sale.batch, terms, replace(ledger, now_ms=0, line=None)
+
+
+def _ledgers(sale_ids: Sequence[int]) -> dict[int, Snapshot | None]:
+    """Return these ledgers without keys of a wrong type; none if one of them cannot be read."""
+    try:
+        drop_wrong_types(sale_ids=sale_ids)
+        return snapshots(sale_ids=sale_ids)
+    except (LedgerUnavailable, ValueError):
+        return {}
+
+
+def _counts_agree(sale: SeckillVoucher, ledger: Snapshot) -> bool:
     live = VoucherOrder.objects.filter(seckill_voucher=sale, live=True).count()
     return (
-        ledger is not None
-        and ledger.taken == live + ledger.pending
+        ledger.taken == live + ledger.pending
         and ledger.terms == LedgerTerms.from_sale(sale)
         and sale.sold == live
     )

@@ -311,7 +311,8 @@ def celery() -> dict[str, list[str]]:
     Servers of others may be slow, so workers of their own talk to them: they delay no order.
     """
     command = ["celery", "--app", "seckill_site", "--quiet"]
-    worker = [*command, "worker", "--loglevel", "INFO", "--without-gossip", "--without-mingle"]
+    worker = [*command, "worker", "--loglevel", "INFO"]
+    worker += ["--without-gossip", "--without-mingle", "--without-heartbeat"]
     outside = {
         queue: ["--queues", queue, "--concurrency", "1", "--hostname", f"{queue}@%h"]
         for queue in ("payments", "webhooks")

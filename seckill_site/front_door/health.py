@@ -16,7 +16,7 @@ PROBES = frozenset({"/healthz", "/readyz"})
 LONGEST_WAIT_S = 1.0
 """A process in which no thread becomes free for this long is not ready."""
 
-LAG_EVERY_S = 0.25
+LAG_EVERY_S = 1.0
 
 
 async def healthz(environ: Environ) -> Answer | None:

@@ -12,6 +12,7 @@ from typing import TypeVar
 from django.conf import settings
 
 from locks import LockBusy, LockNotOwned, RedisLock
+from seckill_site.process_memory import ProcessMemory
 from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.keys import ledger_errors
 
@@ -33,11 +34,15 @@ def alone(name: str) -> Iterator[RedisLock]:
         yield lock
 
 
-class Passes:
+class Passes(ProcessMemory):
     """The passes of a periodic task; ``name`` is that of its lock."""
 
     def __init__(self, name: str) -> None:
-        self._name, self._last = name, 0
+        self._name = name
+        super().__init__()
+
+    def forget(self) -> None:
+        self._last = 0
 
     def in_turn(self, keys: Iterable[int]) -> Iterator[int]:
         """Yield the rest of this process's round: a pass that is cut starves no key."""

@@ -32,6 +32,7 @@ from typing import Any
 from django.db import DatabaseError, transaction
 
 from locks import cap_leases
+from locks.lua_script import Argument, ScriptCall
 from seckill_site.clocks.ledger import read_ledger_ms
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.failpoints import failpoint
@@ -49,6 +50,7 @@ from vouchers.inventory.keys import (
     ledger_script,
     log_wrong_types,
     run_script,
+    send_many,
 )
 from vouchers.inventory.reservations import ENDED_RETENTION_MS
 from vouchers.inventory.sale_state import LedgerTerms, Snapshot, snapshot, snapshots, write_terms
@@ -140,8 +142,8 @@ def rebuild_sale(*, sale_id: int, epoch: str = "") -> None:
     load_sale(sale_id=sale_id)
 
 
-def drop_wrong_types(*, sale_id: int) -> None:
-    """Delete the keys of a sale that have a wrong type, and say so in the log.
+def drop_wrong_types(*, sale_ids: Iterable[int]) -> None:
+    """Delete the keys of these sales that have a wrong type, and say so in the log.
 
     Whoever needs one makes it again. A ledger that lacks what only a build restores is closed until
     the next load.
@@ -150,11 +152,14 @@ def drop_wrong_types(*, sale_id: int) -> None:
     """
     with ledger_errors():
         check_owner()
-    types = LedgerKeys(sale_id).types
-    dropped = run_script(
-        _DROP_WRONG_TYPES, list(types), len(BUILT), *types.values(), read=list[str]
-    )
-    log_wrong_types(sale_id=sale_id, keys=dropped)
+    sale_ids = list(sale_ids)
+    calls = []
+    for sale_id in sale_ids:
+        types = LedgerKeys(sale_id).types
+        args: list[Argument] = [len(BUILT), *types.values()]
+        calls.append(ScriptCall(_DROP_WRONG_TYPES, list(types), args, list[str]))
+    for sale_id, dropped in zip(sale_ids, send_many(calls), strict=True):
+        log_wrong_types(sale_id=sale_id, keys=dropped)
 
 
 def load_sale_exclusively(*, sale_id: int) -> None:

@@ -9,7 +9,8 @@ from unittest.mock import Mock
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import OperationalError
+from django.db import OperationalError, connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from redis import Redis
 
@@ -513,6 +514,37 @@ def test_cut_pass_is_continued_by_the_next(ledger: Redis, monkeypatch: pytest.Mo
         assert reconcile_running(now=timezone.now())
         found.append(sorted(difference(sale) for sale in sales))
     assert found == [[0, 1, 1], [0, 0, 1], [0, 0, 0]]
+
+
+@pytest.mark.parametrize(("trusted_s", "passes"), [(600.0, 1), (0.0, 3)])
+@pytest.mark.parametrize("by_ids_up_to", [0, 10_000])
+def test_beat_leaves_an_unchanged_sale_for_a_while(
+    ledger: Redis,
+    monkeypatch: pytest.MonkeyPatch,
+    trusted_s: float,
+    passes: int,
+    by_ids_up_to: int,
+) -> None:
+    monkeypatch.setattr(reconciling, "BY_IDS_UP_TO", by_ids_up_to)
+    monkeypatch.setattr(reconciling._alike, "for_s", trusted_s)
+    sale_with(ordered=2)
+    with CaptureQueriesContext(connection) as queries:
+        for _ in range(3):
+            reconcile_running(now=timezone.now())
+    read = [it["sql"] for it in queries if "orders_voucherorder" in it["sql"]]
+    assert len(read) == passes
+
+
+@pytest.mark.parametrize("change", [a_stray_buyer, a_missing_buyer])
+def test_beat_compares_a_sale_again_once_it_has_changed(
+    ledger: Redis, change: Callable[[Redis, SeckillVoucher], object]
+) -> None:
+    sale = sale_with(ordered=2)
+    for _ in range(2):
+        reconcile_running(now=timezone.now())
+    change(ledger, sale)
+    reconcile_running(now=timezone.now())
+    assert_conserved(sale)
 
 
 def test_failing_sale_does_not_stop_the_rest(ledger: Redis) -> None:

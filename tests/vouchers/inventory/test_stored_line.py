@@ -208,7 +208,7 @@ def test_reconcile_gives_a_line_of_a_wrong_type_its_places_back(ledger: Any) -> 
     ledger.rpush(keys.room, "a mistyped command")
     forget_everything()
 
-    drop_wrong_types(sale_id=sale.pk)
+    drop_wrong_types(sale_ids=[sale.pk])
     load_sale(sale_id=sale.pk)
 
     assert place_at(sale.pk, visitors["bob"]).number == 2
