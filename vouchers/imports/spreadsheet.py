@@ -14,7 +14,6 @@ from typing import Any
 from zipfile import ZipFile
 
 from django.utils.translation import gettext
-from openpyxl import load_workbook
 
 from vouchers.catalogue.staff_texts import StaffRefusal
 
@@ -144,6 +143,8 @@ def _check_parts(content: bytes) -> None:
 
 
 def _read_first_sheet(content: bytes) -> list[Row]:
+    from openpyxl import load_workbook  # here, as it takes 5 MB of every process
+
     workbook = load_workbook(io.BytesIO(content), read_only=True, keep_links=False)
     try:
         sheet: Any = workbook.worksheets[0]

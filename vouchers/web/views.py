@@ -22,7 +22,6 @@ from seckill_site.web.responses import (
     unavailable,
     wants_html,
 )
-from vouchers.catalogue.calendar import calendar_file
 from vouchers.catalogue.listing import SaleCard, list_sales, public_sale
 from vouchers.catalogue.pictures import thumbnail_of
 from vouchers.catalogue.public_sales import learn_sale, recall_sale, was_public
@@ -87,6 +86,8 @@ def live(request: HttpRequest, sale_id: int) -> HttpResponseBase:
 @allow("GET", "HEAD")
 def calendar(request: HttpRequest, sale_id: int) -> HttpResponseBase:
     """Return a calendar file that reminds a buyer of a sale's start."""
+    from vouchers.catalogue.calendar import calendar_file  # here, as icalendar takes 3 MB
+
     page_url = absolute_url(reverse("purchase", args=[sale_id]))
     try:
         sale = public_sale(sale_id=sale_id)
