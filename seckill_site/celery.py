@@ -18,6 +18,10 @@ app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 setup_logging.connect(log_as_the_site)
 
+beat = Celery("seckill_site", set_as_current=False, fixups=[])
+"""Beat by itself: it needs the schedule and the broker, so it loads neither models nor tasks."""
+beat.config_from_object("django.conf:settings", namespace="CELERY")
+
 
 @task_prerun.connect
 def close_old_connections(**_: Any) -> None:

@@ -310,8 +310,8 @@ def celery() -> dict[str, list[str]]:
 
     Servers of others may be slow, so workers of their own talk to them: they delay no order.
     """
-    command = ["celery", "--app", "seckill_site", "--quiet"]
-    worker = [*command, "worker", "--loglevel", "INFO"]
+    command = ["celery", "--quiet", "--app"]
+    worker = [*command, "seckill_site", "worker", "--loglevel", "INFO"]
     worker += ["--without-gossip", "--without-mingle", "--without-heartbeat"]
     outside = {
         queue: ["--queues", queue, "--concurrency", "1", "--hostname", f"{queue}@%h"]
@@ -320,7 +320,7 @@ def celery() -> dict[str, list[str]]:
     return {
         "worker": [*worker, "--queues", "celery", "--concurrency", "2"],
         **{queue: [*worker, *options] for queue, options in outside.items()},
-        "beat": [*command, "beat"],
+        "beat": [*command, "seckill_site.celery:beat", "beat"],
     }
 
 

@@ -260,15 +260,15 @@ class Stack:
         """
         command = ["worker", "--concurrency", str(concurrency), "--loglevel", "INFO", *options]
         command += ["--without-gossip", "--without-mingle", "--without-heartbeat"]
-        process = Process(*self._start("worker", [*self._celery(), *command], environ))
+        process = Process(*self._start("worker", self._celery("seckill_site", command), environ))
         self.processes.append(process)
         self._wait(lambda: process.wait_for_log(" ready."))
         return process
 
     def beat(self, **environ: str) -> Process:
         """Start Celery's beat and wait until it is up."""
-        command = ["beat", "--loglevel", "INFO"]
-        process = Process(*self._start("beat", [*self._celery(), *command], environ))
+        command = self._celery("seckill_site.celery:beat", ["beat", "--loglevel", "INFO"])
+        process = Process(*self._start("beat", command, environ))
         self.processes.append(process)
         self._wait(lambda: process.wait_for_log("beat sends"))
         return process
@@ -281,8 +281,8 @@ class Stack:
             self._starting.append(wait)
 
     @staticmethod
-    def _celery() -> list[str]:
-        return ["celery", "--app", "seckill_site", "--quiet"]
+    def _celery(app: str, command: list[str]) -> list[str]:
+        return ["celery", "--app", app, "--quiet", *command]
 
     def _start(
         self, kind: str, command: list[str], environ: dict[str, str]
