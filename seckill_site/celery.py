@@ -1,10 +1,12 @@
 """The Celery application: ``celery -A seckill_site worker`` and ``celery -A seckill_site beat``."""
 
+import gc
 import os
 from typing import Any
 
 from celery import Celery
-from celery.signals import setup_logging, task_prerun
+from celery.exceptions import WorkerTerminate
+from celery.signals import setup_logging, task_prerun, worker_init, worker_ready
 from django.db import connections
 
 from seckill_site.broker import transport
@@ -21,6 +23,24 @@ setup_logging.connect(log_as_the_site)
 beat = Celery("seckill_site", set_as_current=False, fixups=[])
 """Beat by itself: it needs the schedule and the broker, so it loads neither models nor tasks."""
 beat.config_from_object("django.conf:settings", namespace="CELERY")
+
+
+@worker_init.connect
+def share_memory(**_: Any) -> None:
+    """Exempt what is loaded from garbage collection, which would copy it into every child."""
+    gc.freeze()
+
+
+@worker_ready.connect
+def end_without_beat(sender: Any, **_: Any) -> None:
+    """End a worker whose beat (``--beat``) was killed, so that both are started again."""
+
+    def look() -> None:
+        if not sender.controller.beat.is_alive():
+            raise WorkerTerminate(1)
+
+    if sender.controller.beat:
+        sender.timer.call_repeatedly(2, look)
 
 
 @task_prerun.connect

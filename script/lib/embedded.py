@@ -160,7 +160,8 @@ def run(arguments: argparse.Namespace) -> int:
     serve = granian_wsgi if arguments.no_front_door else granian
     web += serve(arguments.host, arguments.port, "--respawn-failed-workers")
     supervisor.add_part("web", web, *USER_OF_SERVERS, env=environ, cwd=ROOT)
-    for name, command in celery().items():
+    # SQLite has one writer at a time, and the demo no slow provider: one worker saves memory.
+    for name, command in celery(in_one=not mariadb).items():
         options = [*USER_OF_SERVERS, "--once", str(PREPARED)]
         supervisor.add_part(name, [*python, *command], *options, env=environ, cwd=ROOT)
     return supervisor.run(lambda: announce(arguments.host, arguments.port, accounts))

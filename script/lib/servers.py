@@ -305,14 +305,16 @@ def _granian(host: str, port: int, workers: int) -> list[str]:
     ]
 
 
-def celery() -> dict[str, list[str]]:
-    """Return the commands of the workers and of beat.
+def celery(*, in_one: bool = False) -> dict[str, list[str]]:
+    """Return the commands of the workers and of beat, or of one worker that does everything.
 
     Servers of others may be slow, so workers of their own talk to them: they delay no order.
     """
     command = ["celery", "--quiet", "--app"]
     worker = [*command, "seckill_site", "worker", "--loglevel", "INFO"]
     worker += ["--without-gossip", "--without-mingle", "--without-heartbeat"]
+    if in_one:
+        return {"worker": [*worker, "--concurrency", "3", "--beat"]}
     outside = {
         queue: ["--queues", queue, "--concurrency", "1", "--hostname", f"{queue}@%h"]
         for queue in ("payments", "webhooks")

@@ -7,13 +7,18 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.patience import eventually
+from tests.support.patience import eventually, wait_for
 from tests.support.stack import ROOT, free_port, processes_of
+
+LIMIT_MB = 500
+CHILDREN = 4
+"""Of the worker: three for tasks, and beat."""
 
 STAMP = """
 source script/lib/setup.sh
@@ -101,18 +106,86 @@ def test_server_starts_what_ends_by_itself_again(
     assert not processes_of(tmp_path)
 
 
-def main_process(scratch: Path) -> int:
-    """Return granian's main process, which is no wrapper and no child of another granian."""
-    commands = {pid: text_of(pid, "cmdline") for pid in processes_of(scratch)}
-    found = {pid for pid, it in commands.items() if "-m\0granian" in it and "part.py" not in it}
-    (main,) = [pid for pid in found if parent_of(pid) not in found]
+@pytest.mark.slow
+def test_started_shop_takes_less_than_500_mb(
+    server: tuple[subprocess.Popen[str], int],
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
+) -> None:
+    """All that was started, each page shared by several processes counted once."""
+    process, port = server
+    wait_until_ready(process, port)
+    wait_for(lambda: has_restarted(tmp_path, 0), what="the worker and its children")
+    for path in ["/", "/vouchers/1/", "/accounts/login/", "/admin/login/"] * 4:
+        answer(port, path)
+    children = children_of(main_process(tmp_path, "celery"))
+    taken_mb = sum(memory_mb(pid)["Pss"] for pid in processes_of(tmp_path))
+    record_property("pss_mb", round(taken_mb))
+
+    assert 100 < taken_mb < LIMIT_MB
+    for memory in map(memory_mb, children):
+        assert memory["Private_Dirty"] < memory["Rss"] / 2, "children share what is loaded"
+
+
+@pytest.mark.slow
+def test_killed_worker_and_its_beat_come_back_together(
+    server: tuple[subprocess.Popen[str], int], tmp_path: Path
+) -> None:
+    process, port = server
+    wait_until_ready(process, port)
+    before = kill_in_worker(tmp_path, lambda main: main)
+    assert eventually(lambda: has_restarted(tmp_path, before))
+    before = kill_in_worker(tmp_path, lambda main: min(children_of(main)))  # beat starts first
+    assert eventually(lambda: has_restarted(tmp_path, before))
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=60)
+
+    assert "worker ended by itself (exit status 137), so it is started again" in said
+    assert "worker ended by itself (exit status 1), so it is started again" in said
+    assert said.count("beat sends") == 3
+
+
+def wait_until_ready(process: subprocess.Popen[str], port: int) -> None:
+    if not eventually(lambda: answer(port, "/readyz") == 200, within_s=60):
+        process.send_signal(signal.SIGINT)
+        raise AssertionError(process.communicate()[0])
+
+
+def kill_in_worker(scratch: Path, choose: Callable[[int], int]) -> int:
+    """Kill a process of the worker once all have started; return the main one."""
+    wait_for(lambda: has_restarted(scratch, 0), what="the worker and its children")
+    main = main_process(scratch, "celery")
+    os.kill(choose(main), signal.SIGKILL)
     return main
 
 
+def has_restarted(scratch: Path, before: int) -> bool:
+    main = main_process(scratch, "celery")
+    return main != before and len(children_of(main)) == CHILDREN
+
+
+def memory_mb(pid: int) -> dict[str, float]:
+    """Return the sizes of a process's memory; nothing for one that has ended."""
+    lines = text_of(pid, "smaps_rollup").splitlines()[1:]
+    return defaultdict(float, {line.split(":")[0]: int(line.split()[1]) / 1024 for line in lines})
+
+
+def main_process(scratch: Path, program: str = "granian") -> int:
+    """Return the main process of granian or Celery, 0 if none runs: no wrapper, and no child."""
+    commands = {pid: text_of(pid, "cmdline") for pid in processes_of(scratch)}
+    found = {pid for pid, it in commands.items() if f"-m\0{program}" in it}
+    mains = [pid for pid in found if parent_of(pid) not in found]
+    return mains[0] if len(mains) == 1 else 0
+
+
+def children_of(pid: int) -> list[int]:
+    everyone = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+    return [it for it in everyone if pid and parent_of(it) == pid]
+
+
 def has_ended_without_workers(main: int) -> bool:
-    for pid in [int(path.name) for path in Path("/proc").glob("[0-9]*")]:
-        if parent_of(pid) == main:
-            os.kill(pid, signal.SIGKILL)
+    for pid in children_of(main):
+        os.kill(pid, signal.SIGKILL)
     return not Path(f"/proc/{main}").exists()
 
 

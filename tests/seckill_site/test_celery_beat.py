@@ -1,7 +1,9 @@
-"""Beat by itself."""
+"""Celery's processes: beat by itself, and the worker that has beat in it."""
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -40,3 +42,11 @@ def test_beat_by_itself_has_the_settings_of_the_worker() -> None:
 def test_beat_by_itself_reports_its_clock(stack: Stack) -> None:
     stack.beat()
     assert eventually(lambda: CLOCK in clocks_ahead_s())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_worker_ends_with_the_beat_in_it(stack: Stack) -> None:
+    worker = stack.worker("--beat", concurrency=1)
+    assert eventually(lambda: CLOCK in clocks_ahead_s())
+    os.kill(min(worker.children()), signal.SIGKILL)  # beat is started first
+    assert eventually(lambda: worker.popen.poll() == 1), worker.tail()

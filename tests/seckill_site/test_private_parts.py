@@ -73,6 +73,9 @@ PARTS = {
         kombu.transport.virtual.base:QoS._delivered -
         kombu.transport.virtual.base:QoS.ack 0714292b
     """,
+    "seckill_site/celery.py": """
+        celery.worker.components:Beat.create 4688b72e
+    """,
     "seckill_site/metrics.py": """
         prometheus_client.values:MultiProcessValue 8077cd2c
     """,
