@@ -15,6 +15,7 @@ from http.client import HTTPConnection
 from statistics import median
 
 from django.contrib.auth import get_user_model
+from servers import BEHIND
 
 from bench.sale.data import FIRST_ORDER_ID, insert_orders, open_sale, sign_in, users
 from bench.sale.generator import Shot
@@ -24,9 +25,6 @@ from bench.sale.run import Run, Site, WrongAnswers, web
 from vouchers.models import MAX_LIMIT
 
 SITE_NUMBER = 8
-
-NICE = 10
-"""The priority of the other processes, as ``deploy/`` gives it to them."""
 
 APART, TOGETHER, ALONE = "in other processes", "in the same processes", "without"
 TARGETS = {APART: Target.most(2), TOGETHER: None}
@@ -45,7 +43,7 @@ def measure(run: Run) -> list[Line]:
     }
     p99_ms: defaultdict[str, list[float]] = defaultdict(list)
     answered_s: defaultdict[str, Seconds] = defaultdict(lambda: defaultdict(list))
-    with web(Site(SITE_NUMBER, run.site.environ), nice=NICE) as other:
+    with web(Site(SITE_NUMBER, run.site.environ), *BEHIND) as other:
         ports = {APART: other.port, TOGETHER: run.web.port, ALONE: 0}
         each = list(ports)
         turns = [how for turn in range(plan.repetitions) for how in each[:: -1 if turn % 2 else 1]]

@@ -19,7 +19,7 @@ from itertools import islice, product
 from django.db import connection
 from django.utils import timezone
 from redis import Redis
-from servers import granian
+from servers import BEHIND, granian
 
 from bench.around.measuring import sql
 from bench.processes import cpu_spent, family_of, wake_ups
@@ -70,7 +70,7 @@ def _shop(site: Site) -> Iterator[dict[str, Sequence[int]]]:
 
     with ExitStack() as stack:
         web = partial(serving, site, command=command, workers=WORKERS)
-        webs = [web("web-idle"), web("web-idle-rest", nice=10)]
+        webs = [web("web-idle"), web("web-idle-rest", options=BEHIND)]
         workers = [celery_part(site, "worker")]
         workers += [celery_part(site, it, "--concurrency", "2") for it in ("payments", "webhooks")]
         yield {

@@ -20,12 +20,16 @@ EXACT = "sold exactly, no buyer twice"
 
 @dataclass(frozen=True)
 class Outcome:
-    """One whole sale; ``answers`` are pairs of time (seconds after the start) and latency."""
+    """One whole sale; ``answers`` are pairs of time (seconds after the start) and latency.
+
+    ``accepted_s`` are the latencies of the winners alone.
+    """
 
     design: str
     to_last_row_s: float
     to_last_answer_s: float
     answers: Sequence[tuple[float, float]]
+    accepted_s: Sequence[float]
     verdict: str
 
     @property
@@ -35,6 +39,9 @@ class Outcome:
     def latency_ms(self, percent: int) -> float:
         return percentile([latency_s for _, latency_s in self.answers], percent) * 1000
 
+    def accepted_ms(self, percent: int) -> float:
+        return percentile(self.accepted_s, percent) * 1000
+
     def as_json(self) -> dict[str, Any]:
         return {
             "design": self.design,
@@ -42,6 +49,7 @@ class Outcome:
             "to_last_row_s": self.to_last_row_s,
             "to_last_answer_s": self.to_last_answer_s,
             "latency_ms": {f"p{percent}": self.latency_ms(percent) for percent in (50, 90, 99)},
+            "accepted_ms": {f"p{percent}": self.accepted_ms(percent) for percent in (50, 90, 99)},
         }
 
 

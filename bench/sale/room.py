@@ -32,6 +32,7 @@ from bench.sale.whole_sales import UNAVAILABLE, expect_exact
 from lab.verdict import percentile
 from orders.lifecycle.room_visits import store_visits
 from orders.models import RoomVisit
+from orders.receipts.place_in_line import POLL_MS
 from seckill_site.clocks.database import database_now
 from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.keys import LedgerUnavailable
@@ -39,7 +40,7 @@ from vouchers.inventory.sale_state import snapshots
 from vouchers.inventory.waiting_room import RoomTerms
 
 CORES = 2
-MOST_SHARE = 0.2
+MOST_SHARE = 0.15
 SAMPLE_S = 0.5
 RESTART_S = 1.0
 
@@ -79,8 +80,8 @@ def _resting(sale_id: int, cookies: Sequence[str], seconds: int) -> list[Visit]:
 
 
 def _rest(sale_id: int, cookie: str, phase: float, seconds: int) -> Visit:
-    """Poll until it is this visitor's turn or time is up; the first poll spreads over a minute."""
-    due_s = 60 * phase
+    """Poll until it is this visitor's turn or time is up; the first polls take a whole period."""
+    due_s = POLL_MS[1] / 1000 * phase
     while due_s < seconds:
         reply = yield Step(ROOM, room_request(sale_id, cookie), due_s)
         answer = json.loads(reply.body)

@@ -18,7 +18,17 @@ from urllib.parse import urlsplit
 
 from django.core.management import call_command
 from django.db import connection
-from servers import CannotRun, celery, free_port, granian, granian_wsgi, part, tail, web_answers
+from servers import (
+    BEHIND,
+    CannotRun,
+    celery,
+    free_port,
+    granian,
+    granian_wsgi,
+    part,
+    tail,
+    web_answers,
+)
 from tqdm import tqdm
 
 from bench.around.measuring import sql
@@ -174,10 +184,10 @@ def another(number: int) -> Site:
     return Site(number, environ)
 
 
-def web(site: Site, *, nice: int = 0) -> AbstractContextManager[Web]:
-    """Run the front door as the shop does; with ``nice``, other processes go before it."""
+def web(site: Site, *options: str) -> AbstractContextManager[Web]:
+    """Run the front door as the shop does, as a part with these options."""
     command = partial(granian, "127.0.0.1", workers=WORKERS)
-    return serving(site, f"web-{site.number}", command, workers=WORKERS, nice=nice)
+    return serving(site, f"web-{site.number}", command, workers=WORKERS, options=options)
 
 
 def _plain(site: Site) -> AbstractContextManager[Web]:
@@ -188,7 +198,12 @@ def _plain(site: Site) -> AbstractContextManager[Web]:
 
 @contextmanager
 def serving(
-    site: Site, name: str, command: Callable[[int], list[str]], *, workers: int = 0, nice: int = 0
+    site: Site,
+    name: str,
+    command: Callable[[int], list[str]],
+    *,
+    workers: int = 0,
+    options: Sequence[str] = (),
 ) -> Iterator[Web]:
     """Run a web server on a free port; wait for this many workers of granian, which logs them.
 
@@ -199,7 +214,7 @@ def serving(
     def is_up(log: bytes) -> bool:
         return log.count(b"Started worker-") >= workers and web_answers(port)
 
-    with _process(site, name, command(port), is_up, nice=nice) as processes:
+    with _process(site, name, command(port), is_up, *options) as processes:
         yield Web(port, processes)
 
 
@@ -209,7 +224,8 @@ def back_half(site: Site, workers: Sequence[str] = ("celery",)) -> Iterator[list
 
     Yield the processes of the workers.
     """
-    consumer = _process(site, "consumer", ["django", "consume_classic"], lambda log: True)
+    command = ["django", "consume_classic"]
+    consumer = _process(site, "consumer", command, lambda log: True, *BEHIND)
     with ExitStack() as stack:
         pids: list[int] = []
         for queues in workers:
@@ -225,12 +241,16 @@ def celery_part(
 ) -> AbstractContextManager[list[int]]:
     """Run a worker until it consumes, or beat; its first process is the wrapper."""
     command = [*celery()[name], *options]
-    return _process(site, log or name, command, lambda log: name == "beat" or b" ready." in log)
+
+    def is_up(log: bytes) -> bool:
+        return name == "beat" or b" ready." in log
+
+    return _process(site, log or name, command, is_up, *BEHIND)
 
 
 @contextmanager
 def _process(
-    site: Site, name: str, command: Sequence[str], is_up: Callable[[bytes], bool], *, nice: int = 0
+    site: Site, name: str, command: Sequence[str], is_up: Callable[[bytes], bool], *options: str
 ) -> Iterator[list[int]]:
     """Run a module as a part of the shop; yield the ids of its processes once it is up.
 
@@ -239,9 +259,8 @@ def _process(
     log = site.scratch / f"{name}.log"
     with log.open("wb") as output:
         environ = {**site.environ, "SECKILL_LOG_LEVEL": "INFO"}  # as in a real run
-        options = {"cwd": ROOT, "env": environ, "stdout": output, "stderr": output}
-        niced = ["nice", f"-n{nice}", sys.executable, "-m", *command]
-        with part(name, niced, **options) as process:
+        popen = {"cwd": ROOT, "env": environ, "stdout": output, "stderr": output}
+        with part(name, [sys.executable, "-m", *command], *options, **popen) as process:
             deadline = time.monotonic() + START_S
             while not is_up(log.read_bytes()):
                 if process.poll() is not None or time.monotonic() > deadline:

@@ -96,6 +96,7 @@ def _sell(
         to_last_row_s=committed_at - hits.began_at,
         to_last_answer_s=hits.ended_at - hits.began_at,
         answers=[(it.at - hits.began_at, it.latency_s) for it in hits.answers],
+        accepted_s=[it.latency_s for it in hits.answers if it.status == ACCEPTED],
         verdict=verdict,
     )
 
@@ -193,4 +194,5 @@ def _lines(run: Run, ours: Sequence[Outcome], theirs: Sequence[Outcome]) -> list
         line("the same, to the last row and answer", "s", lambda it: it.all_s, None),
         line("p50 of its requests", "ms", lambda it: it.latency_ms(50), None),
         line("p99 of its requests", "ms", lambda it: it.latency_ms(99), 0.5),
+        line("p99 of its accepted requests", "ms", lambda it: it.accepted_ms(99), None),
     ]

@@ -13,11 +13,15 @@ from orders.placing.places import HeldPlace, draw_of
 from vouchers.inventory.sale_state import Snapshot
 from vouchers.inventory.waiting_room import PLACE_KEPT_MS, Line, Place, PlaceState
 
-POLL_MS = (2_000, 60_000)
+POLL_MS = (2_000, 90_000)
 """The shortest and the longest time between two requests of a page in line."""
 
-ASK_AGAIN_AT = 0.75
-"""The part of the expected wait after which a page asks again."""
+ASK_AGAIN_AT, FAR_ASK_AGAIN_AT, FAR_MS = 0.75, 0.5, 60_000
+"""The part of its wait after which a page asks again; a smaller one if it would sleep for longer
+than ``FAR_MS``: so it is in time even if the shop doubles the rate meanwhile."""
+
+LAST_WAIT_MS, EARLIEST = 10_000, 0.9
+"""A wait this short ends with the next request, which comes after 0.9 to 1 times what is asked."""
 
 PAUSED_MS = 15_000
 """The time between two requests while nobody is let in."""
@@ -73,12 +77,18 @@ def _number_of(line: Line, given: int, *, sale_id: int, user_id: int) -> int:
     return line.number_of(given, draw)
 
 
+def _poll_after_ms(wait_ms: int) -> int:
+    if wait_ms <= LAST_WAIT_MS:
+        return max(POLL_MS[0], round(wait_ms / EARLIEST))
+    soon_ms = min(wait_ms * ASK_AGAIN_AT, FAR_MS)
+    return round(max(soon_ms, min(wait_ms * FAR_ASK_AGAIN_AT, POLL_MS[1])))
+
+
 def _view(sale_id: int, line: Line, number: int, now_ms: int) -> LineView:
     terms, length = line.terms, line.length(now_ms)
     is_drawn_later = terms.shuffled and now_ms < terms.since_ms
     wait_ms = terms.wait_ms(number, now_ms)
-    poll_ms = PAUSED_MS if wait_ms is None else round(wait_ms * ASK_AGAIN_AT)
-    poll_ms = min(max(poll_ms, POLL_MS[0]), POLL_MS[1])
+    poll_ms = PAUSED_MS if wait_ms is None else _poll_after_ms(wait_ms)
     if is_drawn_later:
         return LineView(sale_id, Turn.DRAWN_LATER, None, length, None, poll_ms)
     position = number - terms.head(now_ms)

@@ -22,6 +22,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from servers import (
+    BEHIND,
     CannotRun,
     MariaDB,
     Redis,
@@ -143,7 +144,7 @@ def run(arguments: argparse.Namespace) -> int:
     mariadb = MariaDB(data) if arguments.mysql else None
     supervisor.add_part("redis", redis.prepare(), *SERVER, cwd=redis.directory)
     if mariadb:
-        supervisor.add_part("mariadb", mariadb.prepare(), *SERVER, cwd=data)
+        supervisor.add_part("mariadb", mariadb.prepare(), *SERVER, *BEHIND, cwd=data)
     settings = settings_of(arguments, redis, mariadb, data)
     lines = [f"{name}={shlex.quote(value)}\n" for name, value in settings.items()]
     write_private(RUN / "env", "".join(lines))
@@ -162,7 +163,7 @@ def run(arguments: argparse.Namespace) -> int:
     supervisor.add_part("web", web, *USER_OF_SERVERS, env=environ, cwd=ROOT)
     # SQLite has one writer at a time, and the demo no slow provider: one worker saves memory.
     for name, command in celery(in_one=not mariadb).items():
-        options = [*USER_OF_SERVERS, "--once", str(PREPARED)]
+        options = [*USER_OF_SERVERS, *BEHIND, "--once", str(PREPARED)]
         supervisor.add_part(name, [*python, *command], *options, env=environ, cwd=ROOT)
     return supervisor.run(lambda: announce(arguments.host, arguments.port, accounts))
 

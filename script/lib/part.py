@@ -36,6 +36,7 @@ def main() -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
     die_with_parent(signal.SIGTERM)
+    give_way(arguments.nice)
     held = [path.open("w") for path in arguments.hold]
     for lock in held:
         fcntl.flock(lock, fcntl.LOCK_SH)
@@ -57,11 +58,23 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--stop", default="SIGTERM", help="the signal that the command ends by")
     parser.add_argument("--grace", type=float, default=10, help="seconds until it is killed")
     parser.add_argument("--may-end", action="store_true", help="its end is no fault")
+    parser.add_argument("--nice", type=int, default=0, help="how far it gives way to other parts")
     parser.add_argument("name")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="or in PART_COMMAND")
     arguments = parser.parse_args()
     arguments.command = arguments.command or shlex.split(os.environ.pop("PART_COMMAND"))
     return arguments
+
+
+def give_way(nice: int) -> None:
+    """Let other parts go first. Each is a session, and most kernels share among sessions."""
+    os.nice(nice)  # for containers and the other kernels
+    with suppress(OSError):
+        for _ in range(nice and 50):
+            with suppress(BlockingIOError):  # from ordinary users it takes ten of these a second
+                Path("/proc/self/autogroup").write_text(str(nice))
+                return
+            time.sleep(0.1)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -88,10 +88,16 @@ def test_axis_ends_at_a_round_number(value: float, top: float) -> None:
 
 def test_axis_labels_are_plain_numbers() -> None:
     answers = [(at_s, 0.01) for at_s in (24.0, 24.0, 0.1)] + [(12.0, 0.01)] * 40_000
-    picture = draw([Outcome(OURS, 1.0, 24.0, answers, EXACT)])
+    picture = draw([Outcome(OURS, 1.0, 24.0, answers, [0.01], EXACT)])
     for label in ("18.75", "25", "100,000", "75,000"):
         assert f">{label}</text>" in picture
     assert "e+" not in picture
+
+
+def test_latency_of_the_accepted_leaves_out_the_refused() -> None:
+    outcome = Outcome(OURS, 1.0, 1.0, [(0.1, 0.04), (0.2, 0.002)], [0.04], EXACT)
+
+    assert (outcome.latency_ms(50), outcome.accepted_ms(50)) == (2, 40)
 
 
 def test_sale_is_exact_only_if_all_records_agree() -> None:

@@ -49,25 +49,56 @@ def held_view(line: Line | None, given: int, *, now_ms: int = SINCE_MS) -> LineV
     return view_of_held_place(held, snapshot, sale_id=5)
 
 
-@pytest.mark.parametrize("seconds", [1, 2, 3, 10, 60, 79, 80, 600, 36_000])
+PACE_MS = {
+    1: 2_000,
+    9: 10_000,
+    12: 9_000,
+    60: 45_000,
+    80: 60_000,
+    120: 60_000,
+    150: 75_000,
+    180: 90_000,
+    36_000: 90_000,
+}
+"""When a page asks again that still has to wait this many seconds."""
+
+
+@pytest.mark.parametrize("seconds", PACE_MS)
 def test_pace_follows_the_wait_between_its_bounds(seconds: int) -> None:
     found = view(a_line(), 100 + 100 * seconds)
 
     assert found.wait_ms == seconds * 1_000
-    assert found.poll_after_ms == min(max(seconds * 750, 2_000), 60_000)
+    assert found.poll_after_ms == PACE_MS[seconds]
     assert (found.turn, found.position, found.length) == (Turn.WAITING, 100 * seconds, 99_900)
 
 
-def test_page_asks_before_and_after_its_turn_in_time() -> None:
+@pytest.mark.parametrize("part", [0.9, 0.95, 1])
+def test_page_asks_before_and_after_its_turn_in_time(part: float) -> None:
     """Whoever asks at the given pace is seen within two seconds of the turn."""
     line, now_ms = a_line(), SINCE_MS
     while (found := view(line, 90_000, now_ms=now_ms)).turn is Turn.WAITING:
         turn_ms = now_ms + (found.wait_ms or 0)
-        now_ms += found.poll_after_ms
+        now_ms += round(found.poll_after_ms * part)
 
     assert found == LineView(5, Turn.IN, None, found.length, 0, 2_000)
     assert turn_ms == SINCE_MS + 899_000
     assert turn_ms <= now_ms <= turn_ms + 2_000
+
+
+@pytest.mark.parametrize("seconds", [120, 121, 150, 180, 600])
+def test_doubled_rate_finds_the_far_end_in_time(seconds: int) -> None:
+    """The shop raises the rate just after a page has asked, which then sleeps for long."""
+    number = 100 + 100 * seconds
+
+    turn_in_ms = view(a_line(rate=200), number).wait_ms
+
+    assert turn_in_ms
+    assert view(a_line(), number).poll_after_ms <= turn_in_ms + 1_000
+
+
+def test_raised_rate_shortens_the_next_pause() -> None:
+    assert view(a_line(), 60_000).poll_after_ms == 90_000
+    assert view(a_line(rate=1_000), 60_000).poll_after_ms == 59_000 * 3 // 4
 
 
 def test_paused_room_names_no_wait() -> None:
@@ -88,7 +119,7 @@ def test_place_that_is_drawn_later_shows_no_number(given: int) -> None:
     found = view(a_line(shuffled=True), given, now_ms=SINCE_MS - 60_000)
 
     assert found[:5] == (5, Turn.DRAWN_LATER, None, 100_000, None)
-    assert 45_000 <= found.poll_after_ms <= 60_000
+    assert 45_000 <= found.poll_after_ms <= 90_000
 
 
 def test_early_visitors_are_seen_in_the_drawn_order() -> None:
@@ -123,7 +154,7 @@ def test_expired_place_has_no_position() -> None:
 
     found = view_of_place(place, **IDS, now_ms=SINCE_MS)
 
-    assert found == LineView(5, Turn.EXPIRED, None, 99_900, None, 60_000)
+    assert found == LineView(5, Turn.EXPIRED, None, 99_900, None, 90_000)
 
 
 # --- a signed place, by a snapshot ----------------------------------------------------------------
