@@ -154,15 +154,17 @@ def run(arguments: argparse.Namespace) -> int:
     environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics)
     PREPARED.unlink(missing_ok=True)
     python = [sys.executable, "-m"]
-    # All stop when a part ends before the shop is prepared, so web prepares it before it serves.
-    accounts = data / "accounts"
-    web = [sys.executable, PREPARE_SHOP, str(PREPARED), str(accounts), *python]
-    serve = granian_wsgi if arguments.no_front_door else granian
-    web += serve(arguments.host, arguments.port, "--respawn-failed-workers")
+    serve, name = (granian_wsgi, "wsgi") if arguments.no_front_door else (granian, "asgi")
+    web = [*python, *serve(arguments.host, arguments.port, "--respawn-failed-workers")]
+    web[-1] = f"script.lib.prepared_web:{name}"
     supervisor.add_part("web", web, *USER_OF_SERVERS, env=environ, cwd=ROOT)
+    # All stop when a part ends before the shop is prepared, so the worker prepares it before it works.
+    accounts = data / "accounts"
+    prepare = [sys.executable, PREPARE_SHOP, str(PREPARED), str(accounts)]
     for name, command in celery().items():
-        options = [*USER_OF_SERVERS, "--once", str(PREPARED)]
-        supervisor.add_part(name, [*python, *command], *options, env=environ, cwd=ROOT)
+        begin, once = (prepare, []) if name == "worker" else (python, ["--once", str(PREPARED)])
+        options = [*USER_OF_SERVERS, *once]
+        supervisor.add_part(name, [*begin, *command], *options, env=environ, cwd=ROOT)
     return supervisor.run(lambda: announce(arguments.host, arguments.port, accounts))
 
 

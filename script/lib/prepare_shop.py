@@ -1,16 +1,19 @@
-"""Bring the embedded shop's data up to date and become its web server.
+"""Bring the embedded shop's data up to date and become its worker.
 
-One process prepares tables, static files and demo, because loading Django takes most of the time.
+Loading Django takes most of the time, so it is loaded once: a fork prepares tables, static files and
+demo, and what it loaded besides ends with it. The web server loads meanwhile (``prepared_web.py``).
 The static files are collected only if one has changed.
 
-Usage: prepare_shop.py FILE ACCOUNTS COMMAND...; creates FILE when everything is ready. A web server
-that is started again finds it there, and only serves.
+Usage: prepare_shop.py FILE ACCOUNTS MODULE...; creates FILE when everything is ready, and goes on as
+``python -m MODULE...``. A worker that is started again finds FILE there, and only works.
 ACCOUNTS gets the demo's accounts, and ``embedded.py`` removes it when it has shown the passwords.
 """
 
+import gc
 import hashlib
 import json
 import os
+import runpy
 import shutil
 import sys
 from pathlib import Path
@@ -26,14 +29,21 @@ sys.path.insert(0, str(ROOT))
 
 def main(done: Path, accounts: Path, command: list[str]) -> None:
     if not done.exists():
-        prepare(accounts)
+        django.setup()
+        child = os.fork()
+        if child == 0:
+            prepare(accounts)
+            return
+        if status := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+            sys.exit(status)
         done.touch()
-    os.execv(command[0], command)
+    sys.argv = command
+    runpy.run_module(command[0], run_name="__main__", alter_sys=True)
 
 
 def prepare(accounts: Path) -> None:
     wait_for(os.environ["REDIS_URL"], os.environ["DATABASE_URL"])
-    django.setup()
+    gc.disable()  # migrations make and drop so many classes that it took a fifth of their time
     call_command("migrate", interactive=False, verbosity=0)
     call_command("make_roles", verbosity=0, skip_checks=False)
     collect_static_files(Path(os.environ["STATIC_ROOT"]))
@@ -45,7 +55,9 @@ def prepare_demo(accounts: Path) -> None:
     from django.utils import timezone
 
     from backoffice.demo.service import demo_accounts, make_demo
+    from vouchers.inventory.restart_watch import rebuild_after_restart
 
+    rebuild_after_restart(now=timezone.now())  # the watch itself comes after the first visitors
     made = make_demo(now=timezone.now().replace(microsecond=0))
     if made is None:
         call_command("demo", renew=True)
