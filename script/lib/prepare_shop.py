@@ -10,7 +10,6 @@ ACCOUNTS gets the demo's accounts, and ``embedded.py`` removes it when it has sh
 """
 
 import gc
-import hashlib
 import json
 import os
 import runpy
@@ -21,9 +20,9 @@ from pathlib import Path
 import django
 from django.core.management import CommandError, call_command
 from django.db import OperationalError
+from prepared_web import ROOT, has_static_files, state_of_static_files
 from servers import CannotRun, wait_for, write_private
 
-ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 
@@ -42,11 +41,11 @@ def main(done: Path, accounts: Path, command: list[str]) -> None:
 
 
 def prepare(accounts: Path) -> None:
+    collect_static_files(Path(os.environ["STATIC_ROOT"]))
     wait_for(os.environ["REDIS_URL"], os.environ["DATABASE_URL"])
     gc.disable()  # migrations make and drop so many classes that it took a fifth of their time
     call_command("migrate", interactive=False, verbosity=0)
     call_command("make_roles", verbosity=0, skip_checks=False)
-    collect_static_files(Path(os.environ["STATIC_ROOT"]))
     prepare_demo(accounts)
 
 
@@ -68,22 +67,11 @@ def prepare_demo(accounts: Path) -> None:
 
 
 def collect_static_files(target: Path) -> None:
-    stamp = target.with_name("static-state")
-    state = state_of_static_files()
-    if target.exists() and stamp.exists() and stamp.read_text() == state:
+    if has_static_files(target):
         return
     shutil.rmtree(target, ignore_errors=True)
     call_command("collectstatic", interactive=False, verbosity=0)
-    stamp.write_text(state)
-
-
-def state_of_static_files() -> str:
-    """Return a digest of our static files and of the packages that bring others."""
-    digest = hashlib.sha256((ROOT / "requirements.lock").read_bytes())
-    for path in sorted([*ROOT.glob("static/**/*"), *ROOT.glob("*/static/**/*")]):
-        if path.is_file():
-            digest.update(f"{path} {path.stat().st_mtime_ns}".encode())
-    return digest.hexdigest()
+    target.with_name("static-state").write_text(state_of_static_files())
 
 
 if __name__ == "__main__":
