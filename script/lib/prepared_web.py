@@ -16,6 +16,8 @@ PREPARED = ROOT / ".run" / "prepared"
 
 
 def __getattr__(name: str) -> Any:
+    if name not in {"asgi", "wsgi"}:
+        raise AttributeError(name)
     while not has_static_files(Path(os.environ["STATIC_ROOT"])):
         time.sleep(0.1)
     application = import_module(f"seckill_site.{name}").application
