@@ -158,7 +158,7 @@ def run(arguments: argparse.Namespace) -> int:
     web = [*python, *serve(arguments.host, arguments.port, "--respawn-failed-workers")]
     web[-1] = f"script.lib.prepared_web:{name}"
     supervisor.add_part("web", web, *USER_OF_SERVERS, env=environ, cwd=ROOT)
-    # All stop when a part ends before the shop is prepared, so the worker prepares it before it works.
+    # All stop when a part ends before the shop is prepared, so the worker prepares it first.
     accounts = data / "accounts"
     prepare = [sys.executable, PREPARE_SHOP, str(PREPARED), str(accounts)]
     for name, command in celery().items():

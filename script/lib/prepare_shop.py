@@ -1,11 +1,11 @@
 """Bring the embedded shop's data up to date and become its worker.
 
-Loading Django takes most of the time, so it is loaded once: a fork prepares tables, static files and
-demo, and what it loaded besides ends with it. The web server loads meanwhile (``prepared_web.py``).
-The static files are collected only if one has changed.
+Loading Django takes most of the time, so it is loaded once: a fork prepares tables, static files
+and demo, and what it loaded besides ends with it. The web server loads meanwhile
+(``prepared_web.py``). The static files are collected only if one has changed.
 
-Usage: prepare_shop.py FILE ACCOUNTS MODULE...; creates FILE when everything is ready, and goes on as
-``python -m MODULE...``. A worker that is started again finds FILE there, and only works.
+Usage: prepare_shop.py FILE ACCOUNTS MODULE...; creates FILE when everything is ready, and goes on
+as ``python -m MODULE...``. A worker that is started again finds FILE there, and only works.
 ACCOUNTS gets the demo's accounts, and ``embedded.py`` removes it when it has shown the passwords.
 """
 

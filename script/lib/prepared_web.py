@@ -1,7 +1,7 @@
 """The web application of the embedded run: loaded while the shop is prepared, served from then on.
 
-Until then connections wait at the socket that granian has opened. ``asgi`` and ``wsgi`` are those of
-``seckill_site``. They look for the static files when they are loaded, so that is done after these.
+Until then connections wait at the socket that granian has opened. ``asgi`` and ``wsgi`` are those
+of ``seckill_site``, which look for the static files once, when they are loaded.
 """
 
 import hashlib
