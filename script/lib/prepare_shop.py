@@ -54,9 +54,7 @@ def prepare_demo(accounts: Path) -> None:
     from django.utils import timezone
 
     from backoffice.demo.service import demo_accounts, make_demo
-    from vouchers.inventory.restart_watch import rebuild_after_restart
 
-    rebuild_after_restart(now=timezone.now())  # the watch itself comes after the first visitors
     made = make_demo(now=timezone.now().replace(microsecond=0))
     if made is None:
         call_command("demo", renew=True)

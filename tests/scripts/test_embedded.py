@@ -7,12 +7,15 @@ import io
 import json
 import re
 import sys
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from types import ModuleType
 
 import pytest
 from django.contrib.auth.models import User
 
+from tests.support.patience import eventually
 from tests.support.stack import ROOT
 
 PASSWORDS = {"admin": "secret-1", "alice": "secret-2"}
@@ -111,6 +114,37 @@ def test_accounts_that_are_gone_or_closed_are_not_named(
     User.objects.filter(username="bob").delete()
     prepare_shop.prepare_demo(accounts)
     assert list(json.loads(accounts.read_text())) == ["admin"]
+
+
+# --- The web server ------------------------------------------------------------------------------
+
+
+def test_web_is_loaded_with_the_static_files_and_serves_once_prepared(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "script" / "lib"))
+    import prepared_web
+
+    monkeypatch.setattr(prepared_web, "PREPARED", tmp_path / "prepared")
+    monkeypatch.setenv("STATIC_ROOT", str(tmp_path / "static"))
+    imported: list[str] = []
+    monkeypatch.setattr(
+        prepared_web, "import_module", lambda name: imported.append(name) or import_module(name)
+    )
+    loading = Thread(target=lambda: getattr(prepared_web, "wsgi"))  # noqa: B009
+    loading.start()
+    loading.join(0.2)
+    assert loading.is_alive()
+    assert not imported
+
+    (tmp_path / "static").mkdir()
+    (tmp_path / "static-state").write_text(prepared_web.state_of_static_files())
+    assert eventually(lambda: imported == ["seckill_site.wsgi"])
+    loading.join(0.2)
+    assert loading.is_alive()
+    (tmp_path / "prepared").touch()
+    loading.join(5)
+    assert not loading.is_alive()
 
 
 # --- The clock of the lines ----------------------------------------------------------------------
