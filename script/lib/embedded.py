@@ -165,7 +165,7 @@ def run(arguments: argparse.Namespace) -> int:
         begin, once = (prepare, []) if name == "worker" else (python, ["--once", str(PREPARED)])
         options = [*USER_OF_SERVERS, *once]
         supervisor.add_part(name, [*begin, *command], *options, env=environ, cwd=ROOT)
-    sys.stdout.write("Starting the shop; tables, static files and demo are brought up to date ...\n")
+    sys.stdout.write("Starting the shop: tables, static files and demo are made or renewed ...\n")
     sys.stdout.flush()
     return supervisor.run(lambda: announce(arguments.host, arguments.port, accounts))
 
