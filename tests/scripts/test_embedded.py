@@ -128,9 +128,12 @@ def test_web_is_loaded_with_the_static_files_and_serves_once_prepared(
     monkeypatch.setattr(prepared_web, "PREPARED", tmp_path / "prepared")
     monkeypatch.setenv("STATIC_ROOT", str(tmp_path / "static"))
     imported: list[str] = []
-    monkeypatch.setattr(
-        prepared_web, "import_module", lambda name: imported.append(name) or import_module(name)
-    )
+
+    def noted_import(name: str) -> ModuleType:
+        imported.append(name)
+        return import_module(name)
+
+    monkeypatch.setattr(prepared_web, "import_module", noted_import)
     loading = Thread(target=lambda: getattr(prepared_web, "wsgi"))  # noqa: B009
     loading.start()
     loading.join(0.2)
