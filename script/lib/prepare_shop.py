@@ -1,8 +1,8 @@
 """Bring the embedded shop's data up to date and become its worker.
 
 Loading Django takes most of the time, so it is loaded once: a fork prepares tables, static files
-and demo, and what it loaded besides ends with it. The web server loads meanwhile
-(``prepared_web.py``). The static files are collected only if one has changed.
+and demo, and what it loaded besides ends with it. If no migration and no static file has changed,
+these are not collected again, and the web server loads meanwhile.
 
 Usage: prepare_shop.py FILE ACCOUNTS MODULE...; creates FILE when everything is ready, and goes on
 as ``python -m MODULE...``. A worker that is started again finds FILE there, and only works.
@@ -20,7 +20,7 @@ from pathlib import Path
 import django
 from django.core.management import CommandError, call_command
 from django.db import OperationalError
-from prepared_web import ROOT, has_static_files, state_of_static_files
+from embedded import ROOT, is_current, state_of_clone
 from servers import CannotRun, wait_for, write_private
 
 sys.path.insert(0, str(ROOT))
@@ -41,12 +41,15 @@ def main(done: Path, accounts: Path, command: list[str]) -> None:
 
 
 def prepare(accounts: Path) -> None:
-    collect_static_files(Path(os.environ["STATIC_ROOT"]))
+    if not is_current(accounts.parent):
+        shutil.rmtree(os.environ["STATIC_ROOT"], ignore_errors=True)
+        call_command("collectstatic", interactive=False, verbosity=0)
     wait_for(os.environ["REDIS_URL"], os.environ["DATABASE_URL"])
     gc.disable()  # migrations make and drop so many classes that it took a fifth of their time
     call_command("migrate", interactive=False, verbosity=0)
     call_command("make_roles", verbosity=0, skip_checks=False)
     prepare_demo(accounts)
+    accounts.with_name("state").write_text(state_of_clone())
 
 
 def prepare_demo(accounts: Path) -> None:
@@ -62,14 +65,6 @@ def prepare_demo(accounts: Path) -> None:
     unseen = made.passwords if made else known
     names = {name: unseen.get(name) for name in demo_accounts()}
     write_private(accounts, json.dumps(names))
-
-
-def collect_static_files(target: Path) -> None:
-    if has_static_files(target):
-        return
-    shutil.rmtree(target, ignore_errors=True)
-    call_command("collectstatic", interactive=False, verbosity=0)
-    target.with_name("static-state").write_text(state_of_static_files())
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ import io
 import json
 import re
 import sys
-from importlib import import_module
 from pathlib import Path
 from threading import Thread
 from types import ModuleType
@@ -15,7 +14,6 @@ from types import ModuleType
 import pytest
 from django.contrib.auth.models import User
 
-from tests.support.patience import eventually
 from tests.support.stack import ROOT
 
 PASSWORDS = {"admin": "secret-1", "alice": "secret-2"}
@@ -72,6 +70,7 @@ def test_announced_passwords_are_not_kept(
     accounts = tmp_path / "accounts"
     accounts.write_text(json.dumps(PASSWORDS))
     monkeypatch.setattr(embedded, "web_answers", lambda *_: True)
+    monkeypatch.setattr(embedded, "PREPARED", tmp_path)
     with capfd.disabled(), (tmp_path / "terminal").open("w") as terminal:
         monkeypatch.setattr(sys, "stdout", terminal)
         embedded.announce("127.0.0.1", 8000, accounts)
@@ -119,35 +118,36 @@ def test_accounts_that_are_gone_or_closed_are_not_named(
 # --- The web server ------------------------------------------------------------------------------
 
 
-def test_web_is_loaded_with_the_static_files_and_serves_once_prepared(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.quick
+def test_web_waits_for_changed_static_files_and_migrations(
+    embedded: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "script" / "lib"))
-    import prepared_web
+    monkeypatch.setattr(embedded, "ROOT", tmp_path)
+    (tmp_path / "requirements.lock").touch()
+    for path in ("static/site.css", "orders/migrations/0001_initial.py"):
+        (tmp_path / path).parent.mkdir(parents=True)
+        assert not embedded.is_current(tmp_path)
+        (tmp_path / "state").write_text(embedded.state_of_clone())
+        assert embedded.is_current(tmp_path)
+        (tmp_path / path).touch()
+        assert not embedded.is_current(tmp_path)
 
-    monkeypatch.setattr(prepared_web, "PREPARED", tmp_path / "prepared")
-    monkeypatch.setenv("STATIC_ROOT", str(tmp_path / "static"))
-    imported: list[str] = []
 
-    def noted_import(name: str) -> ModuleType:
-        imported.append(name)
-        return import_module(name)
-
-    monkeypatch.setattr(prepared_web, "import_module", noted_import)
-    loading = Thread(target=lambda: getattr(prepared_web, "wsgi"))  # noqa: B009
-    loading.start()
-    loading.join(0.2)
-    assert loading.is_alive()
-    assert not imported
-
-    (tmp_path / "static").mkdir()
-    (tmp_path / "static-state").write_text(prepared_web.state_of_static_files())
-    assert eventually(lambda: imported == ["seckill_site.wsgi"])
-    loading.join(0.2)
-    assert loading.is_alive()
-    (tmp_path / "prepared").touch()
-    loading.join(5)
-    assert not loading.is_alive()
+@pytest.mark.quick
+def test_shop_is_announced_only_once_it_is_prepared(
+    embedded: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accounts, prepared = tmp_path / "accounts", tmp_path / "prepared"
+    accounts.write_text("{}")
+    monkeypatch.setattr(embedded, "PREPARED", prepared)
+    monkeypatch.setattr(embedded, "web_answers", lambda *_: True)
+    announcing = Thread(target=embedded.announce, args=("127.0.0.1", 8000, accounts))
+    announcing.start()
+    announcing.join(0.3)
+    assert accounts.exists()
+    prepared.touch()
+    announcing.join(5)
+    assert not accounts.exists()
 
 
 # --- The clock of the lines ----------------------------------------------------------------------

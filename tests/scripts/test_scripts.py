@@ -57,7 +57,7 @@ def path_with(directory: Path, **programs: str) -> str:
     return str(directory)
 
 
-@pytest.mark.parametrize("script", ["server", "manage", "test", "lint", "lock", "wheel", "install"])
+@pytest.mark.parametrize("script", ["server", "manage", "test", "lint", "lock", "wheel"])
 def test_help_exits_with_status_0(clone: Path, script: str) -> None:
     said = run(clone, f"script/{script}", "--help")
     assert said.returncode == 0
@@ -141,7 +141,7 @@ def test_old_or_missing_python_is_one_clear_line(clone: Path, tmp_path: Path) ->
     assert "no python3 on PATH" in said.stderr
 
 
-@pytest.mark.parametrize("script", ["server", "test", "lint", "race", "lock", "wheel", "install"])
+@pytest.mark.parametrize("script", ["server", "test", "lint", "race", "lock", "wheel"])
 def test_folder_without_write_access_is_one_clear_line(clone: Path, script: str) -> None:
     (clone / ".run").write_text("no folder, as on a disk that cannot be written to\n")
     said = run(clone, f"script/{script}")
