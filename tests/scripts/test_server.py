@@ -19,7 +19,6 @@ from tests.support.stack import ROOT, free_port, processes_of
 STAMP = """
 source script/lib/setup.sh
 without_mysqlclient requirements.lock | hash_of | tr -d '\\n' >.venv/.requirements.lock
-mysqlclient_alone requirements.lock | hash_of | tr -d '\\n' >.venv/.mysqlclient.lock
 """
 
 

@@ -123,7 +123,8 @@ def test_uv_on_path_installs_the_list_with_hashes(clone: Path) -> None:
     said = run_with_setup(INSTALL, clone, **programs(clone, uv=RECORD))
     assert said.returncode == 0, said.stderr
     call = (clone / "uv-calls").read_text()
-    assert f"never pip install --no-index --python {clone}/.venv/bin/python --no-deps" in call
+    assert "|never pip install --no-index " in call
+    assert f"--python {clone}/.venv/bin/python --no-deps" in call
     assert call.endswith(f"--require-hashes --requirement {clone}/list\n")
     assert not (clone / ".run" / "uv").exists()
 
@@ -147,7 +148,7 @@ def test_pip_runs_from_the_wheel_of_ensurepip(clone: Path) -> None:
     environ = programs(clone, python3=bare)
     said = run_with_setup(f"pip_of python3; {INSTALL}; {HAS_THING}", clone, **environ)
     assert said.returncode == 0, said.stderr
-    assert ".whl/pip\n" in said.stdout
+    assert said.stdout.count(".whl/pip") == 1
     assert said.stdout.endswith("thing\n")
 
 
