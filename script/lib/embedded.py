@@ -7,6 +7,7 @@
 import argparse
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import secrets
@@ -155,17 +156,38 @@ def run(arguments: argparse.Namespace) -> int:
     environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics)
     PREPARED.unlink(missing_ok=True)
     python = [sys.executable, "-m"]
-    # All stop when a part ends before the shop is prepared, so web prepares it before it serves.
-    accounts = data / "accounts"
-    web = [sys.executable, PREPARE_SHOP, str(PREPARED), str(accounts), *python]
+    once_prepared = [*USER_OF_SERVERS, "--once", str(PREPARED)]
     serve = granian_wsgi if arguments.no_front_door else granian
-    web += serve(arguments.host, arguments.port, "--respawn-failed-workers")
-    supervisor.add_part("web", web, *USER_OF_SERVERS, env=environ, cwd=ROOT)
+    web = [*python, *serve(arguments.host, arguments.port, "--respawn-failed-workers")]
+    options = USER_OF_SERVERS if is_current(data) else once_prepared
+    supervisor.add_part("web", web, *options, env=environ, cwd=ROOT)
+    # All stop when a part ends before the shop is prepared, so the worker prepares it first.
+    accounts = data / "accounts"
+    prepare = [sys.executable, PREPARE_SHOP, str(PREPARED), str(accounts)]
     # SQLite has one writer at a time, and the demo no slow provider: one worker saves memory.
     for name, command in celery(in_one=not mariadb).items():
-        options = [*USER_OF_SERVERS, *BEHIND, "--once", str(PREPARED)]
-        supervisor.add_part(name, [*python, *command], *options, env=environ, cwd=ROOT)
+        is_first = name == "worker"
+        command = [*(prepare if is_first else python), *command]
+        options = USER_OF_SERVERS if is_first else once_prepared
+        supervisor.add_part(name, command, *options, *BEHIND, env=environ, cwd=ROOT)
+    sys.stdout.write("Starting the shop: tables, static files and demo are made or renewed ...\n")
+    sys.stdout.flush()
     return supervisor.run(lambda: announce(arguments.host, arguments.port, accounts))
+
+
+def is_current(data: Path) -> bool:
+    """Return whether the tables and the static files are of this clone, so web need not wait."""
+    state = data / "state"
+    return state.exists() and state.read_text() == state_of_clone()
+
+
+def state_of_clone() -> str:
+    """Return a digest of what tables and static files are made of."""
+    digest = hashlib.sha256((ROOT / "requirements.lock").read_bytes())
+    for pattern in ("static/**/*", "*/static/**/*", "*/migrations/*.py"):
+        for path in sorted(filter(Path.is_file, ROOT.glob(pattern))):
+            digest.update(f"{path} {path.stat().st_mtime_ns}".encode())
+    return digest.hexdigest()
 
 
 def settings_of(
@@ -183,7 +205,7 @@ def settings_of(
         "ALLOWED_HOSTS": os.environ.get("ALLOWED_HOSTS") or ",".join(hosts_of(arguments.host)),
         "DATABASE_URL": database,
         **redis_settings(redis.url()),
-        "STATIC_ROOT": str(RUN / "static"),
+        "STATIC_ROOT": str(data / "static"),
         "SECKILL_SITE_URL": os.environ.get("SECKILL_SITE_URL") or url,
         "SECKILL_PAYMENT_PROVIDERS": os.environ.get("SECKILL_PAYMENT_PROVIDERS") or SANDBOX,
         "SECKILL_SHOP_TIME_ZONE": os.environ["TZ"],
@@ -230,7 +252,7 @@ def own_address() -> str:
 
 def announce(host: str, port: int, accounts: Path) -> None:
     local = LOCAL_HOSTS[1] if host in EVERY_ADDRESS else host
-    while not web_answers(port, local):
+    while not (PREPARED.exists() and web_answers(port, local)):
         time.sleep(0.1)
     banner = banner_of(f"http://{in_url(local)}:{port}/", json.loads(accounts.read_text()))
     with suppress(OSError):

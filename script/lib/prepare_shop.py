@@ -1,16 +1,18 @@
-"""Bring the embedded shop's data up to date and become its web server.
+"""Bring the embedded shop's data up to date and become its worker.
 
-One process prepares tables, static files and demo, because loading Django takes most of the time.
-The static files are collected only if one has changed.
+Loading Django takes most of the time, so it is loaded once: a fork prepares tables, static files
+and demo, and what it loaded besides ends with it. If no migration and no static file has changed,
+these are not collected again, and the web server loads meanwhile.
 
-Usage: prepare_shop.py FILE ACCOUNTS COMMAND...; creates FILE when everything is ready. A web server
-that is started again finds it there, and only serves.
+Usage: prepare_shop.py FILE ACCOUNTS MODULE...; creates FILE when everything is ready, and goes on
+as ``python -m MODULE...``. A worker that is started again finds FILE there, and only works.
 ACCOUNTS gets the demo's accounts, and ``embedded.py`` removes it when it has shown the passwords.
 """
 
-import hashlib
+import gc
 import json
 import os
+import runpy
 import shutil
 import sys
 from pathlib import Path
@@ -18,26 +20,36 @@ from pathlib import Path
 import django
 from django.core.management import CommandError, call_command
 from django.db import OperationalError
+from embedded import ROOT, is_current, state_of_clone
 from servers import CannotRun, wait_for, write_private
 
-ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 
 def main(done: Path, accounts: Path, command: list[str]) -> None:
     if not done.exists():
-        prepare(accounts)
+        django.setup()
+        child = os.fork()
+        if child == 0:
+            prepare(accounts)
+            return
+        if status := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+            sys.exit(status)
         done.touch()
-    os.execv(command[0], command)
+    sys.argv = command
+    runpy.run_module(command[0], run_name="__main__", alter_sys=True)
 
 
 def prepare(accounts: Path) -> None:
+    if not is_current(accounts.parent):
+        shutil.rmtree(os.environ["STATIC_ROOT"], ignore_errors=True)
+        call_command("collectstatic", interactive=False, verbosity=0)
     wait_for(os.environ["REDIS_URL"], os.environ["DATABASE_URL"])
-    django.setup()
+    gc.disable()  # migrations make and drop so many classes that it took a fifth of their time
     call_command("migrate", interactive=False, verbosity=0)
     call_command("make_roles", verbosity=0, skip_checks=False)
-    collect_static_files(Path(os.environ["STATIC_ROOT"]))
     prepare_demo(accounts)
+    accounts.with_name("state").write_text(state_of_clone())
 
 
 def prepare_demo(accounts: Path) -> None:
@@ -53,25 +65,6 @@ def prepare_demo(accounts: Path) -> None:
     unseen = made.passwords if made else known
     names = {name: unseen.get(name) for name in demo_accounts()}
     write_private(accounts, json.dumps(names))
-
-
-def collect_static_files(target: Path) -> None:
-    stamp = target.with_name("static-state")
-    state = state_of_static_files()
-    if target.exists() and stamp.exists() and stamp.read_text() == state:
-        return
-    shutil.rmtree(target, ignore_errors=True)
-    call_command("collectstatic", interactive=False, verbosity=0)
-    stamp.write_text(state)
-
-
-def state_of_static_files() -> str:
-    """Return a digest of our static files and of the packages that bring others."""
-    digest = hashlib.sha256((ROOT / "requirements.lock").read_bytes())
-    for path in sorted([*ROOT.glob("static/**/*"), *ROOT.glob("*/static/**/*")]):
-        if path.is_file():
-            digest.update(f"{path} {path.stat().st_mtime_ns}".encode())
-    return digest.hexdigest()
 
 
 if __name__ == "__main__":

@@ -157,8 +157,8 @@ find_uv() {
         index-url) export UV_DEFAULT_INDEX=$value ;;
         extra-index-url) export UV_INDEX=${value//\\n/ } ;;
         find-links) export UV_FIND_LINKS=${value//\\n/,} ;;
-        no-index) as_pip+=(--no-index) ;;
-        cert) as_pip+=(--cert "$value") ;;
+        no-index) as_pip[0]=--no-index ;;
+        cert) as_pip[1]=--cert=$value ;;
       esac
     done <"$RUN/pip-config"
   done
@@ -182,6 +182,7 @@ install_list() {
   if find_uv; then
     logged "$uv" pip install "${as_pip[@]}" --python "$VENV/bin/python" --no-deps --require-hashes \
       --requirement "$1" && return
+    tail -n 3 "$RUN/install.log" >&2
     say "uv could not install them; trying with pip, which takes longer ..." >&2
   fi
   ((${#pip[@]})) && retried pip_install --requirement "$1"

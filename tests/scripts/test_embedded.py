@@ -8,6 +8,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from threading import Thread
 from types import ModuleType
 
 import pytest
@@ -69,6 +70,7 @@ def test_announced_passwords_are_not_kept(
     accounts = tmp_path / "accounts"
     accounts.write_text(json.dumps(PASSWORDS))
     monkeypatch.setattr(embedded, "web_answers", lambda *_: True)
+    monkeypatch.setattr(embedded, "PREPARED", tmp_path)
     with capfd.disabled(), (tmp_path / "terminal").open("w") as terminal:
         monkeypatch.setattr(sys, "stdout", terminal)
         embedded.announce("127.0.0.1", 8000, accounts)
@@ -111,6 +113,41 @@ def test_accounts_that_are_gone_or_closed_are_not_named(
     User.objects.filter(username="bob").delete()
     prepare_shop.prepare_demo(accounts)
     assert list(json.loads(accounts.read_text())) == ["admin"]
+
+
+# --- The web server ------------------------------------------------------------------------------
+
+
+@pytest.mark.quick
+def test_web_waits_for_changed_static_files_and_migrations(
+    embedded: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(embedded, "ROOT", tmp_path)
+    (tmp_path / "requirements.lock").touch()
+    for path in ("static/site.css", "orders/migrations/0001_initial.py"):
+        (tmp_path / path).parent.mkdir(parents=True)
+        assert not embedded.is_current(tmp_path)
+        (tmp_path / "state").write_text(embedded.state_of_clone())
+        assert embedded.is_current(tmp_path)
+        (tmp_path / path).touch()
+        assert not embedded.is_current(tmp_path)
+
+
+@pytest.mark.quick
+def test_shop_is_announced_only_once_it_is_prepared(
+    embedded: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accounts, prepared = tmp_path / "accounts", tmp_path / "prepared"
+    accounts.write_text("{}")
+    monkeypatch.setattr(embedded, "PREPARED", prepared)
+    monkeypatch.setattr(embedded, "web_answers", lambda *_: True)
+    announcing = Thread(target=embedded.announce, args=("127.0.0.1", 8000, accounts))
+    announcing.start()
+    announcing.join(0.3)
+    assert accounts.exists()
+    prepared.touch()
+    announcing.join(5)
+    assert not accounts.exists()
 
 
 # --- The clock of the lines ----------------------------------------------------------------------

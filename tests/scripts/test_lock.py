@@ -9,6 +9,7 @@ import pytest
 from tests.support.stack import ROOT
 
 NAMES = ("requirements", "requirements-dev", "requirements-bench")
+LOCKS = (*NAMES, "requirements-uv")
 pytestmark = pytest.mark.quick
 PIN = re.compile(r"^([\w.-]+)(?:\[[\w,-]+\])?==([^\s;]+)", re.MULTILINE)
 
@@ -27,7 +28,7 @@ def test_lock_has_every_pin_of_its_list(name: str) -> None:
     assert {package: locked.get(package) for package in listed} == listed
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", LOCKS)
 def test_every_locked_package_has_hashes(name: str) -> None:
     text = (ROOT / f"{name}.lock").read_text()
     packages = re.split(r"^(?=[\w.-]+==)", text, flags=re.MULTILINE)[1:]
@@ -43,7 +44,7 @@ def test_locks_agree_on_the_packages_that_they_share() -> None:
     assert {package for package, versions in everything.items() if len(versions) > 1} == set()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", LOCKS)
 def test_locks_name_no_package_index(name: str) -> None:
     text = (ROOT / f"{name}.lock").read_text()
     assert not re.search(r"https?://|--(extra-)?index|--find-links", text)
