@@ -52,7 +52,7 @@ def draw(at: dt.datetime) -> None:
 
 
 def reminder(at: dt.datetime) -> None:
-    sale = make_sale(begins_in_s=3_000)
+    sale = make_sale(begins_in_s=600, ends_in_s=7_200)
     make_notice(sale, make_reader())
     begins_at = at + dt.timedelta(seconds=600)
     SeckillVoucher.objects.filter(pk=sale.pk).update(begins_at=begins_at)
