@@ -45,16 +45,17 @@ TURN_S = 0.2
 """The time after which the rest of a group waits behind what has come, such as an order."""
 
 
-@shared_task(name="orders.tasks.run_passes", bind=True)
-def run_passes(self: Any, *, names: list[str], **kwargs: Any) -> None:
+@shared_task(name="orders.tasks.run_passes")
+def run_passes(*, names: list[str], **kwargs: Any) -> None:
     """Run tasks that beat sent together; one that fails stops no other."""
     until = time.monotonic() + TURN_S
     for number, name in enumerate(names, 1):
         close_old_connections()  # as before a task of its own
         current_app.tasks[name].apply()
         if time.monotonic() > until and (rest := names[number:]):
-            queue = self.request.delivery_info["routing_key"]
-            self.apply_async(kwargs={"names": rest}, queue=queue, **publish_options(once=True))
+            options = publish_options(once=True)
+            queue = run_passes.request.delivery_info["routing_key"]
+            run_passes.apply_async(kwargs={"names": rest}, queue=queue, **options)
             return
 
 

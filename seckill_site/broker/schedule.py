@@ -76,8 +76,8 @@ class MonotonicScheduler(Scheduler):
         entry, names = entries[0], [it.task for it in entries]
         if len(entries) > 1:
             options = {**entry.options, "queue": queue}
-            group = {"task": "orders.tasks.run_passes", "kwargs": {"names": names}}
-            entry = self.Entry(**group, options=options, app=self.app)
+            what: dict[str, Any] = {"task": "orders.tasks.run_passes", "kwargs": {"names": names}}
+            entry = self.Entry(**what, options=options, app=self.app)
         self.apply_async(entry, producer=self.producer, advance=False)
 
     def _is_awake(self) -> bool:

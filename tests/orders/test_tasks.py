@@ -108,8 +108,9 @@ def test_failed_pass_is_reported_and_stops_no_other(
     slept, ran = list[float](), list[str]()
     clock = SimpleNamespace(sleep=slept.append, monotonic=lambda: 0.0)
     monkeypatch.setattr(tasks, "time", clock)
-    monkeypatch.setattr(tasks.sweeping, "sweep", cut_off)
-    monkeypatch.setattr(tasks.cached_facts, "drop_stale_facts", lambda: ran.append("facts"))
+    monkeypatch.setattr("orders.fulfilment.sweep.sweep", cut_off)
+    facts = "seckill_site.redis.cached_facts.drop_stale_facts"
+    monkeypatch.setattr(facts, lambda: ran.append("facts"))
     group(tasks.sweep, tasks.drop_stale_facts)
     assert (slept, ran) == ([tasks.CUT_OFF_S], ["facts"])
     assert "orders.tasks.sweep" in caplog.text
