@@ -9,7 +9,7 @@ from typing import Any
 
 from celery import current_app, shared_task
 from celery.signals import task_failure, worker_ready
-from django.db import InterfaceError, OperationalError, close_old_connections
+from django.db import InterfaceError, OperationalError
 
 from accounts import old_sessions
 from orders.draws import drawing
@@ -50,7 +50,6 @@ def run_passes(*, names: list[str], **kwargs: Any) -> None:
     """Run tasks that beat sent together; one that fails stops no other."""
     until = time.monotonic() + TURN_S
     for number, name in enumerate(names, 1):
-        close_old_connections()  # as before a task of its own
         current_app.tasks[name].apply()
         if time.monotonic() > until and (rest := names[number:]):
             options = publish_options(once=True)
