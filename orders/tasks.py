@@ -52,9 +52,9 @@ def run_passes(*, names: list[str], **kwargs: Any) -> None:
     for number, name in enumerate(names, 1):
         current_app.tasks[name].apply()
         if time.monotonic() > until and (rest := names[number:]):
-            options = publish_options(once=True)
-            queue = run_passes.request.delivery_info["routing_key"]
-            run_passes.apply_async(kwargs={"names": rest}, queue=queue, **options)
+            taken_from: Any = run_passes.request.delivery_info
+            options = {"queue": taken_from["routing_key"], **publish_options(once=True)}
+            run_passes.apply_async(kwargs={"names": rest}, **options)
             return
 
 
