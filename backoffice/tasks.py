@@ -7,11 +7,19 @@ from typing import Any
 
 from celery import shared_task
 
-from backoffice import bulk_jobs
+from backoffice import bulk_jobs, deadlines
 from backoffice.job_engine import resume
 from backoffice.rehearsal import service as rehearsal
 from orders.models import OrderJob
+from seckill_site.broker.pace import note_life
 from seckill_site.clocks.database import database_now
+
+
+@shared_task(name="orders.tasks.look_ahead")
+def look_ahead(**kwargs: Any) -> None:
+    """Wake the shop if something falls due soon."""
+    if deadlines.something_is_due(now=database_now()):
+        note_life()
 
 
 @shared_task(name="orders.tasks.resume_jobs")
@@ -24,6 +32,7 @@ def resume_jobs(**kwargs: Any) -> None:
 @shared_task(name="orders.tasks.work_at_job")
 def work_at_job(*, job_id: int, **kwargs: Any) -> None:
     """Run the next step of a bulk job and publish the one after it."""
+    note_life()
     turn = bulk_jobs.take_turn(job_id=job_id, now=database_now())
     if turn:
         bulk_jobs.publish_job(job_id=job_id, in_s=turn.pause_s)

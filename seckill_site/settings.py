@@ -472,25 +472,28 @@ CELERY_TASK_ROUTES = {
 }
 _EVERY_SECONDS = {
     "sweep": SECKILL_SWEEP_AGE_MS / 1000,
-    "sweep_long_over": 300.0,
     "watch_ledger": 2.0,
-    "reconcile": 10.0,
     "expire": 2.0,
+    "advance_draws": 2.0,
+    "store_visits": 2.0,
+    "drop_stale_facts": 2.0,
+    "look_ahead": 10.0,
+    "resume_jobs": 10.0,
+    "resume_rehearsals": 10.0,
+    "restore_lines": 10.0,
+    "reconcile": 10.0,
+    "store_tallies": 10.0,
+    "tell_buyers": 5.0,
+    "send_notices": 5.0,
     "expire_being_paid": 2.0,
     "poll_payments": 5.0,
     "finish_refunds": 5.0,
     "settle_payments": 1800.0,
-    "restore_lines": 15.0,
-    "tell_buyers": 5.0,
-    "send_notices": 5.0,
-    "resume_jobs": 10.0,
-    "resume_rehearsals": 10.0,
-    "store_tallies": 15.0,
-    "store_visits": 2.0,
-    "advance_draws": 2.0,
-    "drop_stale_facts": 1.0,
+    "sweep_long_over": 300.0,
     "delete_ended_sessions": 3600.0,
 }
+"""Those of one queue and interval are sent in one message, and run in this order."""
+
 CELERY_BEAT_SCHEDULE = {
     name: {
         "task": f"orders.tasks.{name}",

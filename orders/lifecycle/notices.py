@@ -181,13 +181,13 @@ def send_notices(*, now: dt.datetime) -> bool:
     :raises OSError: a server did not respond; the next call continues.
     :raises LedgerUnavailable: Redis did not respond; the next call continues.
     """
-    if _due(now):
+    if notices_due(now=now):
         with suppress(LockBusy), alone("notices") as lock:
-            return _send_all(_due(now), lock, now)
+            return _send_all(notices_due(now=now), lock, now)
     return False
 
 
-def _due(now: dt.datetime) -> list[Notice]:
+def notices_due(*, now: dt.datetime) -> list[Notice]:
     """Return the first requests that are due: of the next start first, in the order of asking."""
     due: list[Notice] = []
     for sale_id in _sales_about_to_start(now):

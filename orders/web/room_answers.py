@@ -11,6 +11,7 @@ from orders.receipts.place_in_line import POLL_MS, LineView, Turn, view_of_held_
 from orders.receipts.token_admission import BuyerInSale
 from orders.web.order_answers import owner_answer
 from orders.web.serializers import line_json
+from seckill_site.broker.pace import note_life
 from seckill_site.front_door.buyers import cookie_of
 from seckill_site.kept_settings import kept
 from seckill_site.web.responses import Answer
@@ -31,6 +32,7 @@ def held_place_text(environ: Mapping[str, Any], *, sale_id: int) -> str:
 
 def visitor_in(environ: Mapping[str, Any], *, sale_id: int, user_id: int) -> Visitor:
     """Return the account that sends a request as a visitor of the waiting room."""
+    note_life()
     held = held_place_text(environ, sale_id=sale_id)
     again = environ.get("QUERY_STRING", "") == AGAIN
     return visitor_of(sale_id=sale_id, user_id=user_id, held=held, again=again)

@@ -2,9 +2,14 @@
 
 import logging
 import time
+from collections import defaultdict
 from typing import Any
 
 from celery.beat import Scheduler
+from redis.exceptions import RedisError
+
+from seckill_site.broker.pace import AWAKE, stay_awake
+from seckill_site.redis.ledger_connection import ledger_connection
 
 logger = logging.getLogger(__name__)
 
@@ -12,37 +17,78 @@ LONGEST_S = 60.0
 RETRY_S = 1.0
 """The pause after the broker took no message."""
 
+QUIET_PACE = 5
+"""How many times longer the intervals of ``MAY_WAIT`` are while the shop is quiet."""
+
+MAY_WAIT = {
+    *("expire", "expire_being_paid", "poll_payments", "finish_refunds", "tell_buyers"),
+    *("send_notices", "send_webhooks", "store_tallies", "store_visits", "advance_draws"),
+}
+"""The tasks that find nothing while nothing happens. The others mend, or are rare."""
+
 
 class MonotonicScheduler(Scheduler):
     """A schedule by intervals. At the start each task is due, so nothing needs to be remembered.
 
     A wall clock that jumps moves nothing, and each message waits only once in the broker, so one
-    too many costs nothing.
+    too many costs nothing. Tasks of one queue and interval share a message; as it is always the
+    same, few wait without workers.
     """
 
-    _due: dict[str, float]
+    _started: float
+    _sent: dict[tuple[str, float], float]
+    _wakes = True
+    """Whether the shop is to be awake for a minute: at the start, and after Redis was away."""
 
     def setup_schedule(self) -> None:
         """Read the settings; without a result backend there is nothing else to do regularly."""
-        self._due = {}
+        self._started, self._sent = time.monotonic(), {}
         self.merge_inplace(self.app.conf.beat_schedule)
         logger.info("beat sends %d periodic tasks", len(self.schedule))
 
     def tick(self, *args: Any, **options: Any) -> float:
         """Send what is due; return the seconds until something is."""
-        for name, entry in self.schedule.items():
-            if self._due.get(name, 0.0) > time.monotonic():
-                continue
-            try:
-                self.apply_async(entry, producer=self.producer, advance=False, retry=False)
-            except Exception as error:  # a transport may raise anything
-                logger.warning("%s not sent, trying again: %s", name, error)
-                self.close()  # the next connection resolves the broker's address again
-                return RETRY_S
-            interval: Any = entry.schedule
-            self._due[name] = time.monotonic() + interval.run_every.total_seconds()
-        until_s = min(self._due.values(), default=float("inf")) - time.monotonic()
-        return min(max(until_s, 0.0), LONGEST_S)
+        now, until_s = time.monotonic() - self._started, LONGEST_S
+        for (queue, interval_s), entries in self._groups().items():
+            if self._sent.get((queue, interval_s), -1.0) // interval_s < now // interval_s:
+                try:
+                    self._send(queue, entries)
+                except Exception as error:  # a transport may raise anything
+                    names = ", ".join(it.name for it in entries)
+                    logger.warning("%s not sent, trying again: %s", names, error)
+                    self.close()  # the next connection resolves the broker's address again
+                    return RETRY_S
+                self._sent[queue, interval_s] = now
+            until_s = min(until_s, interval_s - now % interval_s)
+        return max(until_s + now + self._started - time.monotonic(), 0.0)
+
+    def _groups(self) -> dict[tuple[str, float], list[Any]]:
+        """Return the tasks by queue and present interval, in the order of the settings."""
+        groups, pace = defaultdict(list), 1 if self._is_awake() else QUIET_PACE
+        for name in self.app.conf.beat_schedule:
+            entry: Any = self.schedule[name]
+            queue = self.app.amqp.router.route({}, entry.task)["queue"].name
+            interval_s = entry.schedule.run_every.total_seconds()
+            groups[queue, interval_s * (pace if name in MAY_WAIT else 1)].append(entry)
+        return groups
+
+    def _send(self, queue: str, entries: list[Any]) -> None:
+        entry, names = entries[0], [it.task for it in entries]
+        if len(entries) > 1:
+            options = {**entry.options, "queue": queue}
+            what: dict[str, Any] = {"task": "orders.tasks.run_passes", "kwargs": {"names": names}}
+            entry = self.Entry(**what, options=options, app=self.app)
+        self.apply_async(entry, producer=self.producer, advance=False)
+
+    def _is_awake(self) -> bool:
+        try:
+            if self._wakes:
+                stay_awake()
+            self._wakes = False
+            return bool(ledger_connection().exists(AWAKE))
+        except RedisError:
+            self._wakes = True
+            return True
 
     def _ensure_connected(self) -> Any:
         """Connect once; ``tick`` tries again."""

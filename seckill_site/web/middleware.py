@@ -7,6 +7,7 @@ from django.core.exceptions import DisallowedHost, RequestDataTooBig
 from django.http import HttpRequest, HttpResponse
 from django.utils import translation
 
+from seckill_site.broker.pace import note_life
 from seckill_site.front_door.requests import LONGEST_BODY_BYTES, declared_bytes, request_language
 from seckill_site.web.responses import method_not_allowed
 
@@ -48,6 +49,8 @@ def site_guard(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[
                 # The error page comes before the middleware that chooses the language.
                 translation.activate(language)
                 raise
+            if request.method not in ("GET", "HEAD"):
+                note_life()
             response = get_response(request)
         response.headers.setdefault("Permissions-Policy", PERMISSIONS_POLICY)
         return response

@@ -11,6 +11,7 @@ import pytest
 from celery.signals import task_failure, worker_ready
 from django.conf import settings as django_settings
 from django.core import mail
+from django.db import OperationalError
 from django.test import Client
 from pytest_django import Settings
 from redis import Redis
@@ -20,6 +21,7 @@ from orders.fulfilment import sale_pass, worker
 from orders.lifecycle import notices
 from orders.placing.publishing import publish_fulfilment
 from seckill_site.broker.messages import publish_options
+from seckill_site.broker.schedule import MonotonicScheduler
 from seckill_site.celery import app
 from tests.support.inspection import (
     assert_conserved,
@@ -87,6 +89,54 @@ def test_process_without_database_takes_no_task_for_a_while(
     monkeypatch.setattr(tasks, "time", SimpleNamespace(sleep=slept.append))
     task_failure.send(sender=tasks.sweep, exception=error)
     assert slept == pauses
+
+
+def group(*passes: Any) -> Any:
+    """Run these passes as one message of the queue of orders."""
+    return tasks.run_passes.apply(
+        kwargs={"names": [it.name for it in passes]}, routing_key="celery"
+    )
+
+
+@pytest.mark.django_db(transaction=True)
+def test_failed_pass_is_reported_and_stops_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def cut_off(**_: Any) -> None:
+        raise OperationalError(2002, "no connection")
+
+    slept, ran = list[float](), list[str]()
+    clock = SimpleNamespace(sleep=slept.append, monotonic=lambda: 0.0)
+    monkeypatch.setattr(tasks, "time", clock)
+    monkeypatch.setattr("orders.fulfilment.sweep.sweep", cut_off)
+    facts = "seckill_site.redis.cached_facts.drop_stale_facts"
+    monkeypatch.setattr(facts, lambda: ran.append("facts"))
+    group(tasks.sweep, tasks.drop_stale_facts)
+    assert (slept, ran) == ([tasks.CUT_OFF_S], ["facts"])
+    assert "orders.tasks.sweep" in caplog.text
+    assert "OperationalError" in caplog.text
+
+
+@pytest.mark.django_db(transaction=True)
+def test_rest_of_a_slow_group_waits_behind_orders(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter([0.0, 0.0, tasks.TURN_S + 0.1])
+    monkeypatch.setattr(tasks, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    for _ in range(2):
+        now = iter([0.0, 0.0, tasks.TURN_S + 0.1])
+        group(tasks.drop_stale_facts, tasks.store_visits, tasks.sweep, tasks.expire)
+    assert broker_length() == 1  # the same rest waits once
+    assert json.loads(queued()["headers"]["kwargsrepr"].replace("'", '"')) == {
+        "names": [tasks.sweep.name, tasks.expire.name]
+    }
+
+
+def test_no_task_with_limits_of_its_own_shares_a_message() -> None:
+    app.loader.import_default_modules()
+    groups = MonotonicScheduler(app=app)._groups()
+    shared = [entry.task for entries in groups.values() if len(entries) > 1 for entry in entries]
+    assert len(shared) > 10
+    limits = {app.tasks[name].soft_time_limit for name in shared}
+    assert limits == {app.conf.task_soft_time_limit}
 
 
 def test_unknown_task_arguments_are_ignored() -> None:

@@ -76,7 +76,7 @@ def sale_keys() -> list[str]:
     return [key for key in ledger_connection().scan_iter() if "{" in key]
 
 
-MOMENTARY = re.compile(r":(released:.+|kick|pace)$")
+MOMENTARY = re.compile(r":(released:.+|kick|pace|awake)$")
 """The ends of keys that expire by themselves within seconds, even between two looks."""
 
 

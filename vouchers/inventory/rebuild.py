@@ -33,6 +33,7 @@ from django.db import DatabaseError, transaction
 
 from locks import cap_leases
 from locks.lua_script import Argument, ScriptCall
+from seckill_site.broker.pace import note_life
 from seckill_site.clocks.ledger import read_ledger_ms
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.failpoints import failpoint
@@ -110,6 +111,7 @@ def load_sale(*, sale_id: int) -> None:
     """
     with ledger_errors():
         check_owner()
+    note_life()
     for longest_s in LOAD_PAUSES_S:
         time.sleep(random.uniform(0, longest_s))
         if _copy_terms(sale_id=sale_id):

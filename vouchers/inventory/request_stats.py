@@ -16,6 +16,7 @@ from django.db import DatabaseError
 from redis.exceptions import ResponseError
 
 from locks.lua_script import Argument
+from seckill_site.broker.pace import note_life
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.failpoints import failpoint
 from seckill_site.process_memory import Buffer
@@ -70,6 +71,7 @@ def _add_to_redis(batch: Mapping[Key, int]) -> None:
 
     :raises LedgerUnavailable: Redis did not respond.
     """
+    note_life()
     header: list[Argument] = [_counts.number, int(RETENTION.total_seconds()), NUMBER_RETENTION_S]
     args: dict[int, list[Argument]] = {}
     for (sale_id, second, answer), count in batch.items():
