@@ -37,8 +37,6 @@ GRACE = dt.timedelta(minutes=2)
 """The longest silence of a provider about an order that may be paid, before it expires."""
 
 _passes, _asking_passes = Passes("expire"), Passes("expire_being_paid")
-_failing: set[int] = set()
-"""Sales whose orders did not expire when this process tried last."""
 
 
 def expire_orders(*, clocks: Clocks) -> bool:
@@ -55,7 +53,7 @@ def expire_orders(*, clocks: Clocks) -> bool:
         try:
             _expire(sale_id, order_ids, clocks.database)
         except DatabaseError as error:
-            _failing.add(sale_id)
+            _passes.failing.add(sale_id)
             logger.warning("orders of sale %s do not expire now: %s", sale_id, error)
 
     return _passes.work(_batches(due), expire)
@@ -67,12 +65,12 @@ def _batches(due: QuerySet[VoucherOrder]) -> Iterator[tuple[int, list[int]]]:
     The index has them in this order.
     """
     in_order = due.order_by("pay_by", "pk").values_list("seckill_voucher", "pk")
-    while rows := list(in_order.exclude(seckill_voucher__in=_failing)[:EXPIRE_AT_ONCE]):
+    while rows := list(in_order.exclude(seckill_voucher__in=_passes.failing)[:EXPIRE_AT_ONCE]):
         by_sale = defaultdict[int, list[int]](list)
         for sale_id, order_id in rows:
             by_sale[sale_id].append(order_id)
         yield from by_sale.items()
-    _failing.clear()
+    _passes.failing.clear()
 
 
 def expire_being_paid(*, clocks: Clocks) -> None:

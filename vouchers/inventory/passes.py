@@ -3,6 +3,7 @@
 If something is left, it publishes itself again, behind what waits.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain
@@ -14,7 +15,9 @@ from django.conf import settings
 from locks import LockBusy, LockNotOwned, RedisLock
 from seckill_site.process_memory import ProcessMemory
 from seckill_site.redis.ledger_connection import ledger_connection
-from vouchers.inventory.keys import ledger_errors
+from vouchers.inventory.keys import LedgerUnavailable, ledger_errors
+
+logger = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 
@@ -35,14 +38,19 @@ def alone(name: str) -> Iterator[RedisLock]:
 
 
 class Passes(ProcessMemory):
-    """The passes of a periodic task; ``name`` is that of its lock."""
+    """The passes of a periodic task; ``name`` is that of its lock.
+
+    ``failing`` is for keys that are to come after all others.
+    """
+
+    failing: set[int]
 
     def __init__(self, name: str) -> None:
         self._name = name
         super().__init__()
 
     def forget(self) -> None:
-        self._last = 0
+        self._last, self.failing = 0, set()
 
     def in_turn(self, keys: Iterable[int]) -> Iterator[int]:
         """Yield the rest of this process's round: a pass that is cut starves no key."""
@@ -56,19 +64,21 @@ class Passes(ProcessMemory):
     ) -> bool:
         """Work at items, alone and for ``PASS_S`` or as long; return whether some may be left.
 
-        ``work`` returns whether it has left a part of its item. Without items no lock is taken.
-
-        :raises LedgerUnavailable: Redis did not respond; the next call continues.
+        ``work`` returns whether it has left a part of its item. Without items no lock is taken, and
+        without the ledger nothing is done: the next call continues.
         """
         items, is_left = iter(items), False
         first = next(items, None)
         if first is None:
             return False
-        with suppress(LockBusy, LockNotOwned), alone(self._name):
-            until = monotonic() + (for_s or PASS_S)
-            for item in chain([first], items):
-                is_left = bool(work(item)) or is_left
-                if monotonic() >= until:
-                    return True
-            return is_left
+        try:
+            with suppress(LockBusy, LockNotOwned), alone(self._name):
+                until = monotonic() + (for_s or PASS_S)
+                for item in chain([first], items):
+                    is_left = bool(work(item)) or is_left
+                    if monotonic() >= until:
+                        return True
+                return is_left
+        except LedgerUnavailable as error:
+            logger.warning("the task %s goes on later: %s", self._name, error)
         return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import Mock
 
@@ -12,7 +13,6 @@ from redis import Redis
 from tests.support.passes import cut_after_one, without_lock
 from tests.support.patience import wait_for
 from vouchers.inventory import passes
-from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.passes import Passes
 
 
@@ -68,11 +68,20 @@ def test_key_that_fails_is_not_first_again(task: Passes, monkeypatch: pytest.Mon
     assert [call.args[0] for call in work.call_args_list] == [1, 2]
 
 
-def test_pass_without_work_asks_no_redis(task: Passes, lose_ledger: object) -> None:
-    lose_ledger()  # type: ignore[operator]
+def test_pass_without_work_takes_no_lock(task: Passes, ledger_trips: list[int]) -> None:
+    ledger_trips.clear()
     assert not task.work([], Mock())
-    with pytest.raises(LedgerUnavailable):
-        task.work([1], Mock())
+    assert ledger_trips == []
+
+
+def test_pass_without_ledger_does_nothing(
+    task: Passes, lose_ledger: Callable[[], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    lose_ledger()
+    work = Mock()
+    assert not task.work([1], work)
+    assert work.call_count == 0
+    assert "the task test goes on later" in caplog.text
 
 
 @pytest.mark.parametrize("guarded", [True, False], ids=["lock", "control"])
