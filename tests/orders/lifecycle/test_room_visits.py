@@ -16,6 +16,7 @@ from orders.models import RoomVisit
 from orders.tasks import store_visits as store_visits_task
 from seckill_site.clocks.machine import from_epoch_ms
 from seckill_site.failpoints import FailpointReached, armed
+from seckill_site.process_memory import forget_everything
 from tests.fixtures.site import RedisGone
 from tests.support.orders import make_buyer, make_buyers, make_sale
 from tests.support.passes import cut_after_one
@@ -93,6 +94,7 @@ def test_death_after_the_rows_loses_and_doubles_nothing(ledger: Any) -> None:
         store()
     assert len(visits_of(sale)) == 3
     assert is_unstored(sale, ledger)
+    forget_everything()  # as a new process does
     store()
 
     assert [it.user_id for it in visits_of(sale)] == [it.pk for it in buyers]
