@@ -6,12 +6,14 @@ from typing import Any
 from celery import shared_task
 
 from api.webhooks import delivery, planning
+from orders.placing.publishing import publish
 from seckill_site.clocks.steps import ClocksUnsettled, settled_clocks
 
 
 @shared_task(name="api.tasks.send_webhooks")
 def send_webhooks(**kwargs: Any) -> None:
-    delivery.send_webhooks()
+    if delivery.send_webhooks():
+        publish(send_webhooks.name)
 
 
 @shared_task(name="api.tasks.delete_old_deliveries")

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from ipaddress import ip_network
+from math import inf
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from seckill_site.failpoints import FailpointReached, armed
 from seckill_site.redis.ledger_connection import ledger_connection
 from tests.support.api import Receiver, answer, make_endpoint, receiver
 from tests.support.orders import at_once, make_sale
+from tests.support.passes import cut_after_one
 from tests.support.payments import make_unpaid_order, pay
 from vouchers.models import SaleStage, SeckillVoucher
 
@@ -131,9 +133,11 @@ def test_pass_that_is_over_plans_no_more(it: Receiver, monkeypatch: pytest.Monke
     for _ in range(3):
         paid_order()
     monkeypatch.setattr(planning, "EVENTS_AT_ONCE", 1)
-    over = delivery._Pass(until=0.0, stop=lambda: False)
-    over._plan()
-    assert WebhookDelivery.objects.count() == 1
+    cut_after_one(monkeypatch)
+    over = delivery._Pass(until=inf, stop=lambda: False)
+    for planned in (1, 2, 3):
+        over._plan()
+        assert WebhookDelivery.objects.count() == planned
 
 
 def test_event_planned_twice_is_delivered_once(it: Receiver) -> None:
