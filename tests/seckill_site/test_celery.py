@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from celery.signals import task_prerun
@@ -24,11 +24,16 @@ pytestmark = [
 ]
 
 
+def connections() -> set[int]:
+    return {row[0] for row in sql("SELECT id FROM information_schema.processlist")}
+
+
 @pytest.fixture
-def worker() -> Iterator[None]:
-    """A worker in a thread, with a connection of its own."""
+def opened() -> Iterator[Callable[[], set[int]]]:
+    """Run a worker in a thread; return the connections since then, which are the worker's."""
+    before = connections()
     with worker_here():
-        yield
+        yield lambda: connections() - before
 
 
 def run_a_task() -> None:
@@ -37,30 +42,21 @@ def run_a_task() -> None:
     wait_for(lambda: not StaleFact.objects.exists(), what="the task's work")
 
 
-def others() -> list[int]:
-    """Return the ids of the connections that are not this thread's."""
-    found = "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id != %s"
-    return [row[0] for row in sql(found, sql("SELECT CONNECTION_ID()")[0][0])]
-
-
-@pytest.mark.usefixtures("worker")
-def test_worker_keeps_its_connection_between_tasks() -> None:
+def test_worker_keeps_its_connection_between_tasks(opened: Callable[[], set[int]]) -> None:
     run_a_task()
-    before = others()
+    (kept,) = opened()
     for _ in range(5):
         run_a_task()
-    assert others() == before
-    assert len(before) == 1
+    assert opened() == {kept}
 
 
-@pytest.mark.usefixtures("worker")
-def test_connection_killed_between_two_tasks_is_replaced() -> None:
+def test_connection_killed_between_two_tasks_is_replaced(opened: Callable[[], set[int]]) -> None:
     run_a_task()
-    (killed,) = others()
+    (killed,) = opened()
     sql(f"KILL {killed}")
-    wait_for(lambda: killed not in others(), what="its end")
+    wait_for(lambda: not opened(), what="its end")
     run_a_task()
-    assert len(others()) == 1
+    assert len(opened()) == 1
 
 
 @pytest.mark.parametrize("what", ["too old", "after an error"])
