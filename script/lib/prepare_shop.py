@@ -4,7 +4,7 @@ Loading Django takes most of the time, so it is loaded once: a fork prepares tab
 and demo, and what it loaded besides ends with it. If no migration and no static file has changed,
 these are not collected again, and the web server loads meanwhile.
 
-Usage: prepare_shop.py FILE ACCOUNTS MODULE...; creates FILE when everything is ready, and goes on
+Usage: prepare_shop.py FILE ACCOUNTS -m MODULE...; creates FILE when everything is ready, and goes on
 as ``python -m MODULE...``. A worker that is started again finds FILE there, and only works.
 ACCOUNTS gets the demo's accounts, and ``embedded.py`` removes it when it has shown the passwords.
 """
@@ -69,6 +69,6 @@ def prepare_demo(accounts: Path) -> None:
 
 if __name__ == "__main__":
     try:
-        main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])
+        main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[4:])
     except (CannotRun, CommandError, OperationalError, OSError) as reason:
         sys.exit(str(reason))
