@@ -4,8 +4,8 @@ Loading Django takes most of the time, so it is loaded once: a fork prepares tab
 and demo, and what it loaded besides ends with it. If no migration and no static file has changed,
 these are not collected again, and the web server loads meanwhile.
 
-Usage: prepare_shop.py FILE ACCOUNTS -m MODULE...; creates FILE when everything is ready, and becomes
-``python -m MODULE...``. A worker that is started again finds FILE there, and only works.
+Usage: prepare_shop.py FILE ACCOUNTS -m MODULE...; creates FILE when everything is ready, and goes
+on as ``python -m MODULE...``. A worker that is started again finds FILE there, and only works.
 ACCOUNTS gets the demo's accounts, and ``embedded.py`` removes it when it has shown the passwords.
 """
 
