@@ -27,15 +27,16 @@ sys.path.insert(0, str(ROOT))
 
 
 def main(done: Path, accounts: Path, command: list[str]) -> None:
-    if not done.exists():
-        django.setup()
-        child = os.fork()
-        if child == 0:
-            prepare(accounts)
-            return
-        if status := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
-            sys.exit(status)
-        done.touch()
+    if done.exists():
+        os.execv(sys.executable, [sys.executable, "-m", *command])
+    django.setup()
+    child = os.fork()
+    if child == 0:
+        prepare(accounts)
+        return
+    if status := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+        sys.exit(status)
+    done.touch()
     sys.argv = command
     runpy.run_module(command[0], run_name="__main__", alter_sys=True)
 
