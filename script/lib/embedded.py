@@ -163,7 +163,7 @@ def run(arguments: argparse.Namespace) -> int:
     supervisor.add_part("web", web, *options, env=environ, cwd=ROOT)
     # All stop when a part ends before the shop is prepared, so the worker prepares it first.
     accounts = data / "accounts"
-    prepare = [sys.executable, PREPARE_SHOP, str(PREPARED), str(accounts)]
+    prepare = [sys.executable, PREPARE_SHOP, str(PREPARED), str(accounts), "-m"]
     # SQLite has one writer at a time, and the demo no slow provider: one worker saves memory.
     for name, command in celery(in_one=not mariadb).items():
         is_first = name == "worker"

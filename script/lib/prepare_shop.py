@@ -4,8 +4,8 @@ Loading Django takes most of the time, so it is loaded once: a fork prepares tab
 and demo, and what it loaded besides ends with it. If no migration and no static file has changed,
 these are not collected again, and the web server loads meanwhile.
 
-Usage: prepare_shop.py FILE ACCOUNTS MODULE...; creates FILE when everything is ready, and goes on
-as ``python -m MODULE...``. A worker that is started again finds FILE there, and only works.
+Usage: prepare_shop.py FILE ACCOUNTS -m MODULE...; creates FILE when everything is ready, and goes
+on as ``python -m MODULE...``. A worker that is started again finds FILE there, and only works.
 ACCOUNTS gets the demo's accounts, and ``embedded.py`` removes it when it has shown the passwords.
 """
 
@@ -27,15 +27,16 @@ sys.path.insert(0, str(ROOT))
 
 
 def main(done: Path, accounts: Path, command: list[str]) -> None:
-    if not done.exists():
-        django.setup()
-        child = os.fork()
-        if child == 0:
-            prepare(accounts)
-            return
-        if status := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
-            sys.exit(status)
-        done.touch()
+    if done.exists():
+        os.execv(sys.executable, [sys.executable, "-m", *command])
+    django.setup()
+    child = os.fork()
+    if child == 0:
+        prepare(accounts)
+        return
+    if status := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+        sys.exit(status)
+    done.touch()
     sys.argv = command
     runpy.run_module(command[0], run_name="__main__", alter_sys=True)
 
@@ -69,6 +70,6 @@ def prepare_demo(accounts: Path) -> None:
 
 if __name__ == "__main__":
     try:
-        main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])
+        main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[4:])
     except (CannotRun, CommandError, OperationalError, OSError) as reason:
         sys.exit(str(reason))

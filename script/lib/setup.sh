@@ -96,10 +96,10 @@ make_venv() {
 # Print where a pip is. Unpacking one into .venv would take seconds, so it runs from where it is: with this
 # Python, in the wheel that ensurepip would unpack, or in Debian's.
 pip_of() {
-  local ensurepip wheel
+  local wheel
   "$1" -c 'import pip; print(pip.__path__[0])' 2>/dev/null && return
-  ensurepip=$("$1" -c 'import ensurepip; print(ensurepip.__path__[0])' 2>/dev/null || true)
-  for wheel in "$ensurepip"/_bundled/pip-*.whl {,"$RUN/debian-pip"}/usr/share/python-wheels/pip-*.whl; do
+  for wheel in "$("$1" -c 'import ensurepip; print(ensurepip.__path__[0])' 2>/dev/null)"/_bundled/pip-*.whl \
+    {,"$RUN/debian-pip"}/usr/share/python-wheels/pip-*.whl; do
     [[ ! -f $wheel ]] || { printf '%s/pip' "$wheel" && return; }
   done
   return 1
@@ -135,11 +135,18 @@ pip_install() {
     --require-hashes "$@"
 }
 
-# find_uv: set uv to the one on PATH, or to the pinned one, which pip then fetches into .run. Set as_pip to
-# what pip's configuration says, which uv does not read: a mirror is meant for both.
+# find_uv: set pip to a command, or to nothing where uv does without. Set uv to the one on PATH, or to the
+# pinned one, which pip then fetches into .run, and as_pip to what pip's configuration says, which uv does
+# not read: a mirror is meant for both.
 find_uv() {
-  local lock=$ROOT/requirements-uv.lock stamp=$RUN/uv/.lock section name value
-  find_pip
+  local lock=$ROOT/requirements-uv.lock stamp=$RUN/uv/.lock python where section name value
+  python=$(find_python) || exit 1
+  if ! where=$(pip_of "$python") && ! command -v uv >/dev/null; then
+    retried debian_pip || true
+    where=$(pip_of "$python") ||
+      die "this Python has neither venv nor pip: as root, run apt-get install python3-venv"
+  fi
+  pip=(${where:+"$python" "$where"})
   : >"$RUN/pip-config"
   ((!${#pip[@]})) || "${pip[@]}" config list >"$RUN/pip-config" 2>/dev/null &
   uv=$(command -v uv) || uv=$RUN/uv/bin/uv
@@ -163,18 +170,6 @@ find_uv() {
     done <"$RUN/pip-config"
   done
   rm "$RUN/pip-config"
-}
-
-# find_pip: set pip to a command, or to nothing where uv does without.
-find_pip() {
-  local python where
-  python=$(find_python) || exit 1
-  if ! where=$(pip_of "$python") && ! command -v uv >/dev/null; then
-    retried debian_pip || true
-    where=$(pip_of "$python") ||
-      die "this Python has neither venv nor pip: as root, run apt-get install python3-venv"
-  fi
-  pip=(${where:+"$python" "$where"})
 }
 
 # install_list FILE: with uv, several times as fast, or where that fails with pip.
