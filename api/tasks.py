@@ -6,14 +6,12 @@ from typing import Any
 from celery import shared_task
 
 from api.webhooks import delivery, planning
-from orders.placing.publishing import publish
 from seckill_site.clocks.steps import ClocksUnsettled, settled_clocks
 
 
 @shared_task(name="api.tasks.send_webhooks")
 def send_webhooks(**kwargs: Any) -> None:
-    if delivery.send_webhooks():
-        publish(send_webhooks.name)
+    delivery.send_webhooks()
 
 
 @shared_task(name="api.tasks.delete_old_deliveries")

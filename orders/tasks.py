@@ -26,6 +26,7 @@ from seckill_site.clocks.database import database_now
 from seckill_site.clocks.steps import ClocksUnsettled, settled_clocks
 from seckill_site.clocks.watch import report_clocks
 from seckill_site.redis import cached_facts
+from vouchers.inventory.passes import are_orders_written, note_writing
 from vouchers.inventory.request_stats import store_request_counts
 from vouchers.inventory.reservations import set_kick
 from vouchers.inventory.restart_watch import rebuild_after_restart
@@ -63,6 +64,7 @@ def run_passes(*, names: list[str], **kwargs: Any) -> None:
 def fulfil_sale(*, sale_id: int, **kwargs: Any) -> None:
     """Turn the pending entries of a sale into orders; publish a new task if work is left."""
     note_life()
+    note_writing()
     try:
         is_left = worker.fulfil_sale(sale_id=sale_id)
     except worker.CutOff:
@@ -109,9 +111,9 @@ def reconcile(**kwargs: Any) -> None:
 
 @shared_task(name="orders.tasks.expire")
 def expire(**kwargs: Any) -> None:
-    """End the orders that nobody is paying in time; leave what is left to a task behind orders."""
+    """End the orders that nobody is paying in time; go on at once only if no orders are written."""
     with suppress(ClocksUnsettled):
-        if expiry.expire_orders(clocks=settled_clocks()):
+        if expiry.expire_orders(clocks=settled_clocks()) and not are_orders_written():
             publish(expire.name)
 
 

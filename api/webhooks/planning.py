@@ -19,36 +19,34 @@ KEPT_FOR = dt.timedelta(days=30)
 DELETED_AT_ONCE = 5_000
 
 
-def plan_deliveries(*, now: dt.datetime) -> bool:
-    """Plan the deliveries of the events that are due; return whether more may be left."""
-    events = list(
-        OrderEvent.objects.filter(webhooks_due=True)
-        .select_related("order__seckill_voucher")
-        .order_by("pk")[:EVENTS_AT_ONCE]
-    )
+def plan_deliveries(*, now: dt.datetime) -> None:
+    """Plan the deliveries of the next ``EVENTS_AT_ONCE`` events that are due."""
+    due = OrderEvent.objects.filter(webhooks_due=True).order_by("pk")
+    fields = due.values_list("pk", "order", "after", "order__seckill_voucher__stage")
+    events = list(fields[:EVENTS_AT_ONCE])
     if not events:
-        return False
+        return
     endpoints = list(WebhookEndpoint.objects.filter(active=True))
     with transaction.atomic(durable=True):
         WebhookDelivery.objects.bulk_create(
             [
                 WebhookDelivery(
                     endpoint=endpoint,
-                    event=event,
-                    order_id=event.order_id,
-                    topic=Topic.of(event.after),
+                    event_id=event_id,
+                    order_id=order_id,
+                    topic=Topic.of(after),
                     created_at=now,
                     next_at=now,
                 )
-                for event in events
-                if event.order.seckill_voucher.stage != SaleStage.REHEARSAL
+                for event_id, order_id, after, stage in events
+                if stage != SaleStage.REHEARSAL
                 for endpoint in endpoints
-                if Topic.of(event.after) in endpoint.topics
+                if Topic.of(after) in endpoint.topics
             ],
             ignore_conflicts=True,
         )
-        OrderEvent.objects.filter(pk__in=[it.pk for it in events]).update(webhooks_due=None)
-    return len(events) == EVENTS_AT_ONCE
+        planned = [event_id for event_id, *_ in events]
+        OrderEvent.objects.filter(pk__in=planned).update(webhooks_due=None)
 
 
 def delete_old_deliveries(*, now: dt.datetime) -> int:

@@ -23,7 +23,7 @@ from orders.models import OrderEvent, OrderStatus
 from seckill_site.web.responses import absolute_url
 from vouchers.inventory.passes import alone
 
-MAILS_AT_ONCE, SKIPPED_AT_ONCE = 200, 5_000
+MAILS_AT_ONCE, SKIPPED_AT_ONCE = 200, 2_000
 
 RETRY_AFTER = dt.timedelta(minutes=10)
 RETRY_FOR = dt.timedelta(days=1)

@@ -11,6 +11,7 @@ from time import monotonic
 from typing import TypeVar
 
 from django.conf import settings
+from redis.exceptions import RedisError
 
 from locks import LockBusy, LockNotOwned, RedisLock
 from seckill_site.process_memory import ProcessMemory
@@ -21,8 +22,28 @@ logger = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 
-PASS_S = 0.2
+PASS_S = 0.1
 """The time after which a pass leaves the worker to orders."""
+
+WRITING = "seckill:writing"
+"""The key that is there while orders become rows, and for half of a second after it."""
+
+WRITING_MS = 500
+
+
+def note_writing() -> None:
+    """Note that orders become rows now."""
+    with suppress(RedisError):
+        ledger_connection().set(WRITING, 1, px=WRITING_MS)
+
+
+def are_orders_written() -> bool:
+    """Return whether orders become rows now.
+
+    :raises LedgerUnavailable: Redis did not respond.
+    """
+    with ledger_errors():
+        return bool(ledger_connection().exists(WRITING))
 
 
 @contextmanager

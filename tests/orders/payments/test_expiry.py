@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 from django.utils import timezone
+from redis import Redis
 
 from orders import tasks
 from orders.fulfilment import worker
@@ -21,6 +22,7 @@ from tests.support.passes import cut_after_one, without_lock
 from tests.support.patience import wait_for
 from tests.support.payments import make_payment, make_unpaid_order, status_of
 from tests.support.worker_here import worker_here
+from vouchers.inventory.passes import WRITING, note_writing
 from vouchers.models import SeckillVoucher
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -91,9 +93,20 @@ def test_fulfil_message_is_served_before_the_rest(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(expiry, "end_orders", end_while_an_order_comes)
     with worker_here():
         tasks.expire.delay()
-        wait_for(lambda: not live_ids(overdue), what="the last order of the other sale")
+        wait_for(lambda: len(live_ids(overdue)) == 2, what="the second pass")
     assert left_at_row == [4]
     assert len(live_ids(sale)) == 1
+    assert broker_length() == 0, "the rest is left to beat: an order was written a moment ago"
+
+
+def test_rest_waits_for_beat_while_orders_are_written(ledger: Redis) -> None:
+    overdue_sale(5)
+    note_writing()
+    tasks.expire()
+    assert broker_length() == 0
+    ledger.delete(WRITING)
+    tasks.expire()
+    assert broker_length() == 1
 
 
 def test_failing_sale_comes_after_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
