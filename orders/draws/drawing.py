@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 
-from django.db import DatabaseError, transaction
+from django.db import transaction
 
 from orders.draws.bulk_rows import insert_waiting
 from orders.draws.entries import store_all, store_entries
@@ -34,7 +34,7 @@ from vouchers.inventory.draw_entries import (
     give_to_winners,
     queue_losers,
 )
-from vouchers.inventory.keys import LedgerUnavailable, NotLoaded, ledger_errors
+from vouchers.inventory.keys import NotLoaded, ledger_errors
 from vouchers.inventory.passes import Passes
 from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.reservations import entries_set_aside, set_kick
@@ -65,11 +65,9 @@ def advance_draws() -> bool:
 def _advance(sale_id: int) -> bool:
     try:
         return take_due_steps(sale_id=sale_id)
-    except (LedgerUnavailable, NotLoaded, DatabaseError) as error:
-        logger.warning("the draw of sale %s does not advance now: %s", sale_id, error)
     except ListChanged:
         logger.exception("the draw of sale %s is stopped", sale_id)
-    return False
+        return False
 
 
 def take_due_steps(*, sale_id: int) -> bool:

@@ -11,11 +11,13 @@ from time import monotonic
 from typing import TypeVar
 
 from django.conf import settings
+from django.core.exceptions import ObjectDoesNotExist
+from django.db import DatabaseError
 
 from locks import LockBusy, LockNotOwned, RedisLock
 from seckill_site.process_memory import ProcessMemory
 from seckill_site.redis.ledger_connection import ledger_connection
-from vouchers.inventory.keys import LedgerUnavailable, ledger_errors
+from vouchers.inventory.keys import LedgerUnavailable, NotLoaded, ledger_errors
 
 logger = logging.getLogger(__name__)
 
@@ -64,18 +66,22 @@ class Passes(ProcessMemory):
     ) -> bool:
         """Work at items, alone and for ``PASS_S`` or as long; return whether some may be left.
 
-        ``work`` returns whether it has left a part of its item. Without items no lock is taken, and
-        without the ledger nothing is done: the next call continues.
+        ``work`` returns whether it has left a part of its item. An item that fails stops no other.
+        Without items no lock is taken, and without the ledger nothing is done: the next call
+        continues.
         """
         items, is_left = iter(items), False
-        first = next(items, None)
-        if first is None:
-            return False
         try:
+            first = next(items, None)
+            if first is None:
+                return False
             with suppress(LockBusy, LockNotOwned), alone(self._name):
                 until = monotonic() + (for_s or PASS_S)
                 for item in chain([first], items):
-                    is_left = bool(work(item)) or is_left
+                    try:
+                        is_left = bool(work(item)) or is_left
+                    except (LedgerUnavailable, NotLoaded, DatabaseError, ObjectDoesNotExist) as why:
+                        logger.warning("%s of %.40s goes on later: %s", self._name, item, why)
                     if monotonic() >= until:
                         return True
                 return is_left
