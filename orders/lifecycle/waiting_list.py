@@ -21,7 +21,7 @@ from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
 from vouchers.inventory.holdings import held_order_ids
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.passes import Passes
-from vouchers.inventory.rebuild import load_sale, load_sale_exclusively
+from vouchers.inventory.rebuild import load_sale, once_loaded
 from vouchers.inventory.reservations import (
     AlreadyOrdered,
     NotStarted,
@@ -208,11 +208,7 @@ def _join(entry: WaitingEntry, *, restoring: bool = False) -> int:
         joined_at_ms=epoch_ms(entry.joined_at),
         restoring=restoring,
     )
-    try:
-        return ask()
-    except NotLoaded:
-        load_sale_exclusively(sale_id=entry.seckill_voucher_id)
-        return ask()
+    return once_loaded(ask, sale_id=entry.seckill_voucher_id)
 
 
 def _leave(entry: WaitingEntry) -> None:
