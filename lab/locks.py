@@ -48,6 +48,10 @@ class NamedLock:
     def release(self) -> None:
         raise NotImplementedError
 
+    def is_lost(self) -> bool:
+        """Return whether this process knows that it has lost the lock; does not ask."""
+        return False
+
 
 class SetnxLock(NamedLock):
     """SETNX and DEL: if the holder dies, nobody releases the lock."""
