@@ -1,7 +1,5 @@
 """Invitation codes in the admin: make, import and download those of a sale; the list of all."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django import forms

@@ -1,7 +1,5 @@
 """Webhooks in the admin: endpoints with their secrets, and the log of deliveries."""
 
-from __future__ import annotations
-
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 

@@ -5,8 +5,6 @@ the steps matters: stop buying, stop writing, delete the orders with the ledger,
 and last the row that leads to all of them.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import logging
 import time

@@ -14,8 +14,6 @@ looks at what the one before has stored. A process may die anywhere; two may do 
 So a step ends with its list, however long that is; between the steps of two draws, orders come.
 """
 
-from __future__ import annotations
-
 import logging
 from functools import partial
 

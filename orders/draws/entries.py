@@ -1,7 +1,5 @@
 """Entries in draws: copying them from Redis into rows, and withdrawing one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
