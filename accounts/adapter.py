@@ -1,7 +1,5 @@
 """What allauth asks the shop: names, addresses, and how a refusal looks."""
 
-from __future__ import annotations
-
 import logging
 from contextlib import suppress
 from typing import Any

@@ -1,7 +1,5 @@
 """The authentication backend: allauth's, as the last word."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from allauth.account.adapter import get_adapter

@@ -1,7 +1,5 @@
 """How to reach an account: only at what its owner confirmed, and in their language."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

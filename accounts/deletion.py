@@ -1,7 +1,5 @@
 """The end of an account: its rows stay for the orders, and nothing in them names anybody."""
 
-from __future__ import annotations
-
 from allauth.account.models import EmailAddress
 from allauth.mfa.models import Authenticator
 from django.contrib.admin.models import LogEntry

@@ -1,7 +1,5 @@
 """The forms of accounts that differ from allauth's."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from allauth.account import forms

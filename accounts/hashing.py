@@ -5,8 +5,6 @@ so coroutines that answer orders in the same process wait only for the processor
 at once, in threads of their own with a low priority; as many wait, and what is more is refused.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Invitations of staff: sent by mail, accepted once by whoever the mail reached."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable
 

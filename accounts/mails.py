@@ -1,7 +1,5 @@
 """Mails about accounts: in their reader's language, and to confirmed addresses only."""
 
-from __future__ import annotations
-
 import logging
 import smtplib
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Phone numbers, and the interface through which codes are sent to them."""
 
-from __future__ import annotations
-
 import re
 import sys
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """The second factor: allauth's, with the shop's name and QR codes. Staff may have to have one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import segno

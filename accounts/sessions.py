@@ -1,7 +1,5 @@
 """The sessions of an account."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 from allauth.usersessions.adapter import get_adapter

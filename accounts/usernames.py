@@ -1,7 +1,5 @@
 """Usernames: one spelling of each, whatever the case of its letters."""
 
-from __future__ import annotations
-
 import re
 from unicodedata import category, normalize
 

@@ -1,7 +1,5 @@
 """Tokens of staff programs, and webhooks: their endpoints and deliveries."""
 
-from __future__ import annotations
-
 from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _

@@ -4,8 +4,6 @@ The history of the order says which token redeemed it, and with which key: it is
 change, so a repeat is told apart from a second use even if the process died in between.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 A slow hash protects what people choose; nobody guesses 256 random bits.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import secrets
 from collections.abc import Iterable

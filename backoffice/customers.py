@@ -3,8 +3,6 @@
 Each function costs a fixed number of statements, each by an index, whatever the number of accounts.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

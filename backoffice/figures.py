@@ -1,7 +1,5 @@
 """Figures in words: for the pages of the back office, its commands and its CSV files."""
 
-from __future__ import annotations
-
 import datetime as dt
 from dataclasses import dataclass
 

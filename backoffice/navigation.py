@@ -1,7 +1,5 @@
 """The navigation of the back office: one entry for each job, in one table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

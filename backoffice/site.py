@@ -1,7 +1,5 @@
 """The admin site of the shop: Django's, with a home page and a navigation by job."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

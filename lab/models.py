@@ -1,7 +1,5 @@
 """The tables of the steps: as in the course, without any constraint that would save a step."""
 
-from __future__ import annotations
-
 from django.db import models
 
 

@@ -4,6 +4,7 @@ A task's name and arguments are an API: messages of an older release may still b
 """
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -26,7 +27,7 @@ from seckill_site.clocks.database import database_now
 from seckill_site.clocks.steps import ClocksUnsettled, settled_clocks
 from seckill_site.clocks.watch import report_clocks
 from seckill_site.redis import cached_facts
-from vouchers.inventory.passes import are_orders_written, note_writing
+from vouchers.inventory.passes import note_writing
 from vouchers.inventory.request_stats import store_request_counts
 from vouchers.inventory.reservations import set_kick
 from vouchers.inventory.restart_watch import rebuild_after_restart
@@ -89,47 +90,6 @@ def sweep_at_start(**kwargs: Any) -> None:
     publish(sweep.name, at_once=True)
 
 
-@shared_task(name="orders.tasks.sweep_long_over")
-def sweep_long_over(**kwargs: Any) -> None:
-    """Sweep the sales that ended long ago and should have nothing pending."""
-    sweeping.sweep(now=database_now(), long_over=True)
-
-
-@shared_task(name="orders.tasks.watch_ledger")
-def watch_ledger(**kwargs: Any) -> None:
-    """Rebuild ledgers that come from an earlier run of Redis, or from another server."""
-    if rebuild_after_restart(now=database_now()):
-        publish(watch_ledger.name)
-
-
-@shared_task(name="orders.tasks.reconcile")
-def reconcile(**kwargs: Any) -> None:
-    """Repair the sales that may still change and whose ledger and database differ."""
-    if reconciling.reconcile_running(now=database_now()):
-        publish(reconcile.name)
-
-
-@shared_task(name="orders.tasks.expire")
-def expire(**kwargs: Any) -> None:
-    """End the orders that nobody is paying in time; go on at once only if no orders are written."""
-    with suppress(ClocksUnsettled):
-        if expiry.expire_orders(clocks=settled_clocks()) and not are_orders_written():
-            publish(expire.name)
-
-
-@shared_task(name="orders.tasks.expire_being_paid")
-def expire_being_paid(**kwargs: Any) -> None:
-    """End the orders whose time to pay is over, after asking the providers."""
-    with suppress(ClocksUnsettled):
-        expiry.expire_being_paid(clocks=settled_clocks())
-
-
-@shared_task(name="orders.tasks.poll_payments")
-def poll_payments(**kwargs: Any) -> None:
-    """Ask the providers about payments that were not reported."""
-    payments.poll_payments(now=database_now())
-
-
 @shared_task(name=confirmation.CONFIRM_PAYMENTS)
 def confirm_payments(*, order_id: int, **kwargs: Any) -> None:
     """Ask about the payments of a buyer who is back; publish a new task until they are known."""
@@ -139,81 +99,95 @@ def confirm_payments(*, order_id: int, **kwargs: Any) -> None:
         publish(confirm_payments.name, in_s=pause_s, order_id=order_id)
 
 
-@shared_task(name="orders.tasks.finish_refunds")
-def finish_refunds(**kwargs: Any) -> None:
-    """Ask the providers again to make open refunds."""
-    refunds.finish_refunds(now=database_now())
-
-
-# A long list comes in many pages; the broker waits for 120 s.
-@shared_task(name="orders.tasks.settle_payments", soft_time_limit=100, time_limit=110)
-def settle_payments(**kwargs: Any) -> None:
-    """Compare the providers' lists of the last days with ours, each once."""
-    with suppress(ClocksUnsettled):
-        settlement.settle_due(now=settled_clocks().earlier)
-
-
-@shared_task(name="orders.tasks.restore_lines")
-def restore_lines(**kwargs: Any) -> None:
-    """Restore the waiting lists that Redis has lost."""
-    with suppress(ClocksUnsettled):
-        if waiting_list.restore_lines(now=settled_clocks().earlier):
-            publish(restore_lines.name)
-
-
-@shared_task(name="orders.tasks.tell_buyers")
-def tell_buyers(**kwargs: Any) -> None:
-    """Send mails about changes of orders."""
-    notifications.tell_buyers(now=database_now())
-
-
-@shared_task(name="orders.tasks.send_notices")
-def send_notices(**kwargs: Any) -> None:
-    """Tell readers what they asked for; publish a new task if some are left, behind the orders."""
-    if notices.send_notices(now=database_now()):
-        publish(send_notices.name)
-
-
-@shared_task(name="orders.tasks.drop_stale_facts")
-def drop_stale_facts(**kwargs: Any) -> None:
-    """Have the cache drop what changed while it did not respond: sessions and users."""
-    cached_facts.drop_stale_facts()
-
-
-@shared_task(name="orders.tasks.delete_ended_sessions")
-def delete_ended_sessions(**kwargs: Any) -> None:
-    """Delete ended sessions."""
-    with suppress(ClocksUnsettled):
-        if old_sessions.delete_ended_sessions(now=settled_clocks().earlier):
-            publish(delete_ended_sessions.name)
-
-
-@shared_task(name="orders.tasks.store_tallies")
-def store_tallies(**kwargs: Any) -> None:
-    """Move the counts of answered order requests into the database."""
-    if store_request_counts(now=database_now()):
-        publish(store_tallies.name)
-
-
-@shared_task(name="orders.tasks.store_visits")
-def store_visits(**kwargs: Any) -> None:
-    """Copy the visits to waiting rooms into the database."""
-    if room_visits.store_visits(now=database_now()):
-        publish(store_visits.name)
-
-
-@shared_task(name="orders.tasks.advance_draws")
-def advance_draws(**kwargs: Any) -> None:
-    """Copy the entries of draws into the database, and hold the draws that are due."""
-    with suppress(ClocksUnsettled):
-        settled_clocks()  # a list that is closed too early stays closed
-        if drawing.advance_draws():
-            publish(advance_draws.name)
-
-
 @shared_task(name="orders.tasks.notify_from_sandbox")
 def notify_from_sandbox(*, reference: str, tries: int = 1, **kwargs: Any) -> None:
     """Send a notification of the sandbox, and again later until the shop accepts it."""
     pause_s = sandbox.notify(reference=reference, tries=tries, now=database_now())
     if pause_s is not None:
         sandbox.publish_notification(reference=reference, tries=tries + 1, in_s=pause_s)
+
+
+# --- What beat sends ------------------------------------------------------------------------------
+
+
+def _periodic(name: str, work: Callable[[], object], **options: Any) -> Any:
+    """Return a task that is published again, behind what waits, if ``work`` returns True.
+
+    While the clocks are unsettled it does nothing: beat sends the next one.
+    """
+
+    @shared_task(name=f"orders.tasks.{name}", **options)
+    def task(**kwargs: Any) -> None:
+        with suppress(ClocksUnsettled):
+            if work() is True:
+                publish(task.name)
+
+    return task
+
+
+def _advance_draws() -> bool:
+    settled_clocks()  # a list that is closed too early stays closed
+    return drawing.advance_draws()
+
+
+sweep_long_over = _periodic(
+    "sweep_long_over", lambda: sweeping.sweep(now=database_now(), long_over=True)
+)
+"""Sweep the sales that ended long ago and should have nothing pending."""
+
+watch_ledger = _periodic("watch_ledger", lambda: rebuild_after_restart(now=database_now()))
+"""Rebuild ledgers that come from an earlier run of Redis, or from another server."""
+
+reconcile = _periodic("reconcile", lambda: reconciling.reconcile_running(now=database_now()))
+"""Repair the sales that may still change and whose ledger and database differ."""
+
+expire = _periodic("expire", lambda: expiry.expire_orders(clocks=settled_clocks()))
+"""End the orders that nobody is paying in time; leave what is left to a task behind orders."""
+
+expire_being_paid = _periodic(
+    "expire_being_paid", lambda: expiry.expire_being_paid(clocks=settled_clocks())
+)
+"""End the orders whose time to pay is over, after asking the providers."""
+
+poll_payments = _periodic("poll_payments", lambda: payments.poll_payments(now=database_now()))
+"""Ask the providers about payments that were not reported."""
+
+finish_refunds = _periodic("finish_refunds", lambda: refunds.finish_refunds(now=database_now()))
+"""Ask the providers again to make open refunds."""
+
+settle_payments = _periodic(
+    "settle_payments",
+    lambda: settlement.settle_due(now=settled_clocks().earlier),
+    soft_time_limit=100,  # a long list comes in many pages; the broker waits for 120 s
+    time_limit=110,
+)
+"""Compare the providers' lists of the last days with ours, each once."""
+
+restore_lines = _periodic(
+    "restore_lines", lambda: waiting_list.restore_lines(now=settled_clocks().earlier)
+)
+"""Restore the waiting lists that Redis has lost."""
+
+tell_buyers = _periodic("tell_buyers", lambda: notifications.tell_buyers(now=database_now()))
+"""Send mails about changes of orders."""
+
+send_notices = _periodic("send_notices", lambda: notices.send_notices(now=database_now()))
+"""Tell readers what they asked for."""
+
+drop_stale_facts = _periodic("drop_stale_facts", lambda: cached_facts.drop_stale_facts())
+"""Have the cache drop what changed while it did not respond: sessions and users."""
+
+delete_ended_sessions = _periodic(
+    "delete_ended_sessions",
+    lambda: old_sessions.delete_ended_sessions(now=settled_clocks().earlier),
+)
+"""Delete ended sessions."""
+
+store_tallies = _periodic("store_tallies", lambda: store_request_counts(now=database_now()))
+"""Move the counts of answered order requests into the database."""
+
+store_visits = _periodic("store_visits", lambda: room_visits.store_visits(now=database_now()))
+"""Copy the visits to waiting rooms into the database."""
+
+advance_draws = _periodic("advance_draws", _advance_draws)
+"""Copy the entries of draws into the database, and hold the draws that are due."""

@@ -1,7 +1,5 @@
 """The command line of the site: the shop's commands first, and all in one language."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 

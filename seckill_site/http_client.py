@@ -4,8 +4,6 @@ Built on the public parts of ``httpcore``: its network backend lets a caller che
 a host, and the connection goes to one of those.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import ssl

@@ -7,8 +7,6 @@ Change users by ``save()`` and ``delete()``, and end sessions through their stor
 otherwise (``update()``, ``bulk_update()``, SQL) has to empty the cache after its commit.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from hmac import compare_digest

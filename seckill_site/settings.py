@@ -491,23 +491,19 @@ _EVERY_SECONDS = {
     "settle_payments": 1800.0,
     "sweep_long_over": 300.0,
     "delete_ended_sessions": 3600.0,
+    "send_webhooks": 2.0,
+    "delete_old_deliveries": 3600.0,
 }
 """Those of one queue and interval are sent in one message, and run in this order."""
 
+_TASKS_OF_API = ("send_webhooks", "delete_old_deliveries")
 CELERY_BEAT_SCHEDULE = {
     name: {
-        "task": f"orders.tasks.{name}",
+        "task": f"{'api' if name in _TASKS_OF_API else 'orders'}.tasks.{name}",
         "schedule": seconds,
         "options": publish_options(once=True),  # without workers, one of each waits
     }
     for name, seconds in _EVERY_SECONDS.items()
-} | {
-    name: {
-        "task": f"api.tasks.{name}",
-        "schedule": seconds,
-        "options": publish_options(once=True),
-    }
-    for name, seconds in {"send_webhooks": 2.0, "delete_old_deliveries": 3600.0}.items()
 }
 
 # --- Accounts ------------------------------------------------------------------------------------

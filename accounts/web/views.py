@@ -1,7 +1,5 @@
 """The views of accounts that differ from allauth's."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from allauth.account import views

@@ -1,7 +1,5 @@
 """Shared by every endpoint under ``/api/v1/``: the bearer token, its scope, JSON in any case."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import wraps

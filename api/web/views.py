@@ -1,7 +1,5 @@
 """The API for programs of staff: sales with live figures, orders, redeeming (``docs/api.md``)."""
 
-from __future__ import annotations
-
 import datetime as dt
 from typing import Any, TypeVar
 

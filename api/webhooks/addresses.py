@@ -4,8 +4,6 @@ Staff name the host, and its owner names the addresses, at any time. So a name i
 its addresses are checked, and the connection goes to one that was checked.
 """
 
-from __future__ import annotations
-
 import re
 import socket
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Sending one message over HTTP to an address of somebody else's choice."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Mapping
 from time import monotonic

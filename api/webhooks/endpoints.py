@@ -1,7 +1,5 @@
 """Endpoints: their secrets, and their health after each group of attempts."""
 
-from __future__ import annotations
-
 import datetime as dt
 import logging
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ A message is made from the history of an order alone, so each attempt sends the 
 no personal data: a program that needs more asks the API for the order.
 """
 
-from __future__ import annotations
-
 import base64
 import datetime as dt
 import hmac

@@ -4,8 +4,6 @@ The mark on an event goes in the transaction that writes its deliveries, so none
 planner writes nothing twice: the database allows one delivery of an event per endpoint.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 
 from django.db import transaction

@@ -1,7 +1,5 @@
 """Accounts in the admin; the names of groups are in the reader's language."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from allauth.account.admin import EmailAddress

@@ -1,7 +1,5 @@
 """API tokens in the admin: create one, which is shown once, and revoke it."""
 
-from __future__ import annotations
-
 import datetime as dt
 from typing import Any
 

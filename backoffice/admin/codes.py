@@ -1,7 +1,5 @@
 """Invitation codes in the admin: make, import and download those of a sale; the list of all."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django import forms
@@ -173,7 +171,6 @@ class InvitationCodeAdmin(ReadOnlyAdmin):
     search_help_text = _("Code without dashes, buyer or sale id")
     ordering = ("-pk",)
     fields = ("written", "seckill_voucher", "user", "entered", "its_order")
-    readonly_fields = fields
     written = column(_("invitation code"), lambda it: written_invitation(it.code), ordering="code")
     entered = timestamp_column("entered_at", _("entered at"))
 

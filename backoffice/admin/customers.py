@@ -1,7 +1,5 @@
 """Customers in the admin, the page of each, and the waiting list of a sale by name."""
 
-from __future__ import annotations
-
 import logging
 
 from django.contrib.auth.models import User

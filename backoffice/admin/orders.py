@@ -136,7 +136,6 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
     fields = (
         "buyer", "seckill_voucher", "unit", "price", "state", "reason", "due", "code", "accepted",
     )  # fmt: skip
-    readonly_fields = ("buyer", "price", "state", "due", "accepted")
     number = column(_("order"), lambda it: str(it.pk), ordering="id")
     voucher = column(_("sale"), lambda it: str(it.seckill_voucher), ordering="seckill_voucher")
     price = column(_("price"), lambda it: money(it.price_cents), ordering="price_cents")

@@ -72,10 +72,6 @@ class PaymentAdmin(ReadOnlyAdmin):
         "reference", "its_order", "provider", "provider_reference", "amount", "received",
         "refunded", "state", "settles", "wrong", "asks", "asked", "created", "changed",
     )  # fmt: skip
-    readonly_fields = (
-        "its_order", "amount", "received", "refunded", "state", "wrong", "asks", "created",
-        "changed",
-    )  # fmt: skip
     its_order = column(_("order"), lambda it: order_link(it.order_id), ordering="order")
     amount = column(_("amount"), lambda it: money(it.amount_cents), ordering="amount_cents")
     state = pill_column("status", _("status"), PAYMENT_TONES)
@@ -132,7 +128,6 @@ class SettlementDifferenceAdmin(ReadOnlyAdmin):
     search_fields = ("=reference",)
     search_help_text = _("Reference")
     fields = (*list_display, "resolved")
-    readonly_fields = ("ours", "theirs", "its_order", "found", "resolved")
     found = timestamp_column("found_at", _("found at"))
     resolved = timestamp_column("resolved_at", _("resolved at"))
 
@@ -162,7 +157,6 @@ class OrderJobAdmin(ReadOnlyAdmin):
     list_filter = ("status", "kind")
     list_select_related = ("actor",)
     fields = ("kind", "why", "actor", "progress", "state", "created", "changed")
-    readonly_fields = ("progress", "state", "created", "changed")
     state = pill_column("status", _("status"), {JobStatus.RUNNING: "warn", JobStatus.DONE: "good"})
     created = timestamp_column("created_at", _("created"))
     changed = timestamp_column("changed_at", _("changed"))

@@ -147,7 +147,6 @@ class RehearsalAdmin(ReadOnlyAdmin):
         "sale", "buyers", "stock", "duplicates", "connections", "url", "actor", "created",
         "changed",
     )  # fmt: skip
-    readonly_fields = ("sale", "created", "changed")
     sale = column(_("sale"), lambda it: str(it.seckill_voucher), ordering="seckill_voucher")
     created = timestamp_column("created_at", _("started"))
     changed = timestamp_column("changed_at", _("last activity"))

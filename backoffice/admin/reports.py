@@ -1,7 +1,5 @@
 """The report across sales in the admin: a page with a period and a grouping, and a CSV file."""
 
-from __future__ import annotations
-
 import datetime as dt
 from typing import Any
 

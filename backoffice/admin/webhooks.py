@@ -1,7 +1,5 @@
 """Webhooks in the admin: endpoints with their secrets, and the log of deliveries."""
 
-from __future__ import annotations
-
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -137,7 +135,6 @@ class WebhookDeliveryAdmin(ReadOnlyAdmin):
         "message_id", "endpoint", "topic", "its_order", "state", "tries", "created", "tried",
         "planned", "result", "took_ms", "answer",
     )  # fmt: skip
-    readonly_fields = ("message_id", "its_order", "created", "tried", "planned", "result")
     actions = ("resend",)
     its_order = column(_("order"), lambda it: order_link(it.order_id))
     created = timestamp_column("created_at", _("created"))

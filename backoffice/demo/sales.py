@@ -1,7 +1,5 @@
 """The sales of the demo, and the one that is about to start after each start of the shop."""
 
-from __future__ import annotations
-
 import datetime as dt
 import tomllib
 from dataclasses import dataclass, replace

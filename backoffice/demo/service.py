@@ -1,7 +1,5 @@
 """The demo: accounts with generated passwords, and sales."""
 
-from __future__ import annotations
-
 import datetime as dt
 import secrets
 from dataclasses import dataclass

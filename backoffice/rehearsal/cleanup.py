@@ -5,27 +5,24 @@ the steps matters: stop buying, stop writing, delete the orders with the ledger,
 and last the row that leads to all of them.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import logging
 import time
 from collections.abc import Iterable
 from contextlib import suppress
 
-from django.conf import settings
 from django.contrib.admin.models import LogEntry
 from django.contrib.contenttypes.models import ContentType
 from django.db import transaction
 from django.db.models import Model
 
 from backoffice.rehearsal.buyers import BUYERS_AT_ONCE, buyers_of
-from locks import LockBusy, LockNotOwned, RedisLock
+from locks import LockBusy, LockNotOwned
 from orders.models import OrderEvent, Payment, SandboxTrade, VoucherOrder, WaitingEntry
 from seckill_site.failpoints import failpoint
 from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.keys import LedgerKeys, NotLoaded, ledger_errors
-from vouchers.inventory.rebuild import FENCE_BITS
+from vouchers.inventory.rebuild import sale_lock
 from vouchers.inventory.sale_state import LedgerTerms, snapshots, write_terms
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import AnswerCount, SaleStage, SeckillVoucher, Voucher
@@ -104,13 +101,7 @@ def _delete_orders(shadow: SeckillVoucher) -> bool:
         has_ledger = ledger_connection().exists(keys.sale, *keys.contents)
         if not (has_ledger or shadow.orders.exists()):
             return True
-        lock = RedisLock(
-            ledger_connection(),
-            keys.sale_lock,
-            lease_ms=settings.SECKILL_LEASE_MS,
-            fence_key=keys.fence,
-            fence_floor=shadow.epoch << FENCE_BITS,
-        )
+        lock = sale_lock(sale_id=shadow.pk, epoch=shadow.epoch)
         try:
             with lock.holding(wait_ms=LOCK_MS):
                 _delete_locked(shadow.pk, lock.fencing_token or 0)

@@ -1,7 +1,5 @@
 """The report across sales as text, for its page and for a spreadsheet."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path

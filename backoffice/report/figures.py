@@ -4,8 +4,6 @@ The number of statements does not depend on the number of orders. Figures that w
 of a large sale use a sample.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 from collections import Counter

@@ -4,8 +4,6 @@ Each viewer's page costs a fixed number of statements, and one more for each run
 shown. They read ranges of an index; what has to read all changes of the day is kept in the cache.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from dataclasses import asdict, dataclass, field
 from typing import Any

@@ -4,8 +4,6 @@ What waits is in the database, so it says so whatever the broker is, and whether
 A shop that takes no payments and has no webhooks has nothing that waits.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Iterator
 from typing import Any

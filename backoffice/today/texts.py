@@ -1,7 +1,5 @@
 """Today in words: what its template shows, for the first view and for each refresh."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

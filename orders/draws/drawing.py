@@ -14,11 +14,10 @@ looks at what the one before has stored. A process may die anywhere; two may do 
 So a step ends with its list, however long that is; between the steps of two draws, orders come.
 """
 
-from __future__ import annotations
-
 import logging
+from functools import partial
 
-from django.db import DatabaseError, transaction
+from django.db import transaction
 
 from orders.draws.bulk_rows import insert_waiting
 from orders.draws.entries import store_all, store_entries
@@ -34,9 +33,9 @@ from vouchers.inventory.draw_entries import (
     give_to_winners,
     queue_losers,
 )
-from vouchers.inventory.keys import LedgerUnavailable, NotLoaded, ledger_errors
+from vouchers.inventory.keys import ledger_errors
 from vouchers.inventory.passes import Passes
-from vouchers.inventory.rebuild import load_sale
+from vouchers.inventory.rebuild import load_sale, once_loaded
 from vouchers.inventory.reservations import entries_set_aside, set_kick
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import Draw, SaleMode, SaleStage, SeckillVoucher
@@ -65,11 +64,9 @@ def advance_draws() -> bool:
 def _advance(sale_id: int) -> bool:
     try:
         return take_due_steps(sale_id=sale_id)
-    except (LedgerUnavailable, NotLoaded, DatabaseError) as error:
-        logger.warning("the draw of sale %s does not advance now: %s", sale_id, error)
     except ListChanged:
         logger.exception("the draw of sale %s is stopped", sale_id)
-    return False
+        return False
 
 
 def take_due_steps(*, sale_id: int) -> bool:
@@ -95,11 +92,7 @@ def take_due_steps(*, sale_id: int) -> bool:
 
 def close_list(*, sale_id: int) -> bool:
     """Close the list of a draw whose time is over, once; return whether it is closed."""
-    try:
-        return _close_list(sale_id)
-    except NotLoaded:
-        load_sale(sale_id=sale_id)
-        return _close_list(sale_id)
+    return once_loaded(partial(_close_list, sale_id), sale_id=sale_id, load=load_sale)
 
 
 def _close_list(sale_id: int) -> bool:
@@ -163,12 +156,8 @@ def give_units(*, sale_id: int) -> bool:
     settled = set(VoucherOrder.objects.filter(seckill_voucher=sale).values_list("pk", flat=True))
     settled |= {entry.order_id for entry in entries_set_aside(sale_id=sale_id)}
     missing = [(order_id, user_id) for order_id, user_id in winners if order_id not in settled]
-    try:
-        short = give_to_winners(sale=sale, winners=missing)
-    except NotLoaded:
-        load_sale(sale_id=sale_id)
-        short = give_to_winners(sale=sale, winners=missing)
-    if short:
+    give = partial(give_to_winners, sale=sale, winners=missing)
+    if short := once_loaded(give, sale_id=sale_id, load=load_sale):
         logger.error("sale %s: no unit is left for %s winners", sale_id, short)
     failpoint("draw.given")
     if missing and set_kick(sale_id=sale_id):

@@ -1,8 +1,7 @@
 """Entries in draws: copying them from Redis into rows, and withdrawing one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -19,7 +18,7 @@ from vouchers.inventory.draw_entries import (
     withdraw_entry,
 )
 from vouchers.inventory.keys import NotLoaded
-from vouchers.inventory.rebuild import load_sale_exclusively
+from vouchers.inventory.rebuild import once_loaded
 from vouchers.inventory.reservations import SaleEnded
 from vouchers.inventory.sale_state import snapshot
 from vouchers.lock_objects import lock_seckill_voucher
@@ -124,11 +123,8 @@ def withdraw(*, sale_id: int, order_id: int, user_id: int, now_ms: int) -> None:
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     """
     # Redis first: from then on a list that is closed has the entry as withdrawn.
-    try:
-        withdraw_entry(sale_id=sale_id, order_id=order_id, user_id=user_id)
-    except NotLoaded:
-        load_sale_exclusively(sale_id=sale_id)
-        withdraw_entry(sale_id=sale_id, order_id=order_id, user_id=user_id)
+    withdraw_it = partial(withdraw_entry, sale_id=sale_id, order_id=order_id, user_id=user_id)
+    once_loaded(withdraw_it, sale_id=sale_id)
     failpoint("draw.withdrawn")
     with transaction.atomic(durable=True):
         sale = lock_seckill_voucher(sale_id=sale_id)

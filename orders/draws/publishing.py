@@ -1,7 +1,5 @@
 """What anybody may see of a draw."""
 
-from __future__ import annotations
-
 import datetime as dt
 import gzip
 import hashlib

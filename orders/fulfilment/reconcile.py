@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from django.db import DatabaseError, transaction
+from django.db import transaction
 
 from orders.models import VoucherOrder
 from seckill_site.failpoints import failpoint
@@ -138,10 +138,6 @@ def _mend(sale: SeckillVoucher, ledger: Snapshot | None) -> None:
             is_alike = not found.pending and not found.difference
         if is_alike and (figures := _figures(sale, ledger)):
             _alike.keep(sale.pk, figures)
-    except SeckillVoucher.DoesNotExist:
-        return
-    except (LedgerUnavailable, DatabaseError) as error:
-        logger.warning("sale %s is not reconciled now: %s", sale.pk, error)
     except ValueError:  # a ledger edited by hand
         logger.exception("sale %s cannot be reconciled", sale.pk)
 

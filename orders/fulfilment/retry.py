@@ -10,6 +10,7 @@ import datetime as dt
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from django.db import transaction
 from django.db.models import QuerySet
@@ -23,8 +24,7 @@ from orders.models import EventCode, OrderStatus, RefusalReason, VoucherOrder
 from seckill_site.clocks.database import database_now
 from seckill_site.failpoints import failpoint
 from vouchers.inventory.holdings import Holding
-from vouchers.inventory.keys import NotLoaded
-from vouchers.inventory.rebuild import load_sale
+from vouchers.inventory.rebuild import load_sale, once_loaded
 from vouchers.inventory.reservations import AlreadyOrdered, SoldOut, StillPending, retake
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SeckillVoucher
@@ -115,11 +115,8 @@ def retry_order(*, order_id: int, by: Actor = SYSTEM, now: dt.datetime) -> None:
     :raises LedgerUnavailable: Redis did not respond; the same call again is safe.
     """
     sale_id = VoucherOrder.objects.values_list("seckill_voucher_id", flat=True).get(pk=order_id)
-    try:
-        _retry(sale_id=sale_id, order_id=order_id, by=by, now=now)
-    except NotLoaded:
-        load_sale(sale_id=sale_id)
-        _retry(sale_id=sale_id, order_id=order_id, by=by, now=now)
+    retry = partial(_retry, sale_id=sale_id, order_id=order_id, by=by, now=now)
+    once_loaded(retry, sale_id=sale_id, load=load_sale)
     logger.info("order %s of sale %s was set aside and is live now", order_id, sale_id)
 
 

@@ -58,7 +58,7 @@ from django.conf import settings
 from django.db import Error as DatabaseError
 from django.db import OperationalError, connection
 
-from locks import LockBusy, LockNotOwned, MultiLock, RedisLock, cap_leases, raise_fence
+from locks import LockBusy, LockNotOwned, MultiLock, cap_leases, raise_fence
 from orders.audience.rule_uses import FirstOrderBusy
 from orders.fulfilment.attempts import (
     INTERRUPTIONS,
@@ -78,7 +78,7 @@ from seckill_site.metrics import BACKOFFS, FULFILLED
 from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.batch_journal import back_off, collect_suspects, count_failure, set_aside
 from vouchers.inventory.keys import LedgerKeys, NotLoaded, ledger_errors
-from vouchers.inventory.rebuild import FENCE_BITS, ensure_safe_fence, load_sale, rebuild_sale
+from vouchers.inventory.rebuild import ensure_safe_fence, load_sale, rebuild_sale, sale_lock
 from vouchers.inventory.reservations import (
     PendingEntry,
     Release,
@@ -210,24 +210,15 @@ def _raise_fence(*, sale_id: int, stored: int) -> None:
 
 
 def _locked_pass(*, sale_id: int, deadline: float) -> SalePass:
-    keys = LedgerKeys(sale_id)
     identity = _identity(sale_id=sale_id)
-    floor = _epoch(sale_id=sale_id, identity=identity) << FENCE_BITS
-    with ledger_errors():
-        lock = RedisLock(
-            ledger_connection(),
-            keys.sale_lock,
-            lease_ms=settings.SECKILL_LEASE_MS,
-            fence_key=keys.fence,
-            fence_floor=floor,
-        )
-        with lock:
-            failpoint("fulfill.locked")
-            suspects = collect_suspects(sale_id=sale_id)
-            walk = SalePass(sale_id, identity, lock, deadline, suspects)
-            with _finished(walk):
-                while not walk.is_late() and (_take_batch(walk) or _take_put_off(walk)):
-                    pass
+    epoch = _epoch(sale_id=sale_id, identity=identity)
+    with ledger_errors(), sale_lock(sale_id=sale_id, epoch=epoch) as lock:
+        failpoint("fulfill.locked")
+        suspects = collect_suspects(sale_id=sale_id)
+        walk = SalePass(sale_id, identity, lock, deadline, suspects)
+        with _finished(walk):
+            while not walk.is_late() and (_take_batch(walk) or _take_put_off(walk)):
+                pass
     return walk
 
 

@@ -4,8 +4,6 @@ A request is told once, and is spent then. The rows are the outbox: a task sends
 looks only at sales with requests. The path of an order knows nothing of them.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Sequence
 from contextlib import suppress

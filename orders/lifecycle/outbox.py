@@ -4,8 +4,6 @@ Its callers keep the messages in their own rows, and record there what was sent.
 to reach readers; ``SECKILL_NOTICE_CHANNELS`` names those for notices (``docs/notices.md``).
 """
 
-from __future__ import annotations
-
 import logging
 import smtplib
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """What the shop knows of a buyer: to be downloaded, and to be forgotten."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import Any
 

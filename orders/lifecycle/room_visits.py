@@ -1,21 +1,17 @@
 """Copying visits to waiting rooms from Redis into rows, for reports and for a lost line."""
 
 import datetime as dt
-import logging
 
 from django.contrib.auth.models import User
-from django.db import DatabaseError, connection
+from django.db import connection
 from django.db.models import Exists, OuterRef, Q
 
 from orders.models import RoomVisit
 from seckill_site.clocks.machine import from_epoch_ms
 from seckill_site.failpoints import failpoint
-from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.passes import Passes
 from vouchers.inventory.room_visits import Visit, forget_visits, unstored_visits
 from vouchers.models import SeckillVoucher
-
-logger = logging.getLogger(__name__)
 
 AT_ONCE = 5_000
 """The visits of a sale that one pass stores, so that a crowd does not keep a worker from orders."""
@@ -33,16 +29,12 @@ def store_visits(*, now: dt.datetime) -> bool:
     visited = Exists(RoomVisit.objects.filter(seckill_voucher=OuterRef("pk")))
     has_room = Q(room_opened_ms__gt=0) | Q(visited)
     rooms = SeckillVoucher.objects.filter(SeckillVoucher.still_active(now), has_room)
-    try:
-        found = (
-            (sale_id, visits)
-            for sale_id in _passes.in_turn(rooms.values_list("pk", flat=True))
-            if (visits := unstored_visits(sale_id=sale_id, most=AT_ONCE))
-        )
-        return _passes.work(found, _store)
-    except (LedgerUnavailable, DatabaseError) as error:
-        logger.warning("visits to waiting rooms are not stored now: %s", error)
-        return False
+    found = (
+        (sale_id, visits)
+        for sale_id in _passes.in_turn(rooms.values_list("pk", flat=True))
+        if (visits := unstored_visits(sale_id=sale_id, most=AT_ONCE))
+    )
+    return _passes.work(found, _store)
 
 
 def _store(found: tuple[int, list[Visit]]) -> None:

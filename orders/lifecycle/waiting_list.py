@@ -5,13 +5,12 @@ from the rows. An offer is an ordinary order, with its own time to pay.
 """
 
 import datetime as dt
-import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from django.db import DatabaseError, IntegrityError, transaction
+from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 
 from orders.models import VoucherOrder, WaitingEntry
@@ -22,7 +21,7 @@ from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
 from vouchers.inventory.holdings import held_order_ids
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.passes import Passes
-from vouchers.inventory.rebuild import load_sale, load_sale_exclusively
+from vouchers.inventory.rebuild import load_sale, once_loaded
 from vouchers.inventory.reservations import (
     AlreadyOrdered,
     NotStarted,
@@ -41,8 +40,6 @@ from vouchers.inventory.waiting_list import (
     waiting_position,
 )
 from vouchers.models import SeckillVoucher
-
-logger = logging.getLogger(__name__)
 
 Outcome = WaitingEntry.Outcome
 
@@ -149,20 +146,12 @@ def restore_lines(*, now: dt.datetime) -> bool:
     If a unit is free while buyers wait (the sale has just started, for example), the first of them
     gets it. One sale that fails does not stop the rest. Return whether some may be left.
     """
-
-    def restore(sale_id: int) -> bool:
-        try:
-            return _restore_line(sale_id, now)
-        except (LedgerUnavailable, NotLoaded, DatabaseError) as error:
-            logger.warning("the waiting list of sale %s is not restored now: %s", sale_id, error)
-            return False
-
     live = WaitingEntry.objects.filter(live=True).order_by()
     sale_ids = live.values_list("seckill_voucher", flat=True).distinct()
-    return _passes.work(_passes.in_turn(sale_ids), restore)
+    return _passes.work(_passes.in_turn(sale_ids), partial(_restore_line, now=now))
 
 
-def _restore_line(sale_id: int, now: dt.datetime) -> bool:
+def _restore_line(sale_id: int, *, now: dt.datetime) -> bool:
     ledger = snapshots(sale_ids=[sale_id])[sale_id]
     if ledger is None:
         raise NotLoaded(f"sale {sale_id} is not loaded")
@@ -219,11 +208,7 @@ def _join(entry: WaitingEntry, *, restoring: bool = False) -> int:
         joined_at_ms=epoch_ms(entry.joined_at),
         restoring=restoring,
     )
-    try:
-        return ask()
-    except NotLoaded:
-        load_sale_exclusively(sale_id=entry.seckill_voucher_id)
-        return ask()
+    return once_loaded(ask, sale_id=entry.seckill_voucher_id)
 
 
 def _leave(entry: WaitingEntry) -> None:

@@ -4,8 +4,6 @@ It is asked again and again for a while (``CONFIRM_FOR``), and then as any other
 (``poll_payments``). That also continues if a message of this chain is lost.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from functools import cache
 

@@ -20,7 +20,7 @@ from orders.payments.providers import WALK_S, PollBudget
 from orders.payments.service import QueryOutcome, query_payment
 from orders.payments.time_to_pay import over
 from seckill_site.clocks.steps import Clocks
-from vouchers.inventory.passes import Passes
+from vouchers.inventory.passes import Passes, are_orders_written
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,8 @@ _passes, _asking_passes = Passes("expire"), Passes("expire_being_paid")
 def expire_orders(*, clocks: Clocks) -> bool:
     """End the orders whose time to pay is over and that nobody is paying, for the time of a pass.
 
-    Return whether some may be left. One sale that fails does not stop the rest.
+    Return whether to go on at once: not while orders are written, which come first. One sale that
+    fails does not stop the rest.
     """
     payments = Payment.objects.filter(order=OuterRef("pk"), status=PaymentStatus.OPEN)
     being_paid = Exists(payments.exclude(provider=""))
@@ -56,7 +57,7 @@ def expire_orders(*, clocks: Clocks) -> bool:
             _passes.failing.add(sale_id)
             logger.warning("orders of sale %s do not expire now: %s", sale_id, error)
 
-    return _passes.work(_batches(due), expire)
+    return _passes.work(_batches(due), expire) and not are_orders_written()
 
 
 def _batches(due: QuerySet[VoucherOrder]) -> Iterator[tuple[int, list[int]]]:

@@ -10,8 +10,8 @@ from orders.placing.publishing import publish_fulfilment
 from orders.placing.tokens import PurchaseToken, check_work, read_token
 from seckill_site.failpoints import failpoint
 from vouchers.inventory.entering import enter_call
-from vouchers.inventory.keys import NotLoaded, send
-from vouchers.inventory.rebuild import load_sale_exclusively
+from vouchers.inventory.keys import send
+from vouchers.inventory.rebuild import once_loaded
 from vouchers.inventory.reservations import NotReplicated, Reply, finish_reservation, reserve_call
 
 T = TypeVar("T")
@@ -47,11 +47,7 @@ def place_order(token: PurchaseToken, *, finish: Callable[..., T], address: str 
     :raises SeckillVoucher.DoesNotExist: the sale was deleted.
     """
     call = order_call(token, address=address, finish=finish, publish=publish_fulfilment)
-    try:
-        return send(call)
-    except NotLoaded:
-        load_sale_exclusively(sale_id=token.sale_id)
-    return send(call)
+    return once_loaded(partial(send, call), sale_id=token.sale_id)
 
 
 def order_call(

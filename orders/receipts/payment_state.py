@@ -4,8 +4,6 @@ The provider may report late or never, and some need a moment before they know o
 So the receipt says "confirming" until the provider has said something, for a limited time.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Iterable
 from enum import StrEnum

@@ -4,8 +4,6 @@ A page that holds a signed place needs nothing from Redis: who is let in is a fu
 (Note [Places in line] in ``vouchers/inventory/waiting_room.py``).
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import NamedTuple
 

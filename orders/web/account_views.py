@@ -1,7 +1,5 @@
 """A buyer's data, and the end of their account."""
 
-from __future__ import annotations
-
 from django.contrib.auth import logout
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User

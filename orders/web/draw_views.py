@@ -1,7 +1,5 @@
 """The public page of a draw, its record for anybody to check, and the withdrawal of an entry."""
 
-from __future__ import annotations
-
 import gzip
 from typing import Any
 

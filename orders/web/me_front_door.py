@@ -1,7 +1,5 @@
 """``me/`` and ``token/`` at the front door: without SQL for a session and a sale it knows."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from functools import partial

@@ -1,7 +1,5 @@
 """The pages on which readers ask to be told of a sale, and stop it."""
 
-from __future__ import annotations
-
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse

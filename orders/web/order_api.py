@@ -1,7 +1,5 @@
 """The order path over HTTP: purchase token, order request, who is there, receipt."""
 
-from __future__ import annotations
-
 import datetime as dt
 from dataclasses import replace
 from typing import Any

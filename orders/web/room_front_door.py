@@ -1,7 +1,5 @@
 """``room/`` at the front door: a poll of a place in line takes no command of its own."""
 
-from __future__ import annotations
-
 from django.db import DatabaseError
 
 from orders.web.me_front_door import find_buyer

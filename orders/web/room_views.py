@@ -1,7 +1,5 @@
 """The page of a waiting room, and ``room/`` in Django."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse

@@ -1,7 +1,5 @@
 """Start-up checks of the shop's face: what buyers read in header, footer and mails."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

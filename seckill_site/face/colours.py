@@ -1,7 +1,5 @@
 """Colours derived from the shop's own, so that every text keeps the contrast of WCAG 2 AA."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

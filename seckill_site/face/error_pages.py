@@ -1,7 +1,5 @@
 """nginx's own error pages with the shop's face: nobody is there to render them when they show."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

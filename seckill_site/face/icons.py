@@ -1,7 +1,5 @@
 """The icons of the shop as PNG: its logo, or a flash on the accent colour."""
 
-from __future__ import annotations
-
 import io
 from functools import lru_cache
 

@@ -1,7 +1,5 @@
 """The face of the shop, in the reader's language."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The generated files of the shop's face, which any cache may keep, and its terms."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse

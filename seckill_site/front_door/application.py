@@ -4,8 +4,6 @@
 the headers that Django's middleware gives to its own.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import io

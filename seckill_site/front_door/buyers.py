@@ -3,8 +3,6 @@
 If a request sends a session cookie, only Django may decide that nobody is signed in.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from functools import partial

@@ -1,7 +1,5 @@
 """Health at the front door: answered even while no thread of Django is free, and the loop's lag."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

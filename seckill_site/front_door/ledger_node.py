@@ -19,8 +19,6 @@ A question that was written is never written again: its outcome is unknown, and 
 ask again. One that was not yet written waits for the next connection, unless that fails too.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math

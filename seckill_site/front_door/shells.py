@@ -5,8 +5,6 @@ without any cookie, through all middleware. So nothing personal can be in it: a 
 ``me/`` who is there.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import hashlib

@@ -5,8 +5,6 @@ Any of these may hash a password, and even a refusal by Django takes millisecond
 is answered. So they wait here, as coroutines, and those that wait too long are answered 429.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

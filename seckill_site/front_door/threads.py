@@ -3,8 +3,6 @@
 Whatever an event loop cannot do itself (SQL, templates, whole Django requests) runs here.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Paths that lead nowhere: anybody can make them up, so no thread of Django has to say so."""
 
-from __future__ import annotations
-
 from os.path import isfile
 
 from django.conf import settings

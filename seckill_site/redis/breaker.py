@@ -4,8 +4,6 @@ After one failure the breaker is open: one attempt at a time tries the server, t
 once. An attempt that succeeds closes it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic

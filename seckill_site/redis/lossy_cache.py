@@ -1,7 +1,5 @@
 """The cache, which may be missing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django_redis.cache import RedisCache

@@ -1,7 +1,5 @@
 """Connections of threads to the ledger's Redis, which watch who the server is (``primary.py``)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from redis import Connection, ConnectionPool, RedisError

@@ -1,7 +1,5 @@
 """The choice of the language."""
 
-from __future__ import annotations
-
 from django.conf import settings
 from django.dispatch import Signal
 from django.http import Http404, HttpRequest, HttpResponseBase, HttpResponseRedirect

@@ -1,7 +1,5 @@
 """Redirects to where a request asks for, if that is on this site."""
 
-from __future__ import annotations
-
 from django.conf import settings
 from django.http import HttpRequest
 from django.shortcuts import resolve_url

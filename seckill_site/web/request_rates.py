@@ -12,8 +12,6 @@ Without the cache each process limits by its own count, and sign-ups, sign-ins a
 limited. Limited subjects are listed for staff, who may lift a limit.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import threading

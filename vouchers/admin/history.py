@@ -1,7 +1,5 @@
 """The history page of the admin, with its coded entries in the reader's language."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse

@@ -4,8 +4,6 @@ An entry is kept in ``LogEntry.change_message`` as ``{"changes": [[code, values]
 where ``why`` is what a person typed. Entries from before there were codes are shown as they are.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 from collections.abc import Callable, Mapping

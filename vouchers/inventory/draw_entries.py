@@ -3,8 +3,6 @@
 ``docs/adr/0030`` says how a list is closed. Entering has a module of its own, :mod:`entering`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Entering a buyer in a draw: what :mod:`reservations` does for other sales."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from functools import lru_cache, partial
 

@@ -11,8 +11,6 @@ on; the script counts the first together with it, once. A first order that is re
 An address gets its limit, and at worst one more for each further process that it reached only once.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Iterable
 from enum import StrEnum

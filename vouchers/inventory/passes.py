@@ -11,12 +11,14 @@ from time import monotonic
 from typing import TypeVar
 
 from django.conf import settings
+from django.core.exceptions import ObjectDoesNotExist
+from django.db import DatabaseError
 from redis.exceptions import RedisError
 
 from locks import LockBusy, LockNotOwned, RedisLock
 from seckill_site.process_memory import ProcessMemory
 from seckill_site.redis.ledger_connection import ledger_connection
-from vouchers.inventory.keys import LedgerUnavailable, ledger_errors
+from vouchers.inventory.keys import LedgerUnavailable, NotLoaded, ledger_errors
 
 logger = logging.getLogger(__name__)
 
@@ -75,31 +77,41 @@ class Passes(ProcessMemory):
 
     def in_turn(self, keys: Iterable[int]) -> Iterator[int]:
         """Yield the rest of this process's round: a pass that is cut starves no key."""
-        for key in sorted(key for key in keys if key > self._last):
-            self._last = key
+        keys = sorted(keys)
+        for key in [key for key in keys if key > self._last] or keys:
+            self._last = key if key != keys[-1] else 0
             yield key
-        self._last = 0
 
     def work(
         self, items: Iterable[Item], work: Callable[[Item], bool | None], *, for_s: float = 0
     ) -> bool:
-        """Work at items, alone and for ``PASS_S`` or as long; return whether some may be left.
+        """Work at items, alone and for ``PASS_S`` or as long; return whether some are left.
 
-        ``work`` returns whether it has left a part of its item. Without items no lock is taken, and
-        without the ledger nothing is done: the next call continues.
+        ``work`` returns whether it has left a part of its item. An item that fails stops no other.
+        Without items no lock is taken, and without the ledger nothing is done: the next call
+        continues.
         """
-        items, is_left = iter(items), False
-        first = next(items, None)
-        if first is None:
-            return False
+        items, unserved, is_left = iter(items), self._last, False
         try:
-            with suppress(LockBusy, LockNotOwned), alone(self._name):
+            first = next(items, None)
+            if first is None:
+                return False
+            with suppress(LockNotOwned), alone(self._name):
                 until = monotonic() + (for_s or PASS_S)
                 for item in chain([first], items):
-                    is_left = bool(work(item)) or is_left
+                    unserved = self._last
+                    try:
+                        is_left = bool(work(item)) or is_left
+                    except (LedgerUnavailable, NotLoaded, DatabaseError, ObjectDoesNotExist) as why:
+                        logger.warning("%s of %.40s goes on later: %s", self._name, item, why)
                     if monotonic() >= until:
-                        return True
+                        is_left = is_left or next(items, None) is not None
+                        break
                 return is_left
+        except LockBusy:
+            return False
         except LedgerUnavailable as error:
             logger.warning("the task %s goes on later: %s", self._name, error)
-        return False
+            return False
+        finally:
+            self._last = unserved  # what was only looked at is served by the next pass

@@ -22,16 +22,18 @@ import logging
 import random
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from functools import partial
 from itertools import islice
 from math import isfinite
-from typing import Any
+from typing import Any, TypeVar
 
+from django.conf import settings
 from django.db import DatabaseError, transaction
 
-from locks import cap_leases
+from locks import RedisLock, cap_leases
 from locks.lua_script import Argument, ScriptCall
 from seckill_site.broker.pace import note_life
 from seckill_site.clocks.ledger import read_ledger_ms
@@ -60,6 +62,8 @@ from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SeckillVoucher
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 FENCE_BITS = 32
 """The bits of counter in a fencing token, below the epoch."""
@@ -184,6 +188,17 @@ def load_sale_exclusively(*, sale_id: int) -> None:
             ledger_connection().delete(loading)
 
 
+def once_loaded(
+    call: Callable[[], T], *, sale_id: int, load: Callable[..., None] = load_sale_exclusively
+) -> T:
+    """Return what a call of a sale's ledger returns; load the sale if it is not there yet."""
+    try:
+        return call()
+    except NotLoaded:
+        load(sale_id=sale_id)
+        return call()
+
+
 def load_after_commit(*, sale_ids: Iterable[int]) -> None:
     """Load sales that were just saved; stop at the first failure, as each costs a timeout.
 
@@ -203,11 +218,7 @@ def snapshot_or_load(*, sale_id: int) -> Snapshot:
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     :raises LedgerUnavailable: also if another process is loading it.
     """
-    try:
-        return snapshot(sale_id=sale_id)
-    except NotLoaded:
-        load_sale_exclusively(sale_id=sale_id)
-        return snapshot(sale_id=sale_id)
+    return once_loaded(partial(snapshot, sale_id=sale_id), sale_id=sale_id)
 
 
 def ensure_safe_fence(*, sale_id: int, stored: int) -> int:
@@ -222,6 +233,18 @@ def ensure_safe_fence(*, sale_id: int, stored: int) -> int:
     if stored >> FENCE_BITS <= snapshot(sale_id=sale_id).epoch:
         return stored
     return _raise_epoch(sale_id=sale_id) << FENCE_BITS
+
+
+def sale_lock(*, sale_id: int, epoch: int) -> RedisLock:
+    """Return the lock of who writes a sale's orders; its fencing token is one of this epoch."""
+    keys = LedgerKeys(sale_id)
+    return RedisLock(
+        ledger_connection(),
+        keys.sale_lock,
+        lease_ms=settings.SECKILL_LEASE_MS,
+        fence_key=keys.fence,
+        fence_floor=epoch << FENCE_BITS,
+    )
 
 
 def current_run_id() -> str:

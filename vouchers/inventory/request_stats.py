@@ -12,7 +12,6 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from django.db import DatabaseError
 from redis.exceptions import ResponseError
 
 from locks.lua_script import Argument
@@ -195,17 +194,13 @@ def store_request_counts(*, now: dt.datetime) -> bool:
 
 def _store(sale: SeckillVoucher, unstored: Unstored, now: dt.datetime) -> None:
     """Store the counts of a sale. They are few: those since the last pass, by second and answer."""
-    try:
-        stored = read_stored_counts(sale=sale, since=_minute(min(at for at, _ in unstored)))
-        closed = [
-            it
-            for it in _fill_buckets(sale, stored, unstored)
-            if it.row.at + dt.timedelta(seconds=it.row.seconds) <= now - CLOSED_AFTER
-        ]
-        _write_rows(closed)
-    except DatabaseError as error:  # for example, the sale was deleted meanwhile
-        logger.warning("the request counts of sale %s are not stored now: %s", sale.pk, error)
-        return
+    stored = read_stored_counts(sale=sale, since=_minute(min(at for at, _ in unstored)))
+    closed = [
+        it
+        for it in _fill_buckets(sale, stored, unstored)
+        if it.row.at + dt.timedelta(seconds=it.row.seconds) <= now - CLOSED_AFTER
+    ]
+    _write_rows(closed)  # fails if the sale was deleted meanwhile
     failpoint("tally.stored")
     # A row only grows, and its fields are deleted in a later pass, once the row has their count. So
     # a pass that died here is repeated without harm, and late counts are stored too.

@@ -9,10 +9,10 @@ database's guards hold.
 import datetime as dt
 import logging
 
-from django.db import DatabaseError, transaction
+from django.db import transaction
 
 from seckill_site.redis.ledger_connection import ledger_connection
-from vouchers.inventory.keys import STATE, LedgerKeys, LedgerUnavailable, ledger_errors
+from vouchers.inventory.keys import STATE, LedgerKeys, ledger_errors
 from vouchers.inventory.passes import Passes
 from vouchers.inventory.rebuild import current_run_id, rebuild_sale
 from vouchers.inventory.sale_state import parse_state
@@ -48,10 +48,7 @@ def rebuild_after_restart(*, now: dt.datetime) -> bool:
 
     def rebuild(sale_id: int) -> None:
         logger.warning("sale %s: its ledger is of another run or sale, rebuilding it", sale_id)
-        try:
-            rebuild_sale(sale_id=sale_id, epoch=epochs[sale_id])
-        except (LedgerUnavailable, DatabaseError, SeckillVoucher.DoesNotExist) as error:
-            logger.warning("sale %s is not rebuilt now: %s", sale_id, error)
+        rebuild_sale(sale_id=sale_id, epoch=epochs[sale_id])
 
     return _passes.work(_passes.in_turn(epochs), rebuild)
 

@@ -4,8 +4,6 @@ The rows are moments old. What they lack is in the signed places and in the memo
 Note [Places in line] in ``waiting_room.py``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from itertools import islice

@@ -4,8 +4,6 @@ Only one request of the process asks for a sale. Sales that it does not know, wh
 up, share a query: one at a time, and at most one every ``GATHER_S``.
 """
 
-from __future__ import annotations
-
 import asyncio
 from functools import partial
 

@@ -1,7 +1,5 @@
 """``manage.py demo``: sales, an admin and buyers for a fresh installation."""
 
-from __future__ import annotations
-
 import datetime as dt
 from typing import Any
 

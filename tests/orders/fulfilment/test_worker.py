@@ -617,7 +617,7 @@ def test_without_redis_locks_four_workers_sell_exactly_the_stock(
     held = _order_unknown_to_the_ledger(sale, unlucky)
     offer_too_much(ledger, sale, 60)
     tokens = reserved(sale, [*make_buyers(45), unlucky])
-    monkeypatch.setattr(worker, "RedisLock", NoLock)
+    monkeypatch.setattr(rebuild, "RedisLock", NoLock)
     monkeypatch.setattr(worker, "MultiLock", NoMultiLock)
     start = threading.Barrier(4)
 

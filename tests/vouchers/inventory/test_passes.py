@@ -46,8 +46,8 @@ def test_cut_passes_serve_every_key_in_turn(task: Passes, monkeypatch: pytest.Mo
     work = Mock(return_value=None)
     rounds = [[3, 1, 2], [1, 2, 3], [1, 2, 4], [1, 2, 4], [1, 2, 4]]
     left = [task.work(task.in_turn(keys), work) for keys in rounds]
-    assert [call.args[0] for call in work.call_args_list] == [1, 2, 4, 1]
-    assert left == [True, True, True, False, True]
+    assert [call.args[0] for call in work.call_args_list] == [1, 2, 4, 1, 2]
+    assert left == [True, True, False, True, True]
 
 
 def test_round_ends_although_its_keys_stay(task: Passes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +56,25 @@ def test_round_ends_although_its_keys_stay(task: Passes, monkeypatch: pytest.Mon
     passes_of_a_round = 0
     while task.work(task.in_turn([1, 2, 3]), lambda _: None):
         passes_of_a_round += 1
-    assert passes_of_a_round == 3
+    assert passes_of_a_round == 2
+
+
+def test_key_with_more_to_do_is_served_until_it_is_done(
+    task: Passes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_after_one(monkeypatch)
+    work = Mock(side_effect=[True, True, False])
+    while task.work(task.in_turn([7]), work):
+        pass
+    assert work.call_count == 3
+
+
+def test_busy_lock_costs_no_key_its_turn(task: Passes, ledger: Redis) -> None:
+    work = Mock(return_value=None)
+    with passes.alone("test"):
+        assert not task.work(task.in_turn([1, 2]), work)
+    task.work(task.in_turn([1, 2]), work)
+    assert [call.args[0] for call in work.call_args_list] == [1, 2]
 
 
 def test_key_that_fails_is_not_first_again(task: Passes, monkeypatch: pytest.MonkeyPatch) -> None:
