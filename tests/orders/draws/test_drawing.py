@@ -255,9 +255,9 @@ def test_cut_pass_goes_on_with_the_next_draw(monkeypatch: pytest.MonkeyPatch) ->
     draws = [ended_draw() for _ in range(2)]
     closed = []
     for _ in draws:
-        assert advance_draws()
-        closed.append(sum(Draw.of(sale).closed_at is not None for sale in draws))
-    assert closed == [1, 2]
+        is_left = advance_draws()
+        closed.append((sum(Draw.of(sale).closed_at is not None for sale in draws), is_left))
+    assert closed == [(1, True), (2, False)]
 
 
 def test_draws_are_left_to_the_worker_at_them() -> None:

@@ -260,6 +260,7 @@ def test_cut_pass_is_continued_by_the_next(monkeypatch: pytest.MonkeyPatch) -> N
     for sale in rooms:
         place_at(sale.pk, make_buyer().pk)
     stored = []
-    while store_visits(now=timezone.now()):
-        stored.append(RoomVisit.objects.count())
-    assert stored == [1, 2]
+    for _ in rooms:
+        is_left = store_visits(now=timezone.now())
+        stored.append((RoomVisit.objects.count(), is_left))
+    assert stored == [(1, True), (2, False)]

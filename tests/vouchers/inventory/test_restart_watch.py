@@ -65,10 +65,12 @@ def test_cut_pass_is_continued_by_the_next(ledger: Any, monkeypatch: pytest.Monk
     cut_after_one(monkeypatch)
     sales = [make_loaded_sale() for _ in range(3)]
     come_from_another_run(ledger, *sales)
-    epochs = []
-    while rebuild_after_restart(now=timezone.now()):
+    epochs, left = [], []
+    for _ in sales:
+        left.append(rebuild_after_restart(now=timezone.now()))
         epochs.append(sorted(snapshot(sale_id=it.pk).epoch for it in sales))
     assert epochs == [[1, 1, 2], [1, 2, 2], [2, 2, 2]]
+    assert left == [True, True, False]
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["epoch", "control"])
