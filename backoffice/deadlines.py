@@ -4,7 +4,7 @@ import datetime as dt
 
 from django.db.models import Q
 
-from api.webhooks.delivery import webhooks_waiting_since
+from api.webhooks.delivery import are_webhooks_due
 from orders.lifecycle.notices import notices_due
 from orders.models import OrderEvent, OrderStatus, Payment, PaymentStatus, VoucherOrder
 from vouchers.models import Draw, SaleMode, SaleStage, SeckillVoucher
@@ -14,7 +14,7 @@ AHEAD = dt.timedelta(seconds=20)
 
 
 def something_is_due(*, now: dt.datetime) -> bool:
-    """Return whether a deadline is near or past, by indexes."""
+    """Return whether a deadline is near or past. Every query uses an index."""
     soon, unsettled = now + AHEAD, (PaymentStatus.OPEN, PaymentStatus.REFUNDING)
     ended = SeckillVoucher.objects.filter(mode=SaleMode.DRAW, ends_at__lte=soon)
     drawn = ended.exclude(stage=SaleStage.DRAFT)
@@ -27,5 +27,5 @@ def something_is_due(*, now: dt.datetime) -> bool:
     return (
         any(rows.exists() for rows in due)
         or bool(notices_due(now=soon))
-        or webhooks_waiting_since(now=soon) is not None
+        or are_webhooks_due(now=soon)
     )

@@ -66,6 +66,9 @@ if not 1 <= SECKILL_LEDGER_REPLICAS_MS <= 450:
 SECKILL_SWEEP_AGE_MS = env.int("SECKILL_SWEEP_AGE_MS", default=2_000)
 """A pending entry older than this is swept: its sale's fulfil task is sent again."""
 
+if SECKILL_SWEEP_AGE_MS < 1:
+    raise ImproperlyConfigured("SECKILL_SWEEP_AGE_MS is less than 1: beat sweeps that often.")
+
 SECKILL_BATCH_UNITS = env.int("SECKILL_BATCH_UNITS", default=500)
 """The most pending entries that one transaction makes into orders."""
 

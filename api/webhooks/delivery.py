@@ -56,11 +56,15 @@ def send_webhooks() -> None:
 
     :raises LedgerUnavailable: Redis (for the lock) did not respond; the next call continues.
     """
-    is_due = OrderEvent.objects.filter(webhooks_due=True).exists() or _due(database_now()).exists()
-    if is_due:
+    if are_webhooks_due(now=database_now()):
         with suppress(LockBusy), alone("webhooks") as lock:
             # asgiref runs what touches the database in this thread, on its connection.
             async_to_sync(_Pass(until=monotonic() + PASS_S, stop=lambda: lock.lost).run)()
+
+
+def are_webhooks_due(*, now: dt.datetime) -> bool:
+    """Return whether there is something to plan or to send."""
+    return OrderEvent.objects.filter(webhooks_due=True).exists() or _due(now).exists()
 
 
 @dataclass

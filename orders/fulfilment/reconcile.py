@@ -37,7 +37,7 @@ BY_IDS_UP_TO = 10_000
 
 _passes = Passes("reconcile")
 _alike = Memory[int, tuple[object, ...]](most=10_000, for_s=600.0)
-"""The figures of sales without a difference. Only a hand could make one and leave them all."""
+"""The figures of sales without a difference; only a manual edit makes one and leaves them all."""
 
 
 @dataclass(frozen=True)

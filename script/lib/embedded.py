@@ -176,9 +176,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def is_current(data: Path) -> bool:
-    """Return whether the tables and the static files are of this clone, so web need not wait."""
+    """Return whether the tables and the static files match this clone, so web need not wait."""
     state = data / "state"
-    return state.exists() and state.read_text() == state_of_clone()
+    is_known = state.exists() and state.read_text() == state_of_clone()
+    return is_known and (data / "static").exists()
 
 
 def state_of_clone() -> str:

@@ -1,7 +1,7 @@
 """Bring the embedded shop's data up to date and become its worker.
 
 Loading Django takes most of the time, so it is loaded once: a fork prepares tables, static files
-and demo, and what it loaded besides ends with it. If no migration and no static file has changed,
+and demo, so the memory it needs goes with it. If no migration and no static file has changed,
 these are not collected again, and the web server loads meanwhile.
 
 Usage: prepare_shop.py FILE ACCOUNTS -m MODULE...; creates FILE when everything is ready, and goes

@@ -165,6 +165,7 @@ find_uv() {
         extra-index-url) export UV_INDEX=${value//\\n/ } ;;
         find-links) export UV_FIND_LINKS=${value//\\n/,} ;;
         no-index) as_pip[0]=--no-index ;;
+        proxy) export ALL_PROXY=$value ;;
         cert) as_pip[1]=--cert=$value ;;
       esac
     done <"$RUN/pip-config"
@@ -174,12 +175,10 @@ find_uv() {
 
 # install_list FILE: with uv, several times as fast, or where that fails with pip.
 install_list() {
-  if find_uv; then
-    logged "$uv" pip install "${as_pip[@]}" --python "$VENV/bin/python" --no-deps --require-hashes \
-      --requirement "$1" && return
-    tail -n 3 "$RUN/install.log" >&2
-    say "uv could not install them; trying with pip, which takes longer ..." >&2
-  fi
+  find_uv && logged "$uv" pip install "${as_pip[@]}" --python "$VENV/bin/python" --no-deps \
+    --require-hashes --requirement "$1" && return
+  tail -n 3 "$RUN/install.log" >&2
+  say "uv could not install them; trying with pip, which takes longer ..." >&2
   ((${#pip[@]})) && retried pip_install --requirement "$1"
 }
 

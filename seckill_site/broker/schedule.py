@@ -31,8 +31,8 @@ class MonotonicScheduler(Scheduler):
     """A schedule by intervals. At the start each task is due, so nothing needs to be remembered.
 
     A wall clock that jumps moves nothing, and each message waits only once in the broker, so one
-    too many costs nothing. Tasks of one queue and interval share a message; as it is always the
-    same, few wait without workers.
+    too many costs nothing. Tasks of one queue and interval share a message. It is always the same,
+    so few pile up when no worker runs.
     """
 
     _started: float

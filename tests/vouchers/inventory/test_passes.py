@@ -31,6 +31,7 @@ def test_pass_that_is_over_begins_nothing_more(
     task: Passes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = iter([0.0, 0.05, 0.1, 0.15])
+    monkeypatch.setattr(passes, "PASS_S", 0.1)
     monkeypatch.setattr(passes, "monotonic", lambda: next(now))
     work = Mock(return_value=None)
     assert task.work([1, 2, 3], work)
