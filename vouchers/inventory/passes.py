@@ -107,7 +107,7 @@ class Passes(ProcessMemory):
                     if monotonic() >= until:
                         is_left = is_left or next(items, None) is not None
                         break
-                return is_left
+            return is_left
         except LockBusy:
             return False
         except LedgerUnavailable as error:
