@@ -19,7 +19,7 @@ from seckill_site.failpoints import FailpointReached, armed
 from seckill_site.process_memory import forget_everything
 from tests.fixtures.site import RedisGone
 from tests.support.orders import make_buyer, make_buyers, make_sale
-from tests.support.passes import cut_after_one
+from tests.support.passes import cut_after_one, without_lock
 from tests.support.rooms import OPENED_MS, change_room, make_room, place_at
 from vouchers.catalogue.live_changes import close_room
 from vouchers.inventory.keys import LedgerKeys
@@ -243,6 +243,7 @@ def test_sales_without_a_room_cost_no_command(ledger_trips: list[int]) -> None:
 @pytest.mark.quick
 def test_repeated_visit_replaces_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """On SQLite, too, which names the unique fields of a conflict."""
+    without_lock(monkeypatch)
     sale, buyer = make_sale(loaded=False, room_opened_ms=OPENED_MS), make_buyer()
     for given, let_in_ms in ((1, 0), (9, 5_000)):
         visit = Visit(buyer.pk, OPENED_MS, given, 2_000, let_in_ms)
