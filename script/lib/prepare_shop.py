@@ -42,13 +42,23 @@ def main(done: Path, accounts: Path, command: list[str]) -> None:
 
 
 def prepare(accounts: Path) -> None:
-    if not is_current(accounts.parent):
+    is_new = not is_current(accounts.parent)
+
+    def begin(step: int, what: str) -> None:
+        if is_new:  # it takes some seconds
+            sys.stdout.write(f"[{'#' * step}{'.' * (4 - step)}] {what} ...\n")
+
+    begin(1, "static files")
+    if is_new:
         shutil.rmtree(os.environ["STATIC_ROOT"], ignore_errors=True)
         call_command("collectstatic", interactive=False, verbosity=0)
     wait_for(os.environ["REDIS_URL"], os.environ["DATABASE_URL"])
+    begin(2, "tables")
     gc.disable()  # migrations make and drop so many classes that it took a fifth of their time
     call_command("migrate", interactive=False, verbosity=0)
+    begin(3, "roles")
     call_command("make_roles", verbosity=0, skip_checks=False)
+    begin(4, "demo")
     prepare_demo(accounts)
     accounts.with_name("state").write_text(state_of_clone())
 

@@ -92,6 +92,7 @@ def test_server_can_sell_and_leaves_no_process(
 
     assert statuses == [200, 200, 200, 302], said
     assert process.returncode == 128 + signal.SIGINT, said
+    assert "[##..] tables ..." in said, "a first start shows how far it is"
     assert "password" in said
     assert not processes_of(tmp_path)
 
