@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from django.db import connection, connections
+from django.utils import timezone
 
 from orders.draws import drawing
 from orders.draws.drawing import close_list, take_due_steps
@@ -263,7 +264,9 @@ def test_dr_entry_that_races_the_close_is_listed_or_refused() -> None:
     closed = threading.Event()
 
     def enter_all() -> None:
-        for buyer in buyers:
+        for number, buyer in enumerate(buyers):
+            if number == len(buyers) - 500:  # a quick machine has all the others before the end
+                time.sleep(max((sale.ends_at - timezone.now()).total_seconds() - 0.05, 0.0))
             try:
                 accepted.update(ids(entered(sale, [buyer])))
             except SaleEnded:

@@ -60,9 +60,12 @@ def prepare_child() -> None:
     if (DIRECTORY / "database").exists():
         break_database(attempts)
     if (DIRECTORY / "trusting").exists():
+        from seckill_site.broker import pace
         from seckill_site.redis.watched_connections import WatchedConnections
 
         WatchedConnections.distrust = lambda self: None  # type: ignore[method-assign]
+        # The thread that notes life opens a connection of its own, and would meet the new server.
+        pace._noted.claim = lambda: False  # type: ignore[method-assign]
     if (DIRECTORY / "deadly").exists():
         order_id, how = (DIRECTORY / "deadly").read_text().split()
         poison(attempts, int(order_id), how)
