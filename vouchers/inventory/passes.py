@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 
-PASS_S = 0.1
+PASS_S = 0.05
 """The time after which a pass leaves the worker to orders."""
 
 WRITING = "seckill:writing"
