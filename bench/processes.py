@@ -7,6 +7,7 @@ included: the same as ``utime`` and ``stime`` of ``/proc/PID/stat``, which are r
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
@@ -34,13 +35,17 @@ def cpu_spent(*groups: Sequence[int]) -> Iterator[list[float]]:
     spent += [cpu_s(pids) - was for pids, was in zip(groups, before, strict=True)]
 
 
-def wake_ups(pids: Iterable[int]) -> int:
-    """Return how often the threads of these processes waited for something and went on."""
-    count = 0
+def wake_ups(pids: Iterable[int]) -> Counter[str]:
+    """Return how often each thread of these processes waited for something and went on.
+
+    A later result minus an earlier one leaves out the threads that have ended.
+    """
+    counts = Counter[str]()
     for file in (it for pid in pids for it in Path(f"/proc/{pid}/task").glob("*/status")):
         with suppress(OSError):  # it has ended
-            count += int(file.read_text().partition("\nvoluntary_ctxt_switches:")[2].split()[0])
-    return count
+            switches = file.read_text().partition("\nvoluntary_ctxt_switches:")[2].split()[0]
+            counts[str(file)] = int(switches)
+    return counts
 
 
 @contextmanager

@@ -89,10 +89,10 @@ def _watch(run: Run, wrappers: dict[str, Sequence[int]]) -> tuple[float, str]:
     }
     _, parts["Redis"], parts["MariaDB"] = run.parts(run.web)
     pids = [pid for of in parts.values() for pid in of]
-    woken, began = wake_ups(pids), time.monotonic()
+    before, began = wake_ups(pids), time.monotonic()
     with cpu_spent(*parts.values()) as spent_s:
         time.sleep(run.plan.idle_s)
-        seconds, woken = time.monotonic() - began, wake_ups(pids) - woken
+        seconds, woken = time.monotonic() - began, (wake_ups(pids) - before).total()
     shares = [f"{name} {100 * it / seconds:.2f}" for name, it in zip(parts, spent_s, strict=True)]
     note = f"{', '.join(shares)}; {woken / seconds:.0f} wake-ups a second"
     return 100 * sum(spent_s) / seconds, note

@@ -50,13 +50,12 @@ def test_control_without_sweep_lost_messages_leave_orders_pending(stack: Stack) 
 
     The sweep at the start of the worker leaves alone what seems to be queued still.
     """
-    kept = {"SECKILL_KICK_MS": "600000"}
-    web = stack.web(**kept)
+    web = stack.web(SECKILL_KICK_MS="600000")
     sale, clock = make_sale(stock=10), make_sale(stock=10)
     fire(order_requests(sale, crowd_of(sale, count=5)), url=web.url)
     lose_all_messages()
 
-    stack.worker(concurrency=2, **kept)
+    stack.worker(concurrency=2, SECKILL_KICK_MS="600000")
     fire(order_requests(clock, crowd_of(clock, count=1)), url=web.url)
     wait_until_quiet(clock)
 
