@@ -29,7 +29,7 @@ FAIRNESS = [sys.executable, "-m", "bench", "fairness", "--tiny"]
 SALE = [sys.executable, "-m", "bench", "sale", "--tiny"]
 SERVERS = [sys.executable, "-m", "bench", "servers", "--tiny"]
 SALE_ROWS = {
-    "a": 3, "b": 1, "c": 1, "d": 2, "e": 2, "f": 4, "g": 4, "h": 3, "i": 5, "j": 2, "k": 6, "l": 5,
+    "a": 3, "b": 1, "c": 1, "d": 2, "e": 2, "f": 5, "g": 4, "h": 3, "i": 5, "j": 2, "k": 6, "l": 5,
     "m": 2, "n": 4, "o": 5, "p": 3, "q": 2, "r": 2, "s": 4, "t": 2,
 }  # fmt: skip
 ROWS = {
