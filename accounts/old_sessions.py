@@ -16,7 +16,7 @@ GRACE_PERIOD = dt.timedelta(hours=1)
 def delete_ended_sessions(*, now: dt.datetime) -> bool:
     """Delete ended sessions, and what their owners were shown of them.
 
-    Return whether some may be left. Two calls at once delete the same rows, and no harm is done.
+    Return whether some may be left. Two calls at once do no harm: they delete the same rows.
     """
     sessions = Session.objects.filter(pk=OuterRef("session_key"))
     begun = now - GRACE_PERIOD

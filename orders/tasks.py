@@ -142,7 +142,7 @@ reconcile = _periodic("reconcile", lambda: reconciling.reconcile_running(now=dat
 """Repair the sales that may still change and whose ledger and database differ."""
 
 expire = _periodic("expire", lambda: expiry.expire_orders(clocks=settled_clocks()))
-"""End the orders that nobody is paying in time; leave what is left to a task behind orders."""
+"""End the orders that nobody is paying in time, in passes that let new orders go first."""
 
 expire_being_paid = _periodic(
     "expire_being_paid", lambda: expiry.expire_being_paid(clocks=settled_clocks())

@@ -497,7 +497,7 @@ _EVERY_SECONDS = {
     "send_webhooks": 2.0,
     "delete_old_deliveries": 3600.0,
 }
-"""Those of one queue and interval are sent in one message, and run in this order."""
+"""Tasks of one queue and interval share a message and run in this order."""
 
 _TASKS_OF_API = ("send_webhooks", "delete_old_deliveries")
 CELERY_BEAT_SCHEDULE = {

@@ -11,7 +11,7 @@ looks at what the one before has stored. A process may die anywhere; two may do 
   known by their tickets, so nothing is lost with it.
 - The others join the waiting list only after that: it takes any unit that is free.
 
-So a step ends with its list, however long that is; between the steps of two draws, orders come.
+So a step takes as long as its list needs, and orders come between the steps of two draws.
 """
 
 import logging

@@ -64,7 +64,7 @@ def _store_forgotten(sale_id: int) -> None:
 def store_all(*, sale: SeckillVoucher) -> None:
     """Copy all entries that Redis has and no row. The caller holds the sale's row.
 
-    That has no bound, because the list is closed whole. Nearly all of them are rows by then.
+    This has no bound, because a list is closed as a whole. Nearly all of them are rows by then.
     """
     fresh, _ = fresh_entries(sale_id=sale.pk, most=0)
     for some in _chunks(fresh):

@@ -4,7 +4,6 @@ Money that arrives even later is refunded: Note [Late payments] in ``service.py`
 """
 
 import datetime as dt
-import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -21,8 +20,6 @@ from orders.payments.service import QueryOutcome, query_payment
 from orders.payments.time_to_pay import over
 from seckill_site.clocks.steps import Clocks
 from vouchers.inventory.passes import Passes, are_orders_written
-
-logger = logging.getLogger(__name__)
 
 EXPIRE_AT_ONCE = 200
 """The most orders of a sale that expire in one transaction, which holds the sale's row."""
@@ -53,9 +50,9 @@ def expire_orders(*, clocks: Clocks) -> bool:
         sale_id, order_ids = batch
         try:
             _expire(sale_id, order_ids, clocks.database)
-        except DatabaseError as error:
+        except DatabaseError:
             _passes.failing.add(sale_id)
-            logger.warning("orders of sale %s do not expire now: %s", sale_id, error)
+            raise
 
     return _passes.work(_batches(due), expire) and not are_orders_written()
 
@@ -86,16 +83,13 @@ def expire_being_paid(*, clocks: Clocks) -> None:
 
 def _ask_about_sale(sale_id: int, *, clocks: Clocks, budget: PollBudget) -> None:
     now = clocks.database
-    try:
-        orders = _open_payments(sale_id, clocks)
-        order_ids = list(orders)
-        for first in range(0, len(order_ids), ASK_AT_ONCE):
-            asked = order_ids[first : first + ASK_AT_ONCE]
-            their_payments = chain.from_iterable(orders[it] for it in asked)
-            unknown = _orders_possibly_paid(their_payments, now, budget)
-            _expire(sale_id, [it for it in asked if it not in unknown], now)
-    except DatabaseError as error:
-        logger.warning("orders of sale %s do not expire now: %s", sale_id, error)
+    orders = _open_payments(sale_id, clocks)
+    order_ids = list(orders)
+    for first in range(0, len(order_ids), ASK_AT_ONCE):
+        asked = order_ids[first : first + ASK_AT_ONCE]
+        their_payments = chain.from_iterable(orders[it] for it in asked)
+        unknown = _orders_possibly_paid(their_payments, now, budget)
+        _expire(sale_id, [it for it in asked if it not in unknown], now)
 
 
 def _expire(sale_id: int, order_ids: Sequence[int], now: dt.datetime) -> None:

@@ -19,6 +19,6 @@ _signs = Buffer[str](stay_awake, most=1, every_s=0.0, retry_on=RedisError, retry
 
 
 def note_life() -> None:
-    """Note a sign of life; a thread tells Redis, once in ten seconds."""
+    """Note a sign of life; a thread tells Redis, at most once in ten seconds."""
     if _noted.claim():
         _signs.count(AWAKE)

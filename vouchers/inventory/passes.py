@@ -28,7 +28,7 @@ PASS_S = 0.05
 """The time after which a pass leaves the worker to orders."""
 
 WRITING = "seckill:writing"
-"""The key that is there while orders become rows, and for half of a second after it."""
+"""This key exists while orders become rows, and for half a second afterwards."""
 
 WRITING_MS = 500
 
@@ -114,4 +114,4 @@ class Passes(ProcessMemory):
             logger.warning("the task %s goes on later: %s", self._name, error)
             return False
         finally:
-            self._last = unserved  # what was only looked at is served by the next pass
+            self._last = unserved  # the next pass serves what was only looked at

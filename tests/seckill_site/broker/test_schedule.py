@@ -142,7 +142,7 @@ def test_beat_is_awake_without_redis_and_after_it(broker: FakeBroker) -> None:
 def test_few_different_messages_are_sent_at_both_paces(
     monkeypatch: pytest.MonkeyPatch, broker: FakeBroker
 ) -> None:
-    """So a queue without workers stays short: each message waits once."""
+    """Each message waits only once, so a queue without workers stays short."""
     monkeypatch.setattr(app.conf, "beat_schedule", settings.CELERY_BEAT_SCHEDULE)
     broker.scheduler = scheduler = MonotonicScheduler(app=app)
     monkeypatch.setattr(scheduler, "apply_async", broker.send)
