@@ -87,7 +87,7 @@ def _rest(sale_id: int, cookie: str, phase: float, seconds: int) -> Visit:
         answer = json.loads(reply.body)
         if answer["turn"] == "in":
             return
-        due_s = reply.at_s + answer["poll_after_ms"] / 1000 * (0.9 + 0.1 * phase)
+        due_s = reply.at_s + answer["poll_after_ms"] / 1000 * (0.95 + 0.05 * phase)
 
 
 # --- An evening -----------------------------------------------------------------------------------

@@ -14,12 +14,12 @@ from vouchers.inventory.waiting_room import PLACE_KEPT_MS, Line, Place, PlaceSta
 POLL_MS = (2_000, 90_000)
 """The shortest and the longest time between two requests of a page in line."""
 
-ASK_AGAIN_AT, FAR_ASK_AGAIN_AT, FAR_MS = 0.75, 0.5, 60_000
+ASK_AGAIN_AT, FAR_ASK_AGAIN_AT, FAR_MS = 0.8, 0.5, 60_000
 """The part of its wait after which a page asks again. It is smaller where the page would sleep for
 longer than ``FAR_MS``, so that it is in time even if the shop doubles the rate meanwhile."""
 
-LAST_WAIT_MS, EARLIEST = 10_000, 0.9
-"""A wait this short ends with the next request, which comes after 0.9 to 1 times what is asked."""
+LAST_WAIT_MS, EARLIEST = 15_000, 0.95
+"""A wait this short ends with the next request, which comes after 0.95 to 1 times what is asked."""
 
 PAUSED_MS = 15_000
 """The time between two requests while nobody is let in."""

@@ -36,7 +36,7 @@ function onPlace(line) {
   }
   show(line.turn, line);
   // A crowd that came together does not ask together.
-  return line.turn === "expired" ? undefined : schedule(line.poll_after_ms * (0.9 + 0.1 * Math.random()));
+  return line.turn === "expired" ? undefined : schedule(line.poll_after_ms * (0.95 + 0.05 * Math.random()));
 }
 
 function show(turn, line = {}) {

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, assert_never
+from typing import Any, NamedTuple, assert_never
 
 from locks.lua_script import ScriptCall
 from seckill_site.clocks.machine import epoch_ms
@@ -130,8 +130,7 @@ class LedgerTerms:
         return [self.total, self.begins_at_ms, self.ends_at_ms, self.limit, *flags, mode_terms]
 
 
-@dataclass(frozen=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """A loaded sale at one moment, by the clock of Redis.
 
     ``line`` is that of its waiting room, None without one. ``set_aside`` of the pending entries
@@ -197,7 +196,7 @@ def snapshot_call(*, sale_id: int) -> ScriptCall[Snapshot | None]:
     def finish(ledger: Snapshot | None) -> Snapshot | None:
         if ledger is None or ledger.line is None:
             return ledger
-        return replace(ledger, line=remember_line(ledger.line, sale_id=sale_id))
+        return ledger._replace(line=remember_line(ledger.line, sale_id=sale_id))
 
     keys = LedgerKeys(sale_id)
     keys_to_read = [*keys.contents, keys.room, keys.entries]

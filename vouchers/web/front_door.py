@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import monotonic
 
 from django.db import DatabaseError
@@ -79,7 +79,7 @@ async def recent_snapshot(sale_id: int) -> Snapshot:
     # Advance the time, so that the state changes at start and end: a little late, because the
     # snapshot is older than its arrival, but never early.
     age_ms = round((monotonic() - sample.received_at) * 1000)
-    return replace(snapshot, now_ms=snapshot.now_ms + age_ms)
+    return snapshot._replace(now_ms=snapshot.now_ms + age_ms)
 
 
 async def _loaded_sample(sale_id: int) -> tuple[_Sample, Snapshot]:

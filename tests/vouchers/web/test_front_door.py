@@ -94,7 +94,7 @@ def test_sale_starts_between_samples(clock: list[float]) -> None:
     taken = door._samples.last(sale.pk)
     assert taken
     assert taken.snapshot
-    shortly_before = replace(taken.snapshot, now_ms=taken.snapshot.terms.begins_at_ms - 30)
+    shortly_before = taken.snapshot._replace(now_ms=taken.snapshot.terms.begins_at_ms - 30)
     door._samples.keep(sale.pk, replace(taken, snapshot=shortly_before))
     clock[0] += 0.05
     assert live(sale.pk).json["state"] == "open"
