@@ -57,7 +57,7 @@ class Plan:
     minute_s: int = _sizes(60, 12, 1)
     admin_orders: int = _sizes(200_000, 20_000, 200)
     in_line: int = _sizes(100_000, 10_000, 200)
-    in_line_s: int = _sizes(90, 10, 2)
+    in_line_s: int = _sizes(120, 10, 2)
     visitors: int = _sizes(20_000, 1_000, 40)
     visitors_come_s: int = _sizes(60, 6, 2)
     let_in_per_s: int = _sizes(200, 100, 20)

@@ -11,7 +11,7 @@ from orders.placing.places import HeldPlace, draw_of
 from vouchers.inventory.sale_state import Snapshot
 from vouchers.inventory.waiting_room import PLACE_KEPT_MS, Line, Place, PlaceState
 
-POLL_MS = (2_000, 90_000)
+POLL_MS = (2_000, 120_000)
 """The shortest and the longest time between two requests of a page in line."""
 
 ASK_AGAIN_AT, FAR_ASK_AGAIN_AT, FAR_MS = 0.8, 0.5, 60_000

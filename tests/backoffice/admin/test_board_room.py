@@ -138,11 +138,11 @@ def test_confirmations_say_what_will_happen(operator: Client) -> None:
     ]
     assert will(operator, sale, "room-rate") == [
         "In line: 2. Let in per second: 100.",
-        "Everybody keeps their place. Pages in line learn of it within 90 seconds.",
+        "Everybody keeps their place. Pages in line learn of it within two minutes.",
     ]
     assert will(operator, sale, "close-room") == [
         "Closes the waiting room: everybody in line can buy as soon as their page asks.",
-        "Pages in line learn of it within 90 seconds.",
+        "Pages in line learn of it within two minutes.",
     ]
 
 

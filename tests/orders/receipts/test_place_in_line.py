@@ -59,7 +59,8 @@ PACE_MS = {
     120: 60_000,
     150: 75_000,
     180: 90_000,
-    36_000: 90_000,
+    240: 120_000,
+    36_000: 120_000,
 }
 """When a page asks again that still has to wait this many seconds."""
 
@@ -98,7 +99,7 @@ def test_doubled_rate_finds_the_far_end_in_time(seconds: int) -> None:
 
 
 def test_raised_rate_shortens_the_next_pause() -> None:
-    assert view(a_line(), 60_000).poll_after_ms == 90_000
+    assert view(a_line(), 60_000).poll_after_ms == 120_000
     assert view(a_line(rate=1_000), 60_000).poll_after_ms == 47_200
 
 
@@ -120,7 +121,7 @@ def test_place_that_is_drawn_later_shows_no_number(given: int) -> None:
     found = view(a_line(shuffled=True), given, now_ms=SINCE_MS - 60_000)
 
     assert found[:5] == (5, Turn.DRAWN_LATER, None, 100_000, None)
-    assert 45_000 <= found.poll_after_ms <= 90_000
+    assert 45_000 <= found.poll_after_ms <= 120_000
 
 
 def test_early_visitors_are_seen_in_the_drawn_order() -> None:
@@ -155,7 +156,7 @@ def test_expired_place_has_no_position() -> None:
 
     found = view_of_place(place, **IDS, now_ms=SINCE_MS)
 
-    assert found == LineView(5, Turn.EXPIRED, None, 99_900, None, 90_000)
+    assert found == LineView(5, Turn.EXPIRED, None, 99_900, None, 120_000)
 
 
 # --- a signed place, by a snapshot ----------------------------------------------------------------
