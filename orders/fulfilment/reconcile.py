@@ -7,7 +7,7 @@ the comparison, so a difference counts only if it is still there when its ids ar
 import datetime as dt
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from django.db import transaction
 
@@ -152,7 +152,7 @@ def _figures(sale: SeckillVoucher, ledger: Snapshot | None) -> tuple[object, ...
     if ledger is None or ledger.pending:
         return None
     terms = LedgerTerms.from_sale(sale)
-    return sale.sold, sale.batch, terms, replace(ledger, now_ms=0, line=None)
+    return sale.sold, sale.batch, terms, ledger._replace(now_ms=0, line=None)
 
 
 def _ledgers(sale_ids: Sequence[int]) -> dict[int, Snapshot | None]:
