@@ -83,7 +83,9 @@ class Invitation(models.Model):
         editable=False,
         verbose_name=_("accepted by"),
     )
-    accepted_at = models.DateTimeField(_("accepted at"), null=True, editable=False)
+    accepted_at = models.DateTimeField(
+        pgettext_lazy("an invitation", "accepted at"), null=True, editable=False
+    )
 
     class Meta:
         verbose_name = _("staff invitation")

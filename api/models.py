@@ -3,6 +3,7 @@
 from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from orders.models import OrderEvent, OrderStatus, VoucherOrder
 
@@ -69,7 +70,7 @@ class WebhookEndpoint(models.Model):
 
     url = models.URLField(_("address"), max_length=500)
     topics = models.JSONField(_("events"), default=list)
-    active = models.BooleanField(_("active"), default=True)
+    active = models.BooleanField(pgettext_lazy("a switch", "active"), default=True)
     secret = models.CharField(max_length=64, editable=False)
     old_secret = models.CharField(max_length=64, blank=True, editable=False)
     old_secret_until = models.DateTimeField(null=True, editable=False)
@@ -94,7 +95,7 @@ class WebhookDelivery(models.Model):
     class State(models.TextChoices):
         """The state of a delivery."""
 
-        WAITING = "waiting", _("waiting")
+        WAITING = "waiting", pgettext_lazy("a message", "waiting")
         DELIVERED = "delivered", _("delivered")
         FAILED = "failed", _("failed")
 

@@ -240,7 +240,7 @@ class InvitationAdmin(CheckedList):
     fields = ("name", "email", "role")
     role_name = column(_("role"), lambda it: gettext(it.role.name))
     invited = timestamp_column("invited_at", _("invited"))
-    accepted = timestamp_column("accepted_at", _("accepted"))
+    accepted = timestamp_column("accepted_at", pgettext_lazy("an invitation", "accepted"))
     actions = None
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:

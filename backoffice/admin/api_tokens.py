@@ -8,7 +8,7 @@ from django.contrib import admin, messages
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext, ngettext, pgettext
 from django.utils.translation import gettext_lazy as _
 
 from api.models import ApiToken, Scope
@@ -121,5 +121,5 @@ class ApiTokenAdmin(ReadOnlyAdmin):
         if token.revoked_at:
             return gettext("revoked")
         if token.expires_at <= database_now():
-            return gettext("expired")
+            return pgettext("a token", "expired")
         return gettext("valid") if token.owner.is_active else gettext("account closed")

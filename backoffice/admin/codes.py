@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.translation import gettext
+from django.utils.translation import gettext, pgettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from backoffice.admin.pages import ReadOnlyAdmin, admin_page, order_link, timestamp_column
@@ -123,7 +123,8 @@ def codes_file(
     """Send the codes of a sale as CSV: who has entered each, and the order it was used for."""
     sale = _sale(model_admin, request, sale_id)
     headings = [
-        gettext("Invitation code"), gettext("Entered by"), gettext("Entered at"), gettext("Order"),
+        gettext("Invitation code"), gettext("Entered by"),
+        pgettext("a code", "Entered at"), gettext("Order"),
     ]  # fmt: skip
     codes = InvitationCode.objects.filter(seckill_voucher=sale).order_by("pk")
     columns = ("code", "user__username", "entered_at", "uses__order_id")
@@ -172,7 +173,7 @@ class InvitationCodeAdmin(ReadOnlyAdmin):
     ordering = ("-pk",)
     fields = ("written", "seckill_voucher", "user", "entered", "its_order")
     written = column(_("invitation code"), lambda it: written_invitation(it.code), ordering="code")
-    entered = timestamp_column("entered_at", _("entered at"))
+    entered = timestamp_column("entered_at", pgettext_lazy("a code", "entered at"))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[InvitationCode]:
         return super().get_queryset(request).prefetch_related("uses")

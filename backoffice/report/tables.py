@@ -58,7 +58,7 @@ def changes(report: SaleReport) -> list[list[str]]:
 
 
 def change_heads() -> list[str]:
-    return [gettext("At"), gettext("When"), gettext("By"), gettext("Change")]
+    return [gettext("At"), gettext("Phase"), gettext("By"), gettext("Change")]
 
 
 def answer_labels(spans: Sequence[Span]) -> dict[str, str]:

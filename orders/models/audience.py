@@ -8,6 +8,7 @@ its row is written after them, in the same transaction.
 from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from vouchers.catalogue.audience import RULES
 from vouchers.models import SeckillVoucher
@@ -33,7 +34,7 @@ class InvitationCode(models.Model):
         verbose_name=_("entered by"),
         null=True,
     )
-    entered_at = models.DateTimeField(_("entered at"), null=True)
+    entered_at = models.DateTimeField(pgettext_lazy("a code", "entered at"), null=True)
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
 
     class Meta:

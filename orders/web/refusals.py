@@ -102,7 +102,7 @@ def sold_out_refusal(arrived_at_ms: int | None, sold_out_at_ms: int | None) -> R
 def _behind(error: SaleBehind) -> Refusal:
     behind_s = error.behind_ms // 1000
     text = _(
-        "Orders are running %(seconds)s seconds late, so no new ones are "
+        "Orders are running %(seconds)s s late, so no new ones are "
         "accepted right now. You are not in the queue. Try again."
     )
     retry_s = min(max(behind_s - settings.SECKILL_BEHIND_MS // 1000, 2), LONGEST_RETRY_S)
@@ -200,7 +200,7 @@ _REFUSALS: dict[type[Exception], Refusal | Callable[[Any], Refusal]] = {
         ),
     ),
     UnitAvailable: Refusal(409, "available", _("There is a voucher left. You can buy it now.")),
-    NoContact: Refusal(409, "no_contact", _("Confirm an email address or a phone number first.")),
+    NoContact: Refusal(409, "no_contact", _("Verify an email address or a phone number first.")),
     TooLate: Refusal(
         409, "too_late", _("The sale is about to start, so it is too late for a reminder.")
     ),

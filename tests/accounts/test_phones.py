@@ -292,7 +292,7 @@ def test_refused_text_is_told(ada, settings):
 
     page = client.post(CONFIRM, {"action": "resend"}, follow=True)
 
-    assert "too many requests" in str(list(page.context["messages"])[-1])
+    assert "Too many requests" in str(list(page.context["messages"])[-1])
 
 
 def test_unknown_phone_asks_again_with_the_same_answer(ada):

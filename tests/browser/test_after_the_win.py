@@ -141,7 +141,9 @@ def test_open_receipt_shows_that_the_order_expired(people: Person) -> None:
     page.reload()
     expect(page.locator("#pay-left")).to_have_text(re.compile(r"^00:0[1-4]$"))
 
-    expect(page.locator("#heading")).to_have_text("Expired", timeout=A_WHILE_MS)
+    expect(page.locator("#heading")).to_have_text(
+        "Order closed: not paid in time", timeout=A_WHILE_MS
+    )
     expect(page.locator("#doing")).to_be_empty()
     expect(page.get_by_role("link", name="Back to the sale")).to_be_visible()
     order.refresh_from_db()

@@ -63,7 +63,7 @@ def test_rule_is_read_before_the_start_and_checked_by_a_press(person: Person, we
     sale = put_on_sale(begins_in_s=3600, group_id=members.pk)
     page = person(cat := make_person("cat"), locale="en")
     page.goto(f"{web.url}/vouchers/{sale.pk}/")
-    button = page.get_by_role("button", name="Only for a group")
+    button = page.get_by_role("button", name="Members only")
     expect(button).to_be_enabled()
     expect(page.locator("#status")).to_contain_text("a group of accounts that yours is not in")
     expect(page.locator("#code-entry")).to_be_hidden()
@@ -75,7 +75,7 @@ def test_rule_is_read_before_the_start_and_checked_by_a_press(person: Person, we
 def press(page: Page) -> Any:
     """Press the button until the verdict of before is forgotten, and return it."""
     button = page.locator("#buy")
-    while "Only for a group" in (button.text_content() or ""):
+    while "Members only" in (button.text_content() or ""):
         with page.expect_response("**/me/**"):
             button.click()
         page.wait_for_timeout(300)
@@ -89,6 +89,6 @@ def test_buyer_without_a_contact_is_led_to_confirm_one(
     sale = put_on_sale(needs_contact=True)
     page = person(make_person(f"eve{with_script}"), locale="en", java_script_enabled=with_script)
     page.goto(f"{web.url}/vouchers/{sale.pk}/{'' if with_script else 'form/'}")
-    expect(page.get_by_role("button", name="Confirm email or phone first")).to_be_visible()
-    page.get_by_role("link", name="Confirm email or phone", exact=True).click()
+    expect(page.get_by_role("button", name="Verify email or phone first")).to_be_visible()
+    page.get_by_role("link", name="Verify email or phone", exact=True).click()
     page.wait_for_url("**/accounts/profile/")

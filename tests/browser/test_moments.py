@@ -75,7 +75,7 @@ def test_last_ten_seconds_look_different(opened: Person) -> None:
     for page in pages.values():
         expect_state(page, "open")
         expect(page.locator("#main")).to_have_attribute("data-final", "")
-        expect(page.locator("#status")).to_have_text("It's live! Tap once.")
+        expect(page.locator("#status")).to_have_text("It's live. Press once.")
 
 
 def test_card_in_its_last_ten_seconds_looks_different(people: Person) -> None:
@@ -98,11 +98,11 @@ def test_bar_is_empty_until_something_is_gone(opened: Person) -> None:
     expect(page.locator("#stock-words")).to_have_text("4 of 4 left")
     expect(page.locator("#stock")).to_have_js_property("value", 0)
     reserved(sale, make_buyers(3))
-    expect(page.locator("#stock-words")).to_have_text("75 % gone · 1 of 4 left")
+    expect(page.locator("#stock-words")).to_have_text("75% gone · 1 of 4 left")
     expect(page.locator("#stock")).to_have_js_property("value", 3)
     page.goto("/")
     card = page.locator(f"[data-live-url='/vouchers/{sale.pk}/live/']")
-    expect(card.locator("[data-stock]")).to_have_text("75 % gone · 1 of 4 left")
+    expect(card.locator("[data-stock]")).to_have_text("75% gone · 1 of 4 left")
     expect(card.locator("meter")).to_have_js_property("value", 3)
 
 
@@ -231,7 +231,7 @@ def test_list_from_the_history_is_refreshed(people: Person) -> None:
     page.wait_for_load_state("networkidle")
     reserved(sale, make_buyers(2))
     page.evaluate(FROM_HISTORY)
-    expect(words).to_have_text("100 % gone · 0 of 2 left")
+    expect(words).to_have_text("100% gone · 0 of 2 left")
     expect(page.locator("[data-badge]")).to_have_text("Sold out")
 
 
@@ -297,7 +297,7 @@ def test_reason_is_over_once_there_is_stock_again(opened: Person) -> None:
     change(sale, stock=2)
     page.unroute_all()
     page.reload()
-    expect(page.locator("#status")).to_have_text("It's live! Tap once.")
+    expect(page.locator("#status")).to_have_text("It's live. Press once.")
     time.sleep(SOLD_OUT_TTL_S)  # until then a process may repeat "sold out" to a first attempt
     page.click("#buy")
     expect_receipt(page)
@@ -329,7 +329,7 @@ PLAIN = {
     # state: (words, the enabled button, the ways on)
     "scheduled": ("Reload this page when the sale has started", "", {"Reload"}),
     "soon": ("This page reloads by itself when the sale starts", "", set()),
-    "open": ("It's live! Tap once.", "Buy now", set()),
+    "open": ("It's live. Press once.", "Buy now", set()),
     "sold_out": ("Sold out. If one frees up", "Join the waiting list", {"Reload"}),
     "paused": ("The sale is paused. Reload this page", "", {"Reload"}),
     "paused_sold_out": ("paused, and sold out for now", "Join the waiting list", {"Reload"}),

@@ -76,10 +76,10 @@ GROUP = SaleRule(
     name="group",
     field="group_id",
     label=_("not in the group"),
-    listed=_("Only for a group of accounts"),
-    button=_("Only for a group"),
-    told=_("This sale is only for a group of accounts that yours is not in."),
-    message=gettext_noop("This sale is only for a group of accounts that yours is not in."),
+    listed=_("Members only"),
+    button=_("Members only"),
+    told=_("This sale is for members; your account isn't one."),
+    message=gettext_noop("This sale is for members; your account isn't one."),
     option="--group",
     option_help="only accounts in the group of this name",
 )
@@ -88,10 +88,10 @@ ACCOUNT_AGE = SaleRule(
     field="account_age_h",
     bounds=(0, MAX_ACCOUNT_AGE_H),
     label=_("account too new"),
-    listed=_("Only for accounts that are at least {number} hours old"),
+    listed=_("Only for accounts that are at least {age} old"),
     button=_("Your account is too new"),
-    told=_("This sale is only for accounts that are at least {number} hours old."),
-    message=gettext_noop("This sale is only for accounts that are at least %(number)s hours old."),
+    told=_("This sale is only for accounts that are at least {number} h old."),
+    message=gettext_noop("This sale is only for accounts that are at least %(number)s h old."),
     option="--account-age-hours",
     option_help="only accounts at least this old",
 )
@@ -109,15 +109,13 @@ FIRST_ORDER = SaleRule(
 CONTACT = SaleRule(
     name="contact",
     field="needs_contact",
-    label=_("no confirmed contact"),
-    listed=_("Only with a confirmed email address or phone number"),
-    button=_("Confirm email or phone first"),
-    told=_("Confirm an email address or a phone number of your account, then tap the button."),
-    without_script=_(
-        "Confirm an email address or a phone number of your account, then reload this page."
-    ),
+    label=_("no verified contact"),
+    listed=_("Only with a verified email address or phone number"),
+    button=_("Verify email or phone first"),
+    told=_("Verify your email or phone to buy here."),
+    without_script=_("Verify your email or phone, then reload this page."),
     message=gettext_noop(
-        "This sale is only for accounts with a confirmed email address or phone number."
+        "This sale is only for accounts with a verified email address or phone number."
     ),
     option="--needs-contact",
     option_help="only buyers with a confirmed contact",
@@ -141,7 +139,7 @@ UNPAID_ORDERS = BuyerRule(
     name="unpaid_orders",
     label=_("too many unpaid orders"),
     button=_("Pay your other orders first"),
-    told=_("You have {number} or more unpaid orders. Pay or cancel some, then tap the button."),
+    told=_("You have {number} or more unpaid orders. Pay or cancel some first."),
     without_script=_(
         "You have {number} or more unpaid orders. Pay or cancel some, then reload this page."
     ),
@@ -153,7 +151,7 @@ CANCELLATIONS = BuyerRule(  # no page of a sale offers what it refuses
     name="cancellations",
     label=_("too many cancellations"),
     message=gettext_noop(
-        "You have cancelled %(number)s orders within an hour. This one ends by itself if you do "
+        "You have cancelled too many orders within an hour. This one ends by itself if you do "
         "not pay for it."
     ),
 )

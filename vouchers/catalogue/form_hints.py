@@ -168,8 +168,9 @@ def _price_hints(entries: Entries) -> Iterator[Hint]:
     if price == 0:
         yield Hint(Level.WARNING, gettext("Free: buyers pay nothing."))
     elif price and face_value and price <= face_value:
-        share = f"{price * 100 / face_value:.1f}".removesuffix(".0")
-        yield Hint(Level.INFO, gettext("%(share)s %% of the face value.") % {"share": share})
+        text = gettext("{share:.3g}% of the face value.")  # in tenths, where prices are told so
+        share = price * 100 / face_value
+        yield Hint(Level.INFO, text.format(share=share, tenths=share / 10))
 
 
 def _payment_hints(entries: Entries) -> Iterator[Hint]:

@@ -32,6 +32,8 @@ register = template.Library()
 
 RELOADS_S = 3600
 
+OVER = ("used", "cancelled", "expired", "refunding", "refunded", "refused")
+
 SOON_DAYS = 7
 """The number of days within which a weekday identifies a date."""
 
@@ -177,7 +179,9 @@ def room_wait(wait_ms: int) -> str:
 def audience_words(sale: SeckillVoucher) -> list[str]:
     """Return the rules that say who may buy in a sale, a sentence each; none for everybody."""
     values = [(rule, rule.value(sale)) for rule in SALE_RULES]
-    return [str(it.listed).format(number=grouped(value)) for it, value in values if value]
+    return [
+        str(it.listed).format(age=spelled_duration(value * 3_600)) for it, value in values if value
+    ]
 
 
 @register.filter
@@ -188,15 +192,19 @@ def day(value: dt.date) -> str:
 
 
 @register.simple_tag
-def voucher_terms(sale: SeckillVoucher) -> list[str]:
-    """Return where a voucher is valid and until when, and whether it can be returned."""
+def voucher_terms(sale: SeckillVoucher, status: str = "") -> list[str]:
+    """Return where a voucher is valid and until when, and whether it can be returned.
+
+    The last goes with an order that is over by its ``status``: it is used, or ended.
+    """
     voucher, until = sale.voucher, sale.voucher.valid_until
     terms = [str(TERMS["at"]).format(place=voucher.place)] if voucher.place else []
     if until:
         terms.append(str(TERMS["until"]).format(day=day(until)))
     else:
         terms.append(str(TERMS["no_end"]))
-    terms.append(str(TERMS["refundable" if sale.refundable else "not_refundable"]))
+    if status not in OVER:
+        terms.append(str(TERMS["refundable" if sale.refundable else "not_refundable"]))
     return [capfirst(terms[0]), *terms[1:]]
 
 

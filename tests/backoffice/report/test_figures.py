@@ -382,7 +382,7 @@ def test_buyers_whom_rules_refused_are_counted_by_rule() -> None:
             RuleRefusal.objects.create(seckill_voucher=sale, rule=rule, user=buyer)
     (found,) = (it for it in sections_in_english(sale) if it.title == "Buyers refused by a rule")
     assert [(it.label, it.plain) for it in found.figures] == [
-        ("No confirmed contact", 1),
+        ("No verified contact", 1),
         ("No invitation code", 3),
     ]
 

@@ -91,8 +91,8 @@ def test_refusal_over_http_names_the_rule(buyer: User, order: VoucherOrder) -> N
         403,
         {
             "code": "not_eligible",
-            "message": "You have cancelled 10 orders within an hour. This one ends by itself if "
-            "you do not pay for it.",
+            "message": "You have cancelled too many orders within an hour. This one ends by itself "
+            "if you do not pay for it.",
             "rule": "cancellations",
         },
     )

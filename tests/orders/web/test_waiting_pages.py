@@ -113,7 +113,7 @@ def test_page_says_how_the_turn_is_announced(client: Client, buyer: User, verifi
     let_wait(sale, buyer)
     page = get_page(client, waiting_url(sale)).text
     assert ("We will email ann@example.com" in page) is verified
-    assert ("Your account has no confirmed email address" in page) is not verified
+    assert ("Your account has no verified email address" in page) is not verified
 
 
 def test_leaving_by_form_leaves_the_line(client: Client, buyer: User) -> None:

@@ -386,7 +386,7 @@ def test_check_saves_nothing(shop, method):
     assert set(answer) == {"errors", "hints"}
     assert list(answer["errors"]) == ["stock"]
     assert answer["hints"]["ends_at"] == [{"level": "info", "text": "Lasts 30 min."}]
-    assert answer["hints"]["price"] == [{"level": "info", "text": "79.9 % of the face value."}]
+    assert answer["hints"]["price"] == [{"level": "info", "text": "79.9% of the face value."}]
     assert not Voucher.objects.exists()
     assert not sale_keys()
 

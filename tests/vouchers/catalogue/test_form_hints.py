@@ -56,7 +56,7 @@ def test_ordinary_sale_has_hints_and_no_warnings():
         "begins_at": ["Starts in 2 h 10 min."],
         "ends_at": ["Lasts 30 min."],
         "stock": ["Stock 1,000 at limit 2: at least 500 buyers."],
-        "price": ["80 % of the face value."],
+        "price": ["80% of the face value."],
         "pay_within_s": ["Buyers have 15 min to pay; the last of them until 20:45."],
     }
     assert warned(entries) == []
@@ -200,9 +200,9 @@ def test_taken_units_warn_when_all_are_taken():
 @pytest.mark.parametrize(
     ("price", "face_value", "texts"),
     [
-        (7_990, 10_000, ["79.9 % of the face value."]),
-        (10_000, 10_000, ["100 % of the face value."]),
-        (1, 3, ["33.3 % of the face value."]),
+        (7_990, 10_000, ["79.9% of the face value."]),
+        (10_000, 10_000, ["100% of the face value."]),
+        (1, 3, ["33.3% of the face value."]),
         (0, 10_000, ["Free: buyers pay nothing."]),
         (0, 0, ["Free: buyers pay nothing."]),
         (10_001, 10_000, []),

@@ -32,7 +32,7 @@ CHANGES: list[tuple[Change, str, str]] = [
     (field_change("ends_at", moment(NOON), None),
      "Ends at: 2026-11-11 12:00:00 → –", "结束时间：2026-11-11 12:00:00 → –"),
     (field_change("price", cents(7_990), cents(8_000)),
-     "Price: ¥79.90 → ¥80.00", "价格：¥79.90 → ¥80.00"),
+     "Price: ¥79.90 → ¥80.00", "售价：¥79.90 → ¥80.00"),
     (field_change("pay_within_s", length(900), length(5_400)),
      "Time to pay: 15 min → 1 h 30 min", "支付时限：15 分钟 → 1 小时 30 分钟"),
     (field_change("paused", yes_or_no(False), yes_or_no(True)),

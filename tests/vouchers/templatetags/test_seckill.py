@@ -166,12 +166,12 @@ def test_receipt_state_is_overdue_after_deadline(
 @pytest.mark.parametrize(
     ("remaining", "total", "words"),
     [
-        (None, 100, "100 vouchers in total"),
+        (None, 100, "Vouchers in total: 100"),
         (100, 100, "100 of 100 left"),  # nothing is gone
-        (999, 1_000, "1 % gone · 999 of 1000 left"),  # something is
-        (3, 100, "97 % gone · 3 of 100 left"),
-        (1, 1_000, "99 % gone · 1 of 1000 left"),  # not all
-        (0, 100, "100 % gone · 0 of 100 left"),
+        (999, 1_000, "1% gone · 999 of 1000 left"),  # something is
+        (3, 100, "97% gone · 3 of 100 left"),
+        (1, 1_000, "99% gone · 1 of 1000 left"),  # not all
+        (0, 100, "100% gone · 0 of 100 left"),
         (0, 0, "0 of 0 left"),
     ],
 )
