@@ -124,7 +124,8 @@ def reconcile_running(*, now: dt.datetime) -> bool:
     nothing differed is left for a while. One with many buyers is compared by ids only if its counts
     differ, so that this can run often. One sale that fails does not stop the rest.
     """
-    sales = SeckillVoucher.objects.filter(SeckillVoucher.still_active(now)).in_bulk()
+    active = SeckillVoucher.objects.filter(SeckillVoucher.still_active(now))
+    sales = active.select_related("voucher").in_bulk()
     ledgers = _ledgers(list(sales))
     changed = [pk for pk, sale in sales.items() if not _is_unchanged(sale, ledgers.get(pk))]
     return _passes.work(_passes.in_turn(changed), lambda pk: _mend(sales[pk], ledgers.get(pk)))
@@ -152,14 +153,15 @@ def _figures(sale: SeckillVoucher, ledger: Snapshot | None) -> tuple[object, ...
     if ledger is None or ledger.pending:
         return None
     terms = LedgerTerms.from_sale(sale)
-    return sale.sold, sale.batch, terms, ledger._replace(now_ms=0, line=None)
+    prices = terms.price_cents, ledger.terms.price_cents
+    return sale.sold, sale.batch, terms, prices, ledger._replace(now_ms=0, line=None)
 
 
 def _ledgers(sale_ids: Sequence[int]) -> dict[int, Snapshot | None]:
     """Return these ledgers without keys of a wrong type; none if one of them cannot be read."""
     try:
         drop_wrong_types(sale_ids=sale_ids)
-        return snapshots(sale_ids=sale_ids)
+        return snapshots(sale_ids=sale_ids, with_price=True)
     except (LedgerUnavailable, ValueError):
         return {}
 
@@ -167,15 +169,13 @@ def _ledgers(sale_ids: Sequence[int]) -> dict[int, Snapshot | None]:
 def _counts_agree(sale: SeckillVoucher, ledger: Snapshot) -> bool:
     live = VoucherOrder.objects.filter(seckill_voucher=sale, live=True).count()
     return (
-        ledger.taken == live + ledger.pending
-        and ledger.terms == LedgerTerms.from_sale(sale)
-        and sale.sold == live
+        ledger.taken == live + ledger.pending and _has_terms_of(sale, ledger) and sale.sold == live
     )
 
 
 def _compare(sale_id: int) -> tuple[Comparison, _Differences]:
     # In this order, because a reservation leaves pending only after its order is committed.
-    ledger = snapshots(sale_ids=[sale_id])[sale_id]
+    ledger = snapshots(sale_ids=[sale_id], with_price=True)[sale_id]
     buyers = read_buyers(sale_id=sale_id) if ledger else set()
     pending = read_pending(sale_id=sale_id) if ledger else set()
     sale = SeckillVoucher.objects.get(pk=sale_id)
@@ -238,14 +238,20 @@ def _still(
 
 def _terms_off(sale: SeckillVoucher, ledger: Snapshot | None) -> int:
     """Return by how much the ledger's total is off, or 1 if only another term is."""
-    if ledger is None or ledger.terms == LedgerTerms.from_sale(sale):
+    if ledger is None or _has_terms_of(sale, ledger):
         return 0
     with transaction.atomic(durable=True):
         sale = lock_seckill_voucher(sale_id=sale.pk)
-        ledger = snapshots(sale_ids=[sale.pk])[sale.pk]
-    if ledger is None or ledger.terms == LedgerTerms.from_sale(sale):
+        ledger = snapshots(sale_ids=[sale.pk], with_price=True)[sale.pk]
+    if ledger is None or _has_terms_of(sale, ledger):
         return 0
     return abs(ledger.terms.total - sale.stock) or 1
+
+
+def _has_terms_of(sale: SeckillVoucher, ledger: Snapshot) -> bool:
+    """Return whether a ledger has the terms of this row, the price included."""
+    terms = LedgerTerms.from_sale(sale)
+    return (ledger.terms, ledger.terms.price_cents) == (terms, terms.price_cents)
 
 
 def _add_live_buyers(sale_id: int, holdings: list[Holding]) -> None:

@@ -59,11 +59,17 @@ def order_call(
 ) -> ScriptCall[T]:
     """Build the call of :func:`place_order`; to a coroutine, ``publish`` must not block."""
     ids = {"sale_id": token.sale_id, "order_id": token.order_id, "user_id": token.user_id}
+    identity, price = token.identity, token.price_cents
     if token.enters:
-        call = enter_call(**ids, identity=token.identity, address=address)
+        call = enter_call(**ids, identity=identity, address=address, price_cents=price)
     else:
-        minted = None if token.admission else minted_ms(token.order_id)
-        call = reserve_call(**ids, identity=token.identity, minted_ms=minted, address=address)
+        call = reserve_call(
+            **ids,
+            identity=identity,
+            minted_ms=None if token.admission else minted_ms(token.order_id),
+            address=address,
+            price_cents=price,
+        )
     return call.finished_by(partial(finish, token=token, publish=publish))
 
 

@@ -5,6 +5,10 @@ A token is ``<order id>-<user>-<sale>-<expiry in ms>-<identity of the sale>:<sig
 and ``-w<bits>`` after that if it asks for work. Sent again, it names the same order, so a buyer
 whose answer was lost may retry as often as needed.
 
+``~p<cents>`` behind the signature is the price that its holder was shown: at another one the order
+is refused. The release before reads such a token, too. Nobody else is deceived by a changed price,
+and orders have that of the voucher. A token with work has ``-p<cents>`` before ``-w`` instead.
+
 Work is a nonce that the buyer's program appends as ``~<nonce>``: the SHA-256 of the whole text then
 begins with that many zero bits. Finding one takes 2^bits hashes on average; checking takes one.
 """
@@ -31,8 +35,9 @@ or the clock of Redis change when another server takes over."""
 
 _PAYLOAD = re.compile(
     r"([1-9][0-9]{0,18})-([1-9][0-9]{0,18})-([1-9][0-9]{0,18})-([0-9]{1,16})"
-    r"(?:-([0-9]{1,19})(?:-([0-9]{1,19})(?:-(1))?)?)?(?:-w([1-9][0-9]?))?"
+    r"(?:-([0-9]{1,19})(?:-([0-9]{1,19})(?:-(1))?)?)?(?:-p([0-9]{1,10}))?(?:-w([1-9][0-9]?))?"
 )
+_PRICE = re.compile(r"p([0-9]{1,10})")
 _NONCE = re.compile(r"[0-9a-z]{1,24}")
 
 
@@ -54,7 +59,7 @@ class PurchaseToken(NamedTuple):
     One of an earlier release has no ``identity`` of its sale, and holds for any. ``admission`` is
     the number in line with which a waiting room let the buyer in; 0, and not in the text, without.
     ``work`` is the number of zero bits that an order with it has to show; 0 for none.
-    ``enters``: 1 if it enters a draw, else 0.
+    ``enters``: 1 if it enters a draw, else 0. One of an earlier release has no ``price_cents``.
     """
 
     order_id: int
@@ -65,6 +70,7 @@ class PurchaseToken(NamedTuple):
     admission: int = 0
     enters: int = 0
     work: int = 0
+    price_cents: int | None = None
 
     def sign(self) -> str:
         """Return the token as text."""
@@ -75,9 +81,12 @@ class PurchaseToken(NamedTuple):
             payload += f"-{self.admission}"
         if self.enters:
             payload += f"-{self.enters}"
+        price = "" if self.price_cents is None else f"p{self.price_cents}"
         if self.work:
-            payload += f"-w{self.work}"
-        return current_signer(_SALT).sign(payload)
+            payload += f"-{price}-w{self.work}" if price else f"-w{self.work}"
+            price = ""
+        signed = current_signer(_SALT).sign(payload)
+        return f"{signed}~{price}" if price else signed
 
 
 def issue_tokens(
@@ -89,8 +98,11 @@ def issue_tokens(
     """
     expires_at_ms = epoch_ms(sale.ends_at) + settings.SECKILL_TOKEN_GRACE_MS
     about = (sale.pk, expires_at_ms, sale.identity, admission, int(sale.is_draw))
-    order_ids = mint_order_ids(count=len(user_ids))
-    return [PurchaseToken(*ids, *about) for ids in zip(order_ids, user_ids, strict=True)]
+    order_ids, price = mint_order_ids(count=len(user_ids)), sale.voucher.price_cents
+    return [
+        PurchaseToken(*ids, *about, price_cents=price)
+        for ids in zip(order_ids, user_ids, strict=True)
+    ]
 
 
 def read_token(text: object, *, sale_id: int, now_ms: int) -> PurchaseToken:
@@ -101,13 +113,22 @@ def read_token(text: object, *, sale_id: int, now_ms: int) -> PurchaseToken:
     """
     if not isinstance(text, str) or len(text) > _MAX_LENGTH:
         raise MalformedToken("not a text of a token's length")
-    payload, _, signature = text.partition("~")[0].rpartition(":")
+    signed, _, rest = text.partition("~")
+    payload, _, signature = signed.rpartition(":")
     match = _PAYLOAD.fullmatch(payload)
     if match is None:
         raise MalformedToken("not the fields of a token")
     if not current_signer(_SALT).has_signed(payload, signature):
         raise BadToken("the signature is wrong")
-    token = PurchaseToken(*map(int, match.groups(default="0")))
+    *ids, price, work = match.groups()
+    if rest and work is None:
+        unsigned = _PRICE.fullmatch(rest)
+        if unsigned is None:
+            raise BadToken("what follows the signature is no price")
+        price = unsigned[1]
+    price_cents = int(price) if price else None
+    numbers = [int(it) if it else 0 for it in (*ids, work)]
+    token = PurchaseToken._make([*numbers, price_cents])
     is_expired = token.expires_at_ms + CLOCK_TOLERANCE_MS <= now_ms
     if token.sale_id != sale_id or is_expired or token.order_id > LARGEST_ID:
         raise BadToken("the token is expired or another sale's")

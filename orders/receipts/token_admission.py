@@ -44,6 +44,7 @@ class BuyerInSale(NamedTuple):
     is_draw: bool = False
     work: int = 0
     audience: Audience = EVERYBODY
+    price_cents: int | None = None
 
     @property
     def is_over(self) -> bool:
@@ -66,11 +67,11 @@ class BuyerInSale(NamedTuple):
         ids = (order_id, self.status.user_id, self.status.sale_id)
         admission = self.place.number if self.place else 0
         about = (self.identity, admission, int(self.is_draw), self.work)
-        return PurchaseToken(*ids, expires_at_ms, *about)
+        return PurchaseToken(*ids, expires_at_ms, *about, price_cents=self.price_cents)
 
     def of_sale(self, sale: KnownSale) -> BuyerInSale:
-        """Return the same buyer, under the rules of this sale and the work it asks for."""
-        return self._replace(work=sale.work, audience=sale.audience)
+        """Return the same buyer, under this sale's rules, its price, and the work it asks for."""
+        return self._replace(work=sale.work, audience=sale.audience, price_cents=sale.price_cents)
 
     def with_verdict(self, verdict: Verdict) -> BuyerInSale:
         """Return the same buyer, with what the rules say of them."""

@@ -32,7 +32,7 @@ from seckill_site.front_door.threads import Busy
 from seckill_site.web.clients import client_address
 from seckill_site.web.request_rates import check_account, check_address
 from seckill_site.web.responses import Answer, names_html
-from vouchers.catalogue.public_sales import recall_sale, was_public
+from vouchers.catalogue.public_sales import last_public, recall_sale
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded, ask
 from vouchers.models import SeckillVoucher
 from vouchers.web.loading import load_once
@@ -68,7 +68,7 @@ async def unknown_sale(environ: Environ) -> Answer | None:
     sale_id = int(match[1])
     known = recall_sale(sale_id=sale_id)
     if known is None:
-        if was_public(sale_id=sale_id):
+        if last_public(sale_id=sale_id):
             return None
         check_address(environ)
         try:

@@ -26,7 +26,7 @@ from vouchers.inventory.reservations import Reply
 
 _COUNTED_PER_SALE = {
     ACCEPTED, "sold_out", "already_ordered", "not_started", "ended", "paused", "unavailable",
-    "waiting_room", ADDRESS_LIMITED, ACCOUNT_LIMITED,
+    "waiting_room", "price_changed", ADDRESS_LIMITED, ACCOUNT_LIMITED,
 }  # fmt: skip
 """Answers to a valid token. Without a token, anybody could make up sales to be counted."""
 

@@ -29,6 +29,7 @@ from orders.payments.refunds import NotRefundable
 from orders.placing.tokens import BadToken, MalformedToken, WorkMissing
 from orders.receipts.service import NoReceipt
 from orders.web.request_parsing import InvalidRequest
+from seckill_site.formatting import short_money
 from seckill_site.web.responses import (
     UNAVAILABLE_RETRY_AFTER_S,
     UNAVAILABLE_TEXT,
@@ -51,6 +52,7 @@ from vouchers.inventory.reservations import (
     NotStarted,
     OrdersLimited,
     OtherMode,
+    PriceChanged,
     SaleBehind,
     SaleEnded,
     SalePaused,
@@ -132,6 +134,12 @@ def _already_ordered(error: AlreadyOrdered) -> Refusal:
     return Refusal(409, "already_ordered", text, details={"order_id": str(error.order_id)})
 
 
+def _price_changed(error: PriceChanged) -> Refusal:
+    [cents] = error.args
+    text, price = _("The price is now %(price)s."), {"price": short_money(cents)}
+    return Refusal(409, "price_changed", text, price, {"price_cents": cents})
+
+
 def _not_eligible(error: NotEligible) -> Refusal:
     verdict = error.verdict
     text, details = RULES[verdict.rule].message, {"rule": verdict.rule}
@@ -187,6 +195,7 @@ _REFUSALS: dict[type[Exception], Refusal | Callable[[Any], Refusal]] = {
     SalePaused: Refusal(409, "paused", _("The sale is paused. Keep this page open.")),
     SoldOut: lambda error: sold_out_refusal(error.arrived_at_ms, error.sold_out_at_ms),
     AlreadyOrdered: _already_ordered,
+    PriceChanged: _price_changed,
     WrongState: _wrong_state,
     NotRefundable: Refusal(
         409, "not_refundable", _("Vouchers from this sale are not refundable once paid.")

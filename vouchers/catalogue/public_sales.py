@@ -1,11 +1,13 @@
 """What only the row of a sale says of it; a process asks for that once a second."""
 
 from collections.abc import Collection
+from hashlib import blake2b
 from time import monotonic
 from typing import NamedTuple
 
+from seckill_site.clocks.machine import epoch_ms
 from seckill_site.process_memory import Memory
-from vouchers.catalogue.audience import EVERYBODY, SALE_RULES, Audience
+from vouchers.catalogue.audience import EVERYBODY, Audience, audience_of
 from vouchers.models import SaleStage, SeckillVoucher
 
 KNOWN_S = 1.0
@@ -16,11 +18,16 @@ MISSING_S = 0.25
 
 
 class KnownSale(NamedTuple):
-    """Whether a sale is public, the work that its tokens ask for, and who gets one."""
+    """Whether a sale is public, the work that its tokens ask for, who gets one, and at what price.
+
+    The ``revision`` is that of what a buyer agrees to.
+    """
 
     is_public: bool
     work: int = 0
     audience: Audience = EVERYBODY
+    price_cents: int | None = None
+    revision: str = ""
 
     def check_public(self) -> None:
         """Hide a sale that is not public.
@@ -44,9 +51,23 @@ def recall_sale(*, sale_id: int) -> KnownSale | None:
     return _missing.recall(sale_id) or _known.recall(sale_id)
 
 
-def was_public(*, sale_id: int) -> bool:
-    """Return whether the sale was public when this process last asked the database."""
-    return _known.last(sale_id) is not None
+def last_public(*, sale_id: int) -> KnownSale | None:
+    """Return the sale, however old, if it was public when this process last asked the database."""
+    return _known.last(sale_id)
+
+
+def revision_of(sale: SeckillVoucher) -> str:
+    """Return a short text that is another one once anything differs that a buyer agrees to.
+
+    Every process has the same one, so a page knows by it that it is out of date.
+    """
+    it = sale.voucher
+    agreed = (
+        it.price_cents, it.face_value_cents, it.title, it.title_en, it.rules, it.rules_en,
+        it.valid_where, it.valid_until, it.merchant_id, sale.limit, sale.refundable, sale.mode,
+        epoch_ms(sale.begins_at), epoch_ms(sale.ends_at), audience_of(sale),
+    )  # fmt: skip
+    return blake2b(repr(agreed).encode(), digest_size=8).hexdigest()
 
 
 def learn_sale(*, sale_id: int) -> KnownSale:
@@ -58,8 +79,10 @@ def learn_sales(*, sale_ids: Collection[int]) -> dict[int, KnownSale]:
     """Ask the database for several sales at once, and remember each."""
     read_at = monotonic()
     public = SeckillVoucher.objects.filter(pk__in=sale_ids, stage=SaleStage.PUBLIC)
-    rows = public.values("pk", "work", *(it.field for it in SALE_RULES))
-    found = {row.pop("pk"): KnownSale(True, row.pop("work"), Audience(**row)) for row in rows}
+    found = {
+        it.pk: KnownSale(True, it.work, audience_of(it), it.voucher.price_cents, revision_of(it))
+        for it in public.select_related("voucher")
+    }
     for sale_id in sale_ids:
         if sale_id in found:
             _missing.drop(sale_id)

@@ -23,10 +23,17 @@ class EnterCode(StrEnum):
     NOT_STARTED = "NOT_STARTED"
     ENDED = "ENDED"
     LIMITED = "LIMITED"
+    PRICE_CHANGED = "PRICE_CHANGED"
 
 
 def enter_call(
-    *, sale_id: int, order_id: int, user_id: int, identity: int = 0, address: str = ""
+    *,
+    sale_id: int,
+    order_id: int,
+    user_id: int,
+    identity: int = 0,
+    address: str = "",
+    price_cents: int | None = None,
 ) -> ScriptCall[Reply]:
     """Build the call that enters a buyer in a draw, like ``reserve_call``; its kick is never due.
 
@@ -34,11 +41,11 @@ def enter_call(
     """
     _, _, replicas, (most, _) = reserve_settings()
     subject = f"{LimitKind.ADDRESS}:{address}" if address else ""
-    wait = 1 if replicas else ""
+    wait, price = 1 if replicas else "", "" if price_cents is None else price_cents
     call = ScriptCall(
         script=_ENTER,
         keys=_entry_keys(sale_id),
-        args=[str(order_id), str(user_id), str(identity or ""), wait, subject, most],
+        args=[str(order_id), str(user_id), str(identity or ""), wait, subject, most, price],
         read=partial(read_reply, EnterCode, sale_id, ""),
     )
     return replicated(call, sale_id=sale_id, wanted=replicas) if replicas else call
@@ -47,4 +54,4 @@ def enter_call(
 @lru_cache(maxsize=1024)
 def _entry_keys(sale_id: int) -> tuple[str, ...]:
     keys = LedgerKeys(sale_id)
-    return (*keys.contents, keys.entries, keys.fresh, keys.limits, keys.limited)
+    return (*keys.contents, keys.entries, keys.fresh, keys.limits, keys.limited, keys.price)

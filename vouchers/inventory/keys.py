@@ -129,6 +129,7 @@ class LedgerKeys:
     room = _Key("seckill:{%d}:room", "hash")
     visits = _Key("seckill:{%d}:visits", "hash")
     entries = _Key("seckill:{%d}:entries", "hash")
+    price = _Key("seckill:{%d}:price")
     fresh = _Key("seckill:{%d}:fresh", "zset")
 
     kick = _Key("seckill:{%d}:kick")
@@ -157,7 +158,7 @@ class LedgerKeys:
     def movable(self) -> list[str]:
         """``sale`` and the contents, followed by the figures; without locks and their fence."""
         side = [self.kick, self.trying, self.swept, self.tally, self.changing, self.room]
-        side += [self.visits, self.limits, self.limited, self.entries, self.fresh]
+        side += [self.visits, self.limits, self.limited, self.entries, self.fresh, self.price]
         return [self.sale, *self.contents, *side, *self.copies]
 
     @property

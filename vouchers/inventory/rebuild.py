@@ -409,7 +409,7 @@ def _install(sale: SeckillVoucher, contents: _Contents) -> LoadCode:
     terms = LedgerTerms.from_sale(sale)
     return run_script(
         _LOAD,
-        [*keys.contents, keys.kick, keys.trying, keys.sale, keys.room, *side.values()],
+        [*keys.contents, keys.kick, keys.trying, keys.sale, keys.room, *side.values(), keys.price],
         sale.epoch,
         *terms.script_args(),
         ENDED_RETENTION_MS,
@@ -417,7 +417,7 @@ def _install(sale: SeckillVoucher, contents: _Contents) -> LoadCode:
         current_run_id(),
         *stored_line(sale),
         *map(len, parts.values()),
-        terms.per_address_word,
+        *terms.last_words,
         read=LoadCode,
     )
 

@@ -81,6 +81,10 @@ class NotAdmitted(ReservationRefused):
     """The sale has a waiting room, and it has not let this buyer in."""
 
 
+class PriceChanged(ReservationRefused):
+    """The buyer agreed to another price than this one, in cents."""
+
+
 class OtherMode(ReservationRefused):
     """The token was issued while the sale had another mode."""
 
@@ -129,6 +133,7 @@ class ReserveCode(StrEnum):
     ALREADY_ORDERED = "ALREADY_ORDERED"
     BEHIND = "BEHIND"
     LIMITED = "LIMITED"
+    PRICE_CHANGED = "PRICE_CHANGED"
     SOLD_OUT = "SOLD_OUT"
     NOT_LOADED = "NOT_LOADED"
     OTHER_SALE = "OTHER_SALE"
@@ -223,13 +228,15 @@ def reserve_call(
     identity: int = 0,
     minted_ms: int | None = None,
     address: str = "",
+    price_cents: int | None = None,
 ) -> ScriptCall[Reply]:
     """Build the call that reserves one unit for this buyer under this order id.
 
     Safe to repeat: the same id gets the same answer. ``identity`` is that of the sale which the
     buyer asked for; 0 is not checked. ``minted_ms`` says when the id was minted, in ms since 1970;
     None if a waiting room has let the buyer in. ``address`` is the client's, empty if it has no
-    limit. What follows the reply, :func:`finish_reservation` does.
+    limit. ``price_cents`` is what the buyer agrees to, None for any price. What follows the reply,
+    :func:`finish_reservation` does.
     """
     kick_ms, behind_ms, replicas, limits = reserve_settings()
     ids, wait = (str(order_id), str(user_id)), 1 if replicas else ""
@@ -239,9 +246,12 @@ def reserve_call(
     call = ScriptCall(
         script=_RESERVE,
         keys=_reserve_keys(sale_id),
-        args=(*ids, kick_ms, behind_ms, str(identity or ""), minted, wait, subject, *limits, first),
+        args=(
+            *ids, kick_ms, behind_ms, str(identity or ""), minted, wait, subject, *limits, first,
+            "" if price_cents is None else price_cents,
+        ),
         read=partial(read_reply, ReserveCode, sale_id, first_of),
-    )
+    )  # fmt: skip
     return replicated(call, sale_id=sale_id, wanted=replicas) if replicas else call
 
 
@@ -256,7 +266,7 @@ def reserve_settings() -> tuple[int, int, int, tuple[int, int]]:
 @lru_cache(maxsize=1024)
 def _reserve_keys(sale_id: int) -> tuple[str, ...]:
     keys = LedgerKeys(sale_id)
-    return (*keys.contents, keys.kick, keys.pace, keys.limits, keys.limited)
+    return (*keys.contents, keys.kick, keys.pace, keys.limits, keys.limited, keys.price)
 
 
 def replicated(call: ScriptCall[Reply], *, sale_id: int, wanted: int) -> ScriptCall[Reply]:
@@ -296,6 +306,8 @@ def read_reply(codes: type[StrEnum], sale_id: int, first_of: str, reply: str) ->
             kind, about = SoldOut, (int(figures[0]), int(figures[1]) if figures[1] else None)
         case ReserveCode.ALREADY_ORDERED:
             kind, about = AlreadyOrdered, (int(figures[0]),)
+        case ReserveCode.PRICE_CHANGED:
+            kind, about = PriceChanged, (int(figures[0]),)
         case ReserveCode.BEHIND:
             kind, about = SaleBehind, (int(figures[0]),)
         case ReserveCode.LIMITED:

@@ -70,7 +70,8 @@ class LedgerTerms:
     """The terms that the ledger copies from a sale's row; times in milliseconds since 1970.
 
     The ``identity`` tells the sale from another with its id, which a restored backup may bring.
-    ``per_address`` decides nothing about units: snapshots leave it out.
+    ``per_address`` decides nothing about units: snapshots leave it out. They have the
+    ``price_cents`` only if it is asked for: a key of its own, as the release before reads none.
     ``draw_gives_until_ms`` makes it a draw: until then units that come back are given away.
     """
 
@@ -84,6 +85,7 @@ class LedgerTerms:
     room: RoomTerms | None = None
     per_address: int | None = field(default=None, compare=False)
     draw_gives_until_ms: int = 0
+    price_cents: int | None = field(default=None, compare=False)
 
     @classmethod
     def from_sale(cls, sale: SeckillVoucher) -> LedgerTerms:
@@ -99,6 +101,7 @@ class LedgerTerms:
             room=RoomTerms.from_sale(sale),
             per_address=sale.per_address,
             draw_gives_until_ms=epoch_ms(sale.gives_until) if sale.is_draw else 0,
+            price_cents=sale.voucher.price_cents,
         )
 
     def narrowed_to(self, other: LedgerTerms) -> LedgerTerms:
@@ -117,9 +120,9 @@ class LedgerTerms:
         )
 
     @property
-    def per_address_word(self) -> str | int:
-        """The sale's own limit of orders per address, as the scripts take it."""
-        return "" if self.per_address is None else self.per_address
+    def last_words(self) -> list[str | int]:
+        """The sale's own limit of orders per address, and the price, as the scripts take them."""
+        return ["" if it is None else it for it in (self.per_address, self.price_cents)]
 
     def script_args(self) -> list[str | int]:
         """Return the terms in the order in which the scripts take them."""
@@ -183,15 +186,19 @@ def snapshot(*, sale_id: int) -> Snapshot:
     return ledger
 
 
-def snapshots(*, sale_ids: Iterable[int]) -> dict[int, Snapshot | None]:
+def snapshots(*, sale_ids: Iterable[int], with_price: bool = False) -> dict[int, Snapshot | None]:
     """Return several sales in one round trip; None for one that is not loaded."""
     sale_ids = list(sale_ids)
-    ledgers = send_many([snapshot_call(sale_id=sale_id) for sale_id in sale_ids])
+    calls = [snapshot_call(sale_id=sale_id, with_price=with_price) for sale_id in sale_ids]
+    ledgers = send_many(calls)
     return dict(zip(sale_ids, ledgers, strict=True))
 
 
-def snapshot_call(*, sale_id: int) -> ScriptCall[Snapshot | None]:
-    """Build the call that reads a snapshot, or None if the sale is not loaded."""
+def snapshot_call(*, sale_id: int, with_price: bool = False) -> ScriptCall[Snapshot | None]:
+    """Build the call that reads a snapshot, or None if the sale is not loaded.
+
+    The price takes a command more, which the samples of ``live/`` do not need.
+    """
 
     def finish(ledger: Snapshot | None) -> Snapshot | None:
         if ledger is None or ledger.line is None:
@@ -200,13 +207,15 @@ def snapshot_call(*, sale_id: int) -> ScriptCall[Snapshot | None]:
 
     keys = LedgerKeys(sale_id)
     keys_to_read = [*keys.contents, keys.room, keys.entries]
+    if with_price:
+        keys_to_read.append(keys.price)
     return ScriptCall(_SNAPSHOT, keys_to_read, [ASIDE_MS], _read_snapshot, finish=finish)
 
 
 def _read_snapshot(reply: list[Any]) -> Snapshot | None:
     if len(reply) == 1:
         return None
-    *figures, mode_terms, tail, early = reply
+    *figures, mode_terms, tail, early, price = reply
     room, draw = RoomTerms.parse(mode_terms), _DRAW.fullmatch(mode_terms)
     numbers = [int(value) for value in figures]
     now_ms, epoch, total, begins, ends, limit, paused, rebuy, identity, loaded, *counts = numbers
@@ -224,6 +233,7 @@ def _read_snapshot(reply: list[Any]) -> Snapshot | None:
             identity=identity,
             room=room,
             draw_gives_until_ms=int(draw[1]) if draw else 0,
+            price_cents=int(price) if price else None,
         ),
         loaded_at_ms=loaded,
         taken=taken,
@@ -255,5 +265,6 @@ def write_terms(*, sale_id: int, terms: LedgerTerms, refuse_below_taken: bool = 
             case unknown:
                 assert_never(unknown)
 
-    args = (*terms.script_args(), int(refuse_below_taken), terms.per_address_word)
-    run_script(_WRITE_TERMS, LedgerKeys(sale_id).contents, *args, read=read)
+    args = (*terms.script_args(), int(refuse_below_taken), *terms.last_words)
+    keys = LedgerKeys(sale_id)
+    run_script(_WRITE_TERMS, [*keys.contents, keys.price], *args, read=read)

@@ -11,7 +11,7 @@ from seckill_site.front_door.requests import Environ, request_language
 from seckill_site.front_door.threads import Busy
 from seckill_site.process_memory import Flights, Memory
 from seckill_site.web.responses import Answer, names_html, unavailable_answer
-from vouchers.catalogue.public_sales import was_public
+from vouchers.catalogue.public_sales import KnownSale, last_public
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded, ask
 from vouchers.inventory.sale_state import Snapshot, snapshot_call
 from vouchers.models import SeckillVoucher
@@ -48,9 +48,10 @@ async def live(environ: Environ) -> Answer | None:
         return None
     sale_id = int(match[1])
     try:
-        if not await _is_public(sale_id):
+        sale = await _sale(sale_id)
+        if not sale.is_public:
             return None
-        return live_answer(await recent_snapshot(sale_id))
+        return live_answer(await recent_snapshot(sale_id), sale)
     except (SeckillVoucher.DoesNotExist, DatabaseError):
         return None
     except (LedgerUnavailable, NotLoaded):
@@ -59,12 +60,12 @@ async def live(environ: Environ) -> Answer | None:
         return unavailable_answer(NOT_LOADED_TEXT, language=request_language(environ))
 
 
-async def _is_public(sale_id: int) -> bool:
+async def _sale(sale_id: int) -> KnownSale:
     try:
-        return (await known_sale(sale_id)).is_public
+        return await known_sale(sale_id)
     except (DatabaseError, Busy):
-        if was_public(sale_id=sale_id):
-            return True
+        if sale := last_public(sale_id=sale_id):
+            return sale
         raise
 
 

@@ -12,10 +12,10 @@ from seckill_site.front_door.threads import threads
 from seckill_site.process_memory import Flights, ProcessMemory
 from vouchers.catalogue.public_sales import (
     KnownSale,
+    last_public,
     learn_sale,
     learn_sales,
     recall_sale,
-    was_public,
 )
 
 GATHER_S = 0.05
@@ -33,7 +33,7 @@ async def known_sale(sale_id: int) -> KnownSale:
     known = recall_sale(sale_id=sale_id)
     if known is not None:
         return known
-    if not was_public(sale_id=sale_id):
+    if not last_public(sale_id=sale_id):
         return await _unknown_sales().learn(sale_id)
     learn = partial(learn_sale, sale_id=sale_id)
     return await asyncio.shield(_learning.join(sale_id, lambda: threads().query(learn)))

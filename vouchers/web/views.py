@@ -24,7 +24,7 @@ from seckill_site.web.responses import (
 )
 from vouchers.catalogue.listing import SaleCard, list_sales, public_sale
 from vouchers.catalogue.pictures import thumbnail_of
-from vouchers.catalogue.public_sales import learn_sale, recall_sale, was_public
+from vouchers.catalogue.public_sales import KnownSale, last_public, learn_sale, recall_sale
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.rebuild import snapshot_or_load
 from vouchers.inventory.reservations import SaleEnded
@@ -61,12 +61,12 @@ def voucher_list(request: HttpRequest) -> HttpResponseBase:
     return as_shell(render(request, "vouchers/list.html", {"cards": cards}))
 
 
-def _is_public(sale_id: int) -> bool:
+def _sale(sale_id: int) -> KnownSale:
     try:
-        return (recall_sale(sale_id=sale_id) or learn_sale(sale_id=sale_id)).is_public
+        return recall_sale(sale_id=sale_id) or learn_sale(sale_id=sale_id)
     except DatabaseError:
-        if was_public(sale_id=sale_id):
-            return True
+        if sale := last_public(sale_id=sale_id):
+            return sale
         raise
 
 
@@ -74,8 +74,9 @@ def _is_public(sale_id: int) -> bool:
 def live(request: HttpRequest, sale_id: int) -> HttpResponseBase:
     """Return the public figures of one sale, which may be a second old."""
     try:
-        if _is_public(sale_id):
-            return as_response(live_answer(snapshot_or_load(sale_id=sale_id)))
+        sale = _sale(sale_id)
+        if sale.is_public:
+            return as_response(live_answer(snapshot_or_load(sale_id=sale_id), sale))
     except SeckillVoucher.DoesNotExist:
         pass
     except (LedgerUnavailable, NotLoaded):

@@ -233,3 +233,43 @@ def test_token_that_enters_a_draw_says_so() -> None:
     forged = text.replace("-5-0-1:", "-5:")
     with pytest.raises(BadToken):
         read_token(forged, sale_id=9, now_ms=0)
+
+
+# --- The price ------------------------------------------------------------------------------------
+
+PRICED = TOKEN._replace(identity=9, price_cents=8_000)
+
+
+@pytest.mark.parametrize("price_cents", [0, 8_000, 4_294_967_295, None])
+@pytest.mark.parametrize("work", [0, 8])
+def test_token_names_the_price(price_cents: int | None, work: int) -> None:
+    token = PRICED._replace(price_cents=price_cents, work=work)
+    assert read(token.sign()) == token
+
+
+def test_price_stands_behind_what_the_release_before_reads() -> None:
+    before, _, rest = PRICED.sign().partition("~")
+    assert before == PRICED._replace(price_cents=None).sign()
+    assert rest == "p8000"
+
+
+def test_price_of_a_token_with_work_is_signed() -> None:
+    token = PRICED._replace(work=8)
+    text = do_work(token)
+    assert "-p8000-w8:" in text
+    check_work(read(text), text)
+    with pytest.raises(BadToken):
+        read(text.replace("-p8000-", "-p1-"))
+
+
+@pytest.mark.parametrize("rest", ["p", "p-1", "p8000-", "p8000~", "p12345678901", "P1", "1", "é"])
+def test_token_with_anything_else_behind_it_is_refused(rest: str) -> None:
+    with pytest.raises(BadToken):
+        read(f"{TEXT}~{rest}")
+
+
+@pytest.mark.servers
+@pytest.mark.django_db
+def test_issued_token_names_the_price_of_the_voucher() -> None:
+    [token] = issue_tokens(sale=make_sale(), user_ids=[make_buyer().pk])
+    assert token.price_cents == 8_000

@@ -244,7 +244,7 @@ def test_limits_cost_a_crowd_nothing_and_its_second_orders_two_commands() -> Non
 
     assert commands_of_script(lambda: order(1)) == WIN
     order(2)
-    counting = [*WIN[:4], "HSETNX limits", "HINCRBY limits", *WIN[4:]]
+    counting = [*WIN[:5], "HSETNX limits", "HINCRBY limits", *WIN[5:]]
     assert commands_of_script(lambda: order(3)) == counting
     order(8, address="")
 

@@ -539,8 +539,8 @@ def run_load(keys: LedgerKeys, *, lose: Callable[[], None] = lambda: None) -> ob
     line = (0, 0, "")
     return LOAD.run(
         client,
-        keys=[*keys.contents, keys.kick, keys.trying, keys.sale, keys.room, *side],
-        args=[2, *terms, "", ENDED_RETENTION_MS, 0, "run", *line, *counts, ""],
+        keys=[*keys.contents, keys.kick, keys.trying, keys.sale, keys.room, *side, keys.price],
+        args=[2, *terms, "", ENDED_RETENTION_MS, 0, "run", *line, *counts, "", 8_000],
     )
 
 
@@ -598,7 +598,7 @@ def test_installed_ledger_replaces_keys_without_expiry(ledger: Any) -> None:
 
     assert run_load(keys) == "LOADED"
 
-    lasting = {keys.sale, keys.buyers, keys.pending, keys.barred, keys.waiting}
+    lasting = {keys.sale, keys.buyers, keys.pending, keys.barred, keys.waiting, keys.price}
     assert set(ledger.scan_iter("seckill:{*")) == {*lasting, keys.ended}
     assert {ledger.ttl(key) for key in lasting} == {-1}
     assert ledger.hgetall(keys.barred) == {"9": "504"}
@@ -706,7 +706,7 @@ def test_orders_are_fulfilled_after_concurrent_loads(row_locks: None, ledger: An
     keys = LedgerKeys(sale.pk)
 
     assert at_once(*[lambda: load_sale(sale_id=sale.pk)] * 4) == [None] * 4
-    assert set(ledger.scan_iter("seckill:{*")) == {keys.sale, keys.buyers}
+    assert set(ledger.scan_iter("seckill:{*")) == {keys.sale, keys.buyers, keys.price}
     reserve(sale_id=sale.pk, order_id=501, user_id=user.pk)
 
     for _ in range(2):  # the second is the sweep's

@@ -37,7 +37,9 @@ from vouchers.inventory.reservations import (
     NotReplicated,
     NotStarted,
     PendingEntry,
+    PriceChanged,
     Release,
+    Reservation,
     SaleBehind,
     SaleEnded,
     SalePaused,
@@ -521,7 +523,7 @@ def test_barring_ids_above_53_bits_are_exact() -> None:
 # --- reserve: its cost ----------------------------------------------------------------------------
 
 REFUSAL = ["HMGET buyers", "TIME", "HLEN buyers"]
-WIN = [*REFUSAL, "ZCOUNT pending", "HSET buyers", "ZADD pending", "EXISTS kick"]
+WIN = [*REFUSAL, "ZCOUNT pending", "MGET kick", "HSET buyers", "ZADD pending"]
 
 
 def commands_of_script(call: Callable[[], object]) -> list[str]:
@@ -1155,3 +1157,73 @@ def test_room_costs_an_order_no_command(minted_ms: int | None) -> None:
             reserve(sale_id=1, order_id=501, user_id=7, minted_ms=minted_ms)
 
     assert commands_of_script(order) == ([*WIN, "SET kick"] if minted_ms is None else WIN[:4])
+
+
+# --- reserve: the price ---------------------------------------------------------------------------
+
+
+def order_at(price_cents: int | None, *, order_id: int = 501) -> Reservation:
+    return reserve(sale_id=1, order_id=order_id, user_id=order_id, price_cents=price_cents)
+
+
+def test_order_at_another_price_is_refused_and_leaves_no_trace(ledger: Any, dump: Dump) -> None:
+    ledger.set(open_ledger(1).price, "9500")
+    before = dump()
+
+    with pytest.raises(PriceChanged) as refused:
+        order_at(8_000)
+
+    assert refused.value.args == (9_500,)
+    assert dump() == before
+
+
+@pytest.mark.parametrize("agreed", [9_500, None], ids=["the_price", "a_token_of_an_older_release"])
+def test_order_at_the_price_or_at_any_is_accepted(ledger: Any, agreed: int | None) -> None:
+    ledger.set(open_ledger(1).price, "9500")
+
+    assert order_at(agreed).order_id == 501
+
+
+def test_free_unit_that_has_a_price_now_is_refused(ledger: Any) -> None:
+    ledger.set(open_ledger(1).price, "9500")
+
+    with pytest.raises(PriceChanged):
+        order_at(0)
+
+
+def test_known_order_is_accepted_again_at_any_price(ledger: Any) -> None:
+    keys = open_ledger(1)
+    ledger.set(keys.price, "8000")
+    order_at(8_000)
+    ledger.set(keys.price, "9500")
+
+    assert order_at(8_000).order_id == 501
+
+
+@pytest.mark.parametrize("write", [
+    lambda client, key: None,
+    lambda client, key: client.set(key, "a mistyped command"),
+    lambda client, key: client.rpush(key, "a mistyped command"),
+], ids=["missing", "no_number", "wrong_type"])  # fmt: skip
+def test_unknown_price_stops_no_order(ledger: Any, write: Callable[[Any, str], object]) -> None:
+    write(ledger, open_ledger(1).price)
+
+    assert order_at(8_000).order_id == 501
+
+
+def test_sold_out_goes_before_another_price(ledger: Any) -> None:
+    ledger.set(open_ledger(1, total=0).price, "9500")
+
+    with pytest.raises(SoldOut):
+        order_at(8_000)
+
+
+def test_price_is_no_word_of_the_state(ledger: Any) -> None:
+    """The release before takes a state with a further word for a ledger that is not loaded."""
+    keys = open_ledger(1)
+    before = ledger.hget(keys.buyers, STATE)
+    write_terms(sale_id=1, terms=replace(snapshot(sale_id=1).terms, price_cents=9_500))
+
+    assert ledger.get(keys.price) == "9500"
+    assert ledger.hget(keys.buyers, STATE) == before
+    assert ledger.hlen(keys.buyers) == 1

@@ -12,7 +12,7 @@ from django.db import DatabaseError
 from seckill_site.front_door import threads
 from tests.support.sales import make_sale
 from vouchers.catalogue import public_sales
-from vouchers.catalogue.public_sales import KnownSale, learn_sales, recall_sale, was_public
+from vouchers.catalogue.public_sales import KnownSale, last_public, learn_sales, recall_sale
 from vouchers.web import public
 from vouchers.web.public import known_sale
 
@@ -74,6 +74,6 @@ def test_made_up_sales_push_out_no_public_one() -> None:
     public_sale_id = make_sale().pk
     learn_sales(sale_ids=[public_sale_id])
     learn_sales(sale_ids=range(10**9, 10**9 + public_sales._missing.most + 1))
-    assert was_public(sale_id=public_sale_id)
+    assert last_public(sale_id=public_sale_id)
     assert recall_sale(sale_id=10**9) is None
     assert len(public_sales._missing._kept) == public_sales._missing.most

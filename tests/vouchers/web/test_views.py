@@ -22,6 +22,7 @@ from tests.support.sales import (
 )
 from vouchers.catalogue import public_sales
 from vouchers.catalogue.pictures import store_picture
+from vouchers.catalogue.public_sales import revision_of
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.models import SaleStage
 
@@ -53,6 +54,7 @@ def test_live_has_exactly_the_documented_fields(client):
         "total": 5,
         "remaining": 4,
         "me_pace_ms": body["me_pace_ms"],  # depends on how busy the process is
+        "revision": revision_of(sale),
     }
 
 

@@ -2,12 +2,13 @@
 --
 -- KEYS[1…6]  the contents of the ledger (read_ledger)
 -- KEYS[7]    entries  hash  (read_entries)  KEYS[8]  fresh  zset  (log_entry)
--- KEYS[9]    limits  KEYS[10] limited, as in reserve.lua
+-- KEYS[9]    limits  KEYS[10] limited  KEYS[11] price, as in reserve.lua
 -- ARGV[1]  order id  ARGV[2] user id
 -- ARGV[3]  identity of the sale that the buyer asked for, or '' if the caller knows that it is this one
 -- ARGV[4]  1 if WAIT follows, which covers only writes of its own connection
 -- ARGV[5]  a:<address of the client>, '' if it has no limit
 -- ARGV[6]  most new entries of an address in a window, if the sale has no limit of its own; 0: any number
+-- ARGV[7]  the price that the buyer agrees to, in cents; '' for any
 --
 -- Returns one text: a code, and an order id after a space
 --   ACCEPTED         the order id, entered now or by an earlier call, even if it has ended
@@ -18,6 +19,7 @@
 --   PAUSED           the sale is paused
 --   NOT_STARTED      the sale has not started
 --   ENDED            the draw takes no entries any more
+--   PRICE_CHANGED    the price in cents, which is not the one that the buyer agrees to
 --   LIMITED          the subject that is at its limit, and the milliseconds until the next window
 -- luacheck: ignore 431 (functions included in a block have parameters with the names of variables)
 -- @include now_in_ms
@@ -53,6 +55,8 @@ local now_ms = now_in_ms()
 if now_ms >= tonumber(sale.ends_at_ms) or phase ~= 'open' then return 'ENDED' end
 if sale.paused == '1' then return 'PAUSED' end
 if now_ms < tonumber(sale.begins_at_ms) then return 'NOT_STARTED' end
+local price = ARGV[7] ~= '' and redis.call('MGET', KEYS[11])[1]
+if price and price ~= ARGV[7] and string.match(price, '^%d+$') then return 'PRICE_CHANGED' .. ' ' .. price end
 local now = integer(now_ms)
 local subject, most = ARGV[5], tonumber(sale.per_address ~= '' and sale.per_address or ARGV[6])
 if subject ~= '' and most > 0 then

@@ -8,6 +8,7 @@
 -- KEYS[9]      sale  hash  `identity` of the sale; `run_id` of the server on which it was built
 -- KEYS[10]     room  hash  the places in the waiting room (visit_room)
 -- KEYS[11…15]  side buyers, pending, ended, barred, waiting; an empty one is missing
+-- KEYS[16]     price  string  in cents
 -- ARGV[1]      epoch  ARGV[2] total  ARGV[3] begins_at_ms  ARGV[4] ends_at_ms
 -- ARGV[5]      limit  ARGV[6] paused (0 or 1)  ARGV[7] rebuy (0 or 1)
 -- ARGV[8]      identity of the sale  ARGV[9] terms of the waiting room, or '' (visit_room)
@@ -17,6 +18,7 @@
 -- ARGV[15]     the last number given before the start, as stored, or ''
 -- ARGV[16…20]  the size of each side key
 -- ARGV[21]     the sale's own limit of new orders per address, or '' (reserve.lua)
+-- ARGV[22]     price in cents
 --
 -- Returns a code
 --   LOADED          the side keys are the ledger now
@@ -66,6 +68,7 @@ write_state({
   loaded_at_ms = integer(now_ms), batch = ARGV[11], sold_out_at_ms = '',
   mode_terms = ARGV[9], per_address = ARGV[21],
 })
+redis.call('SET', KEYS[16], ARGV[22])
 restore_line(ARGV[13], ARGV[14], ARGV[15], ARGV[4])
 give_units(read_ledger(), now_ms)
 return 'LOADED'

@@ -10,6 +10,7 @@
 -- KEYS[9]    limits   hash  <window><subject> -> new orders in it; a subject is a:<address> or u:<user>;
 --                           and <window><ARGV[11]>: that first order is counted
 -- KEYS[10]   limited  zset  subjects at their limit in this window, by the orders refused for it
+-- KEYS[11]   price    string  in cents; missing: not known
 -- ARGV[1]  order id
 -- ARGV[2]  user id
 -- ARGV[3]  milliseconds that a kick lasts
@@ -23,6 +24,7 @@
 -- ARGV[10] most new orders of an account in a window, and one more for each further unit that the sale's
 --          limit allows; 0: any number
 -- ARGV[11] names the first order that this address had in this process
+-- ARGV[12] the price that the buyer agrees to, in cents; '' for any
 --
 -- Returns one text, which costs Redis less than a list: a code, and its figures after spaces
 --   ACCEPTED         the order id, accepted now or by an earlier call; and 1 if the caller must
@@ -31,6 +33,7 @@
 --   NOT_ADMITTED     the waiting room has not let this buyer in, and was open when the id was minted
 --   BEHIND           the age of the oldest pending entry in ms: orders are written too slowly
 --   LIMITED          the subject that is at its limit, and the milliseconds until the next window
+--   PRICE_CHANGED    the price in cents, which is not the one that the buyer agrees to
 --   SOLD_OUT         when this request arrived, and when the last unit went or '', both in ms
 --   NOT_LOADED       the ledger is not loaded
 --   OTHER_SALE       the ledger is that of another sale with this id
@@ -76,9 +79,9 @@ if now_ms < tonumber(begins_at_ms) then return 'NOT_STARTED' end
 local free, now = total + 1 - redis.call('HLEN', KEYS[1]), integer(now_ms)
 if free <= 0 then return 'SOLD_OUT' .. ' ' .. now .. ' ' .. sold_out_at_ms end
 
--- Return 1 if the caller must publish a fulfil task.
-local function set_kick()
-  if redis.call('EXISTS', KEYS[7]) == 1 then return '0' end
+-- Return 1 if the caller must publish a fulfil task; `kick` is what KEYS[7] has.
+local function set_kick(kick)
+  if kick then return '0' end
   redis.call('SET', KEYS[7], '1', 'PX', ARGV[3])
   return '1'
 end
@@ -95,7 +98,8 @@ if plain == '0' and redis.call('ZCARD', KEYS[6]) > 0 then
   give_units(sale, now_ms) -- the waiting list comes first, and this buyer may be on it
   local code, known_id
   code, known_id, free_unit = check_buyer(sale, read_units(user_id, limit), order_id, user_id)
-  if code then return code .. ' ' .. known_id .. ' ' .. (code == 'ACCEPTED' and set_kick() or '0') end
+  if code == 'ACCEPTED' then return code .. ' ' .. known_id .. ' ' .. set_kick(redis.call('MGET', KEYS[7])[1]) end
+  if code then return code .. ' ' .. known_id .. ' 0' end
   free = total + 1 - redis.call('HLEN', KEYS[1])
   if free <= redis.call('ZCARD', KEYS[6]) then
     return 'SOLD_OUT' .. ' ' .. now .. ' ' .. sale.sold_out_at_ms
@@ -113,6 +117,12 @@ if behind_ms > 0 and late > 0 then
     local oldest_ms = redis.call('ZRANGEBYSCORE', KEYS[2], 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
     return 'BEHIND' .. ' ' .. integer(now_ms - oldest_ms)
   end
+end
+
+-- One command for both: an order costs none for its price. A key of a wrong type counts as missing.
+local kick, price = unpack(redis.call('MGET', KEYS[7], KEYS[11]))
+if ARGV[12] ~= '' and price and price ~= ARGV[12] and string.match(price, '^%d+$') then
+  return 'PRICE_CHANGED' .. ' ' .. price
 end
 
 -- Only who would get a unit is counted, so a refusal costs no more. Accounts are counted once something
@@ -147,4 +157,4 @@ if free <= 1 then
   -- @include note_last_unit
   note_last_unit(sale, now)
 end
-return 'ACCEPTED' .. ' ' .. order_id .. ' ' .. set_kick()
+return 'ACCEPTED' .. ' ' .. order_id .. ' ' .. set_kick(kick)
