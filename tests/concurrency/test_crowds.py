@@ -11,6 +11,7 @@ import pytest
 from django.utils import timezone
 
 from tests.concurrency.sales import (
+    DETAILS,
     accepted_ids,
     assert_sold_exactly,
     assert_the_sum_is_right,
@@ -25,10 +26,14 @@ from tests.concurrency.sales import (
 )
 from tests.fixtures.processes import on_both_ways
 from tests.support.crowd import Answer, fire
+from tests.support.patience import wait_for
 from tests.support.sales import change_stock
 from tests.support.stack import Shop
+from vouchers.catalogue import sales
+from vouchers.catalogue.prices import once_at_rest
 from vouchers.catalogue.sales import edit_sale, terms_of
 from vouchers.inventory.sale_state import BelowTaken, snapshot
+from vouchers.models import SeckillVoucher
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 
@@ -180,3 +185,39 @@ def test_pause_under_load_loses_no_accepted_order(shared_shop: Shop) -> None:
     fire(crowd.requests, url=shared_shop.url, connections=64)
     wait_until_quiet(sale)
     assert_the_sum_is_right(sale, ordered=1_000)
+
+
+@pytest.mark.parametrize("guarded", [True, False], ids=["guard", "control"])
+def test_price_edits_under_load_charge_nobody_without_a_word(
+    shared_shop: Shop, guarded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each order has the price that its token names, though the price rises among them."""
+    if not guarded:
+        monkeypatch.setattr(sales, "close_to_reprice", lambda **_: None)
+    sale = make_sale(stock=5_000)
+    told: dict[int, int] = {}
+    for cents in (120, 140, 160):
+        tokens = crowd_of(sale, count=400)
+        told |= {int(token.partition("-")[0]): cents - 20 for token in tokens}
+        with crowd_at(sale, tokens=tokens, url=shared_shop.url) as crowd:
+            wait_for_orders_on_their_way(sale)
+            change_price(sale, cents)
+        refused = {answer.body["code"] for answer in crowd.answers if answer.status != 202}
+        assert refused <= {"paused", "price_changed"}
+        sale = SeckillVoucher.objects.get(pk=sale.pk)
+
+    wait_until_quiet(sale)
+    orders = live_orders(sale)
+    wrong = [order.pk for order in orders if order.price_cents != told[order.pk]]
+    assert orders
+    assert bool(wrong) is not guarded
+    assert_the_sum_is_right(sale, ordered=len(orders))
+
+
+def wait_for_orders_on_their_way(sale: SeckillVoucher) -> None:
+    wait_for(lambda: snapshot(sale_id=sale.pk).pending > 20, what="orders on their way")
+
+
+def change_price(sale: SeckillVoucher, cents: int) -> None:
+    details, terms = replace(DETAILS, price_cents=cents), terms_of(sale)
+    once_at_rest(lambda: edit_sale(sale_id=sale.pk, terms=terms, details=details))

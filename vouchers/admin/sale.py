@@ -35,6 +35,7 @@ from vouchers.admin.sale_list import (
 from vouchers.admin.series import copies_page, series_page
 from vouchers.catalogue.audience import SALE_RULES
 from vouchers.catalogue.form_hints import Level
+from vouchers.catalogue.prices import once_at_rest
 from vouchers.catalogue.sales import (
     create_sale,
     create_voucher_on_sale,
@@ -206,17 +207,21 @@ class SeckillVoucherAdmin(SaleColumns, CodedHistory):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> Any:
-        show = partial(super().changeform_view, request, object_id, form_url, extra_context)
+        form_view = super().changeform_view
+
+        def show() -> Any:
+            for upload in chain(*(uploads for name, uploads in request.FILES.lists())):
+                upload.seek(0)  # it may be shown again
+            return form_view(request, object_id, form_url, extra_context)
+
         try:
             # Outside the admin's transaction: an edit needs the units taken.
             _load_before_post(request, object_id)
-            return show()
+            return once_at_rest(show)
         except SeckillVoucher.DoesNotExist:
             return self._report_deleted(request)
         except SALE_REFUSALS as error:
             # Show the form again with the refusal, so that the entries are not lost.
-            for upload in chain(*(uploads for _, uploads in request.FILES.lists())):
-                upload.seek(0)
             request.refusal = refusal_text(error)  # type: ignore[attr-defined]
             return show()
 

@@ -1,5 +1,6 @@
 """The admin of vouchers: edit them one by one, or import many at once from a file."""
 
+from functools import partial
 from typing import Any
 
 from django import forms
@@ -21,7 +22,8 @@ from seckill_site.web.admin_lists import CheckedList, column
 from seckill_site.web.csv_files import csv_parts, csv_response
 from vouchers.admin.history import CodedHistory
 from vouchers.catalogue.listing import on_sale_now
-from vouchers.catalogue.staff_texts import StaffRefusal
+from vouchers.catalogue.prices import close_to_reprice, lock_to_reprice, once_at_rest
+from vouchers.catalogue.staff_texts import SALE_REFUSALS, StaffRefusal, refusal_text
 from vouchers.forms.fields import LastDayForm, MoneyField
 from vouchers.imports.plan import Importer, RowOutcome
 from vouchers.imports.rows import HEADINGS, example_rows
@@ -115,10 +117,23 @@ class VoucherAdmin(CodedHistory):
     def save_model(self, request: HttpRequest, obj: Voucher, form: Any, change: bool) -> None:
         """Save the voucher, unless it was put on sale since the form was checked."""
         if change:
-            lock_vouchers(voucher_ids=[obj.pk])
+            locked = lock_to_reprice(prices={obj.pk: obj.price_cents})
+            [stored] = lock_vouchers(voucher_ids=[obj.pk])
             if not self.has_change_permission(request, obj):
                 raise PermissionDenied
+            if stored.price_cents != obj.price_cents:
+                close_to_reprice(voucher_ids=[obj.pk], locked=locked)
         super().save_model(request, obj, form, change)
+
+    def changeform_view(
+        self, request: HttpRequest, object_id: str | None = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        show = partial(super().changeform_view, request, object_id, *args, **kwargs)
+        try:
+            return once_at_rest(show)
+        except SALE_REFUSALS as error:
+            self.message_user(request, refusal_text(error), messages.ERROR)
+            return HttpResponseRedirect(request.get_full_path())
 
     def has_import_permission(self, request: HttpRequest) -> bool:
         """Require both permissions, because an import creates and changes vouchers."""

@@ -22,6 +22,7 @@ from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.catalogue.audience import Audience
 from vouchers.catalogue.listing import on_sale_now
 from vouchers.catalogue.pictures import set_picture
+from vouchers.catalogue.prices import close_to_reprice, lock_to_reprice
 from vouchers.catalogue.rooms import date_room
 from vouchers.catalogue.staff_texts import StaffRefusal
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded, ledger_errors
@@ -185,7 +186,8 @@ def edit_sale(
 
     ``sold`` is never touched, and orders keep their price. Inside a transaction, such as the
     admin's, what widens the sale reaches Redis after the commit. Without ``may_run``, a voucher
-    that another sale sells now keeps its description.
+    that another sale sells now keeps its description. A new price closes all sales of the voucher
+    until the commit: Note [One price per order].
 
     :raises VoucherOnSale: its description would change, without ``may_run``; nothing changed.
     :raises BelowTaken: the stock would fall below what is reserved or ordered; nothing changed.
@@ -195,10 +197,13 @@ def edit_sale(
     :raises ModeIsSettled: the mode would change after the start, or with entries; nothing changed.
     :raises ListIsClosed: the terms of a draw would change whose list is closed; nothing changed.
     :raises StaysPublic: it would become a draft again and has buyers; nothing changed.
+    :raises OrdersOnTheirWay: the price would change; the caller tries again (``once_at_rest``).
+    :raises PriceIsSettled: the price would change, and a draw of the voucher has entries.
     :raises LedgerUnavailable: the edit narrows, and Redis did not respond or has no ledger.
     :raises django.core.exceptions.ValidationError: a rule of the model is broken.
     """
     with transaction.atomic():
+        locked = _lock_to_reprice(sale_id, details) if details else []
         sale = lock_seckill_voucher(sale_id=sale_id)
         if terms.limit < sale.limit:
             raise LimitLowered
@@ -213,12 +218,7 @@ def edit_sale(
             raise OrderIsDrawn
         _check_draw(sale, edited)
         edited.full_clean()
-        if details:
-            [edited.voucher] = lock_vouchers(voucher_ids=[sale.voucher_id])
-            running = not may_run and on_sale_now(voucher_ids=[sale.voucher_id], now=sale.locked_at)
-            if running and _changes(edited.voucher, details):
-                raise VoucherOnSale
-            _write_details(edited.voucher, details)
+        repriced = _edit_voucher(edited, details, may_run=may_run) if details else []
         # After all other refusals: a rollback does not undo a write to Redis.
         _check_untouched(sale, edited, now_ms)
         figures = LedgerTerms.from_sale(sale)
@@ -226,9 +226,10 @@ def edit_sale(
         if narrowed != figures:
             _write_locked_terms(sale, narrowed)
         failpoint("edit.narrowed")
+        transaction.on_commit(partial(failpoint, "edit.committed"))
+        close_to_reprice(voucher_ids=repriced, locked=locked)
         edited.note_sold_out(sale.locked_at)
         edited.save(update_fields=(*_TERMS, *_LINE, "sold_out_at"))
-        transaction.on_commit(partial(failpoint, "edit.committed"))
         transaction.on_commit(partial(load_after_commit, sale_ids=[sale_id]))
     return edited
 
@@ -336,6 +337,22 @@ def _changes(voucher: Voucher, details: VoucherDetails) -> bool:
     return not all(is_stored(voucher, name, getattr(details, name)) for name in given)
 
 
+def _lock_to_reprice(sale_id: int, details: VoucherDetails) -> list[SeckillVoucher]:
+    voucher_id = SeckillVoucher.objects.values_list("voucher", flat=True).get(pk=sale_id)
+    return lock_to_reprice(prices={voucher_id: details.price_cents})
+
+
+def _edit_voucher(sale: SeckillVoucher, details: VoucherDetails, *, may_run: bool) -> list[int]:
+    """Write the description of the sale's voucher; return its id if it has a new price."""
+    [sale.voucher] = lock_vouchers(voucher_ids=[sale.voucher_id])
+    running = not may_run and on_sale_now(voucher_ids=[sale.voucher_id], now=sale.locked_at)
+    if running and _changes(sale.voucher, details):
+        raise VoucherOnSale
+    is_repriced = sale.voucher.price_cents != details.price_cents
+    _write_details(sale.voucher, details)
+    return [sale.voucher_id] if is_repriced else []
+
+
 def _write_details(voucher: Voucher, details: VoucherDetails) -> None:
     for name in _DETAILS:
         setattr(voucher, name, getattr(details, name))
@@ -360,7 +377,8 @@ def _close_unless_bought(sale: SeckillVoucher) -> bool:
 
 
 def _write_locked_terms(sale: SeckillVoucher, figures: LedgerTerms) -> None:
-    """Write terms to the ledger; never a total below the units taken, pending included."""
+    """Write terms to the ledger, without a price; never a total below the units taken."""
+    figures = replace(figures, price_cents=None)  # it is copied after the commit
     try:
         write_terms(sale_id=sale.pk, terms=figures, refuse_below_taken=figures.total < sale.stock)
     except NotLoaded as error:

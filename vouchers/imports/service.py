@@ -22,6 +22,7 @@ from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy as _
 
 from vouchers.catalogue.history import Change, Value, cents, entry, field_change
+from vouchers.catalogue.prices import close_to_reprice, lock_to_reprice, once_at_rest
 from vouchers.catalogue.series import PlannedSale, create_sales
 from vouchers.catalogue.staff_texts import StaffRefusal
 from vouchers.imports.plan import Importer, Plan, PlannedRow, make_plan
@@ -84,6 +85,7 @@ def confirm_import(*, key: str, by: Importer, now: dt.datetime) -> Plan:
 
     :raises PreviewGone: there is no such preview; nothing was written.
     :raises VouchersChanged: the plan has changed since; nothing was written.
+    :raises OrdersOnTheirWay: a price would change; nothing was written.
     """
     name = _cache_key(by, key)
     kept = cache.get(name)
@@ -92,13 +94,28 @@ def confirm_import(*, key: str, by: Importer, now: dt.datetime) -> Plan:
     file_name, cells, digest, language = kept
     rows = [TextRow(*row) for row in cells]
     read = [read_row(row) for row in rows]
-    with transaction.atomic(durable=True):
-        with translation.override(language):  # its warnings count among what was shown
-            plan = make_plan(rows=read, by=by, now=now, hold=True)
-        if plan.digest == digest:
+    prices = {
+        it.voucher_id: it.details["price_cents"] for it in read if "price_cents" in it.details
+    }
+
+    def carry_out() -> Plan | None:
+        with transaction.atomic(durable=True):
+            locked = lock_to_reprice(prices=prices)
+            with translation.override(language):  # its warnings count among what was shown
+                plan = make_plan(rows=read, by=by, now=now, hold=True)
+            if plan.digest != digest:
+                return None
+            repriced = [
+                it.voucher.pk for it in plan.rows if it.voucher and "price_cents" in it.after
+            ]
+            close_to_reprice(voucher_ids=repriced, locked=locked)
             _write(plan, file_name, by)
             return plan
-    raise VouchersChanged(_preview(rows, file_name, by, now))
+
+    plan = once_at_rest(carry_out)
+    if plan is None:
+        raise VouchersChanged(_preview(rows, file_name, by, now))
+    return plan
 
 
 def _preview(rows: Sequence[TextRow], file_name: str, by: Importer, now: dt.datetime) -> Preview:
