@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from django.conf import settings
-from django.db.models import Q
+from django.db.models import OuterRef, Q, Subquery
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import translation
@@ -19,7 +19,7 @@ from accounts.contacts import Contact, confirmed_contacts, has_confirmed_email
 from locks import LockBusy, RedisLock
 from orders.lifecycle.outbox import Delivery, Letter, Mail, Message, deliver
 from orders.lifecycle.redemption import written_code
-from orders.models import OrderEvent, OrderStatus
+from orders.models import OrderEvent, OrderStatus, WaitingEntry
 from seckill_site.web.responses import absolute_url
 from vouchers.inventory.passes import alone
 
@@ -56,6 +56,8 @@ def _events_due(now: dt.datetime) -> list[OrderEvent]:
     due = Q(notify_at=None) | Q(notify_at__lte=now)
     events = OrderEvent.objects.filter(due, notified_at=None).order_by("pk")
     events = events.select_related("order__user", "order__seckill_voucher__voucher__merchant")
+    joined = WaitingEntry.objects.filter(order_id=OuterRef("order_id")).values("price_cents")
+    events = events.annotate(joined_cents=Subquery(joined))
     return list(events[:MAILS_AT_ONCE])
 
 

@@ -16,7 +16,7 @@ from django.db.models import QuerySet
 from orders.models import VoucherOrder, WaitingEntry
 from orders.placing.publishing import publish_fulfilment
 from orders.placing.service import read_order_token
-from orders.placing.tokens import BadToken
+from orders.placing.tokens import BadToken, PurchaseToken
 from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
 from vouchers.inventory.holdings import held_order_ids
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
@@ -78,7 +78,7 @@ def join(*, token_text: object, sale_id: int, user_id: int, now_ms: int) -> Wait
     token = read_order_token(token_text, sale_id=sale_id, now_ms=now_ms)
     if token.user_id != user_id:
         raise BadToken("the token is another buyer's")
-    entry = _get_or_create_entry(sale_id, user_id, token.order_id, now_ms)
+    entry = _get_or_create_entry(token, now_ms)
     is_new = entry.order_id == token.order_id
     try:
         return WaitingListPlace(entry.order_id, _join(entry))
@@ -128,6 +128,12 @@ def place_of(*, sale_id: int, user_id: int) -> WaitingListPlace:
         _close([entry.order_id], Outcome.OFFERED)
         return WaitingListPlace(entry.order_id, None, offered=True)
     return WaitingListPlace(entry.order_id, _restore(entry) if place is None else place)
+
+
+def price_when_joining(*, order_id: int) -> int | None:
+    """Return the price at which the buyer of an order joined the list, if it came from there."""
+    entries = WaitingEntry.objects.filter(order_id=order_id)
+    return entries.values_list("price_cents", flat=True).first()
 
 
 def fulfil_line(*, sale_id: int) -> None:
@@ -220,7 +226,8 @@ def _live_entries(sale_id: int, user_id: int) -> QuerySet[WaitingEntry]:
     return WaitingEntry.objects.filter(seckill_voucher=sale_id, user=user_id, live=True)
 
 
-def _get_or_create_entry(sale_id: int, user_id: int, order_id: int, now_ms: int) -> WaitingEntry:
+def _get_or_create_entry(token: PurchaseToken, now_ms: int) -> WaitingEntry:
+    sale_id, user_id = token.sale_id, token.user_id
     entry = _live_entries(sale_id, user_id).first()
     if entry is None:
         sale = SeckillVoucher.objects.get(pk=sale_id)
@@ -231,8 +238,9 @@ def _get_or_create_entry(sale_id: int, user_id: int, order_id: int, now_ms: int)
             WaitingEntry.objects.create(
                 seckill_voucher_id=sale_id,
                 user_id=user_id,
-                order_id=order_id,
+                order_id=token.order_id,
                 joined_at=from_epoch_ms(now_ms),
+                price_cents=token.price_cents,
             )
         entry = _live_entries(sale_id, user_id).first()
     if entry is None:

@@ -282,6 +282,9 @@ class WaitingEntry(models.Model):
     )
     order_id = models.BigIntegerField(_("order id"), unique=True)
     joined_at = models.DateTimeField(_("joined at"))
+    price_cents = models.PositiveIntegerField(
+        _("price when joining, in cents"), null=True, editable=False
+    )
     live = models.BooleanField(_("waiting"), null=True, default=True)
     outcome = models.CharField(_("outcome"), max_length=16, blank=True, choices=Outcome)
 

@@ -12,6 +12,7 @@ from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt
 
+from orders.lifecycle.waiting_list import price_when_joining
 from orders.payments.providers import offered_providers
 from orders.placing.order_ids import mint_order_ids
 from orders.placing.tokens import BadToken, MalformedToken, PurchaseToken, read_token
@@ -168,6 +169,7 @@ def receipt(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpRespons
         return as_response(owner_answer(content))
     sale = SeckillVoucher.objects.select_related("voucher__merchant").get(pk=sale_id)
     context = {"receipt": content, "sale": sale, "providers": offered_providers()}
+    context["joined_cents"] = price_when_joining(order_id=order_id)
     return for_owner(render(request, "orders/receipt.html", context))
 
 
