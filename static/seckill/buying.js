@@ -6,17 +6,28 @@ import { ask, backoffMs, faultOf, needsWork, orderIdOf, pause, place, worked } f
 const QUICK_TRIES = 5; // then slower, and the receipt is asked for as well
 const SLOWEST_MS = 8000;
 const LONGEST_WAIT_MS = 30_000; // who has to wait longer is told so
+const PRICE_TRIES = 3;
+const PRICE_PAUSE_MS = 600; // a server may be late by a second
 const NO_TOKEN = { status: 403, body: { code: "bad_token" } }; // as the server would answer
 
 /**
  * Order with a ticket {token, attempt}. Returns {event, answer}; the event is one of accepted,
  * already_ordered, login_required, bad_token, waiting_room, not_eligible and refused. Meanwhile `step` is
  * called with the fault of each try: offline, busy or unreachable. `rest` has the pauses between them.
+ * A token at another price than the page shows, by `isAgreed`, is never sent; soon there may be one at this price.
  */
-export async function order({ ticket, urls, step, rest }) {
+export async function order({ ticket, urls, step, rest, isAgreed }) {
   let renewed = false;
+  let priceTries = 0;
   for (let tries = 1; ; ) {
     if (needsWork(ticket.token)) ticket.token = await worked(ticket.token);
+    if (!isAgreed(ticket.token)) {
+      if (priceTries === PRICE_TRIES) return { event: "refused", answer: { body: { code: "price_changed" } } };
+      priceTries += 1;
+      await pause(PRICE_PAUSE_MS);
+      await renewToken({ ticket, urls });
+      continue;
+    }
     let answer = ticket.token ? await place(urls.place, ticket) : NO_TOKEN;
     if (answer.body.code === "bad_token" && !renewed) {
       answer = await renewToken({ ticket, urls });

@@ -3,7 +3,7 @@
 import { showAccount } from "./account.js";
 import { ServerClock, isFinal, leftText, stockText, tickMs } from "./clock.js";
 import { Connection } from "./connection.js";
-import { ask, jittered, pause, readJson } from "./wire.js";
+import { ask, askPage, jittered, pause, readJson } from "./wire.js";
 
 const EVERY_MS = 15_000;
 const AGAIN_MS = 4000; // after a failure
@@ -13,6 +13,7 @@ const list = document.getElementById("sales");
 const texts = readJson("sentences");
 const cards = [...document.querySelectorAll("[data-begins-at-ms]")];
 const clock = new ServerClock();
+const revisions = new Map(); // of a card: what live/ said first, and since it was taken over
 const connection =
   list && new Connection({ element: document.getElementById("connection"), texts });
 let isMet = false; // whether me/ has told who is there
@@ -76,8 +77,23 @@ async function refresh(card) {
   if (status !== 200) return null;
   clock.addSample(body.server_time_ms, receivedAt);
   showFigures(card, body);
+  await takeOver(card, body.revision);
   tick();
   return [body.server_time_ms, receivedAt];
+}
+
+/** Take title, price and times of a card over from the newer page, once they have changed. */
+async function takeOver(card, revision) {
+  const seen = revisions.get(card);
+  if (seen === undefined) revisions.set(card, revision);
+  if (seen === undefined || seen === revision) return;
+  const page = await askPage(location.href);
+  const newer = page?.querySelector(`[data-live-url="${card.dataset.liveUrl}"]`);
+  if (!newer) return;
+  revisions.set(card, revision);
+  for (const part of [".ticket__title", ".price", ".when"]) {
+    card.querySelector(part).replaceWith(document.importNode(newer.querySelector(part), true));
+  }
 }
 
 /** Take a few clock samples from one sale's live/; all sales share the clock. */

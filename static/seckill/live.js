@@ -5,6 +5,7 @@ import { STATES, pollMs, saleState } from "./purchase_states.js";
 import { ask, pause } from "./wire.js";
 
 const SAMPLES = 5;
+const MEASURED_MS = 45_000; // before the start the clock is measured once more
 
 export class Live {
   clock = new ServerClock();
@@ -62,10 +63,11 @@ export class Live {
     this.#onAnswer();
   }
 
-  async poll() {
+  async poll({ isWoken = false } = {}) {
     this.stop();
     const early = this.clock.known && this.state === "scheduled" && this.leftToBeginMs > 6000;
-    await (early ? this.measure() : this.ask());
+    const measures = early && (isWoken || this.leftToBeginMs < MEASURED_MS);
+    await (measures ? this.measure() : this.ask());
     this.schedule();
   }
 
@@ -78,7 +80,7 @@ export class Live {
   }
 
   wake() {
-    if (STATES[this.#buttonState()].polls) this.poll();
+    if (STATES[this.#buttonState()].polls) this.poll({ isWoken: true });
   }
 
   stop() {

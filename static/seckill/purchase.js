@@ -9,8 +9,9 @@ import { Live } from "./live.js";
 import { STATES, meDelayMs, mePollMs, move, roomDelayMs, shownState } from "./purchase_states.js";
 import { Queue } from "./queue.js";
 import { Tabs } from "./tabs.js";
+import { changesText, isAtPrice, takeOver, termsOf, turnMs } from "./terms.js";
 import { whySoldOut } from "./why.js";
-import { Rest, keptRefusal, keptTokens, needsWork, orderIdOf, readJson, worked } from "./wire.js";
+import { Rest, askPage, keptRefusal, keptTokens, needsWork, orderIdOf, readJson, worked } from "./wire.js";
 
 const LATER_MS = 3000;
 const ROOM_LEAD_MS = 600_000 * Math.random(); // drawn once: a crowd comes evenly in ten minutes
@@ -34,6 +35,8 @@ let reading = { end: null, leftMs: 0, payMs: 0 }; // the last clock readings, to
 let buying = false;
 let awakeMs = Date.now() - performance.now();
 let ticker;
+let seenTerms = termsOf(page); // as the buyer saw them first, or pressed the button
+let renewal; // the timer of this page's turn to ask for a newer one
 
 const rest = new Rest(); // between the tries of an order
 const connection = new Connection({
@@ -46,7 +49,7 @@ const live = new Live({
   onStatus: (status) => connection.heard(status),
   figures: figuresOf(page.dataset),
   buttonState: stateNow,
-  onAnswer: tick,
+  onAnswer: onLive,
 });
 const statusPoller = new BuyerStatusPoller(urls.me, onMe);
 const tabs = new Tabs(page.dataset.sale, () => statusPoller.poll());
@@ -228,6 +231,45 @@ function step(event, text = "") {
   live.schedule();
 }
 
+// --- Terms that have changed ---------------------------------------------------------------------
+
+function onLive() {
+  tick();
+  if (renewal || !isOutdated()) return;
+  renewal = setTimeout(renewInTurn, turnMs({ paceMs: live.figures.me_pace_ms, random: Math.random() }));
+}
+
+/** The shop says that there is a newer page, or gives tokens at another price than this one's. */
+function isOutdated() {
+  const { revision } = live.figures;
+  return Boolean(revision && revision !== page.dataset.revision) || !isAgreed(mine?.token ?? "");
+}
+
+const isAgreed = (token) => isAtPrice(token, page.dataset.priceCents);
+
+/** One server may have been late: ask only if the last answer still says so. */
+function renewInTurn() {
+  renewal = undefined;
+  if (isOutdated() && !document.hidden && !buying) renew();
+}
+
+/** Take over what has changed in the newer page, and say what that is. */
+async function renew() {
+  const newer = (await askPage(location.pathname))?.getElementById("main");
+  if (!newer || buying) return;
+  const isNewer = newer.dataset.revision !== page.dataset.revision;
+  takeOver(page, newer);
+  const changes = changesText(seenTerms, termsOf(page), texts.changed);
+  if (isNewer || changes) tellChanges(changes);
+  // For a token at this price, and the rules for this buyer.
+  if (mine && (isNewer || !isAgreed(mine.token))) statusPoller.poll();
+}
+
+function tellChanges(text) {
+  element("changed").hidden = !text; // before the text, which is read out
+  setText(element("changed"), text);
+}
+
 // --- Who is there, and what they have ------------------------------------------------------------
 
 function onMe({ status, body, receivedAt, retryAfterMs }) {
@@ -275,7 +317,7 @@ function takeBuyer(now, receivedAt) {
 function useMine(receivedAt) {
   if (mine.order_id) spent.add(mine.order_id);
   if (mine.status_url) link.href = mine.status_url;
-  if (!ticket.token || isSpent()) {
+  if (!ticket.token || isSpent() || !isAgreed(ticket.token)) {
     Object.assign(ticket, { token: mine.token, attempt: 0 });
     work(mine.token);
   }
@@ -307,9 +349,11 @@ function askMe() {
 async function buy() {
   buying = true;
   keepRefusal(null);
+  seenTerms = termsOf(page);
+  tellChanges("");
   step("press");
   if (isSpent()) ticket.token = "";
-  const { event, answer } = await order({ ticket, urls, step, rest });
+  const { event, answer } = await order({ ticket, urls, step, rest, isAgreed });
   buying = false;
   answered(event, answer);
 }
@@ -346,8 +390,18 @@ function checkRule(event) {
   statusPoller.poll();
 }
 
+/** Nothing was bought: show the price as it is now, and the button again. */
+function onOtherPrice({ message = texts.changed.price_unknown }) {
+  ticket.token = "";
+  step("refused");
+  tellChanges(message);
+  statusPoller.poll();
+  renew();
+}
+
 function refused(answer, retryAfterMs = 0) {
   const { code } = answer;
+  if (code === "price_changed") return onOtherPrice(answer);
   const { figures } = live;
   const known = ["sold_out", "paused", "ended"].includes(code);
   const remaining = code === "sold_out" ? 0 : figures.remaining;
@@ -356,6 +410,7 @@ function refused(answer, retryAfterMs = 0) {
   if (code === "rate_limited") keepRefusal({ code, until_ms: live.clock.now() + retryAfterMs });
   step("refused", known ? "" : (texts.note[code] ?? texts.note.failed));
   if (code === "not_started") live.measure();
+  return undefined;
 }
 
 // --- Start ---------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 // The button's state machine, as tables and pure functions; purchase.js shows it.
 
 const LONGEST_TIMER_MS = 3_600_000; // a much longer timer would overflow and fire at once
+const SCHEDULED_MS = 60_000; // the start, the price and the rules may change before it
 
 /**
  * Every state of the button.
@@ -112,7 +113,7 @@ export function pollMs({ state, sale, leftToBeginMs, random }) {
   // Measure the clock once more 20 to 40 s before the start, each page at its own moment.
   const untilMeasure = leftToBeginMs - 20_000 - 20_000 * random;
   const wait = untilMeasure > 5000 ? untilMeasure : leftToBeginMs - 5000 + 1000 * random;
-  return Math.min(wait, LONGEST_TIMER_MS);
+  return Math.min(wait, SCHEDULED_MS * (0.8 + 0.4 * random));
 }
 
 /**
