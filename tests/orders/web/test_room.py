@@ -212,7 +212,7 @@ def test_place_of_a_buyer_in_line(ask: Ask) -> None:
         "server_time_ms": ANY,
     }
     assert 25_000 < found["wait_ms"] <= 30_000
-    assert found["poll_after_ms"] == pytest.approx(found["wait_ms"] * 0.75, abs=2)
+    assert found["poll_after_ms"] == pytest.approx(found["wait_ms"] * 0.8, abs=2)
 
 
 @both
