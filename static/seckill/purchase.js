@@ -256,7 +256,7 @@ function renewInTurn() {
 /** Take over what has changed in the newer page, and say what that is. */
 async function renew() {
   const newer = (await askPage(location.pathname))?.getElementById("main");
-  if (!newer || buying) return;
+  if (!newer?.dataset.revision || buying) return;
   const isNewer = newer.dataset.revision !== page.dataset.revision;
   takeOver(page, newer);
   const changes = changesText(seenTerms, termsOf(page), texts.changed);
