@@ -1,15 +1,18 @@
 // The waiting page: the place in line, and the way to the order once it exists.
 
 import { fill } from "./clock.js";
-import { ask, faultOf, readJson } from "./wire.js";
+import { ask, askPage, faultOf, readJson } from "./wire.js";
 
 const EVERY_MS = 4000;
+const TERMS_EVERY = 15; // polls: about a minute
 
 const element = (id) => document.getElementById(id);
 const page = element("waiting");
 const texts = readJson("sentences");
 let line = readJson("line");
 let timer;
+let polls = 0;
+let revision; // of the terms that the page shows
 
 function schedule(atLeastMs = 0) {
   clearTimeout(timer);
@@ -18,6 +21,8 @@ function schedule(atLeastMs = 0) {
 }
 
 async function poll() {
+  if (polls % TERMS_EVERY === 0) await keepUp();
+  polls += 1;
   const answer = await ask(page.dataset.url);
   if (answer.status === 200) onAnswer(answer.body);
   else if (answer.status === 404) await askForOrder();
@@ -30,6 +35,18 @@ function onAnswer(now) {
   line = now;
   if (line.offered) location.replace(line.status_url);
   else show();
+}
+
+/** Price and times may change while the buyer waits: take them over from the newer page. */
+async function keepUp() {
+  const { status, body } = await ask(page.dataset.url.replace("waiting/", "live/"));
+  if (status !== 200 || body.revision === revision) return;
+  const newer = revision && (await askPage(location.pathname));
+  revision = body.revision;
+  for (const part of newer ? [".next", ".facts"] : []) {
+    const [before, after] = [document, newer].map((it) => it.querySelector(part));
+    if (before && after) before.replaceWith(document.importNode(after, true));
+  }
 }
 
 /** The buyer no longer waits: there is an order, or the waiting list is closed. */

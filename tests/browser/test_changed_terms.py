@@ -10,12 +10,14 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from orders.fulfilment.worker import fulfil_sale
+from orders.lifecycle.waiting_list import join
 from orders.models import VoucherOrder
 from tests.browser.conftest import PHONE, Person, change, run_first
 from tests.browser.test_button import module
 from tests.concurrency.sales import make_sale
 from tests.support.inspection import pending_ids
-from tests.support.orders import make_buyer
+from tests.support.orders import make_buyer, token_for, written_orders
+from tests.support.sales import redis_now_ms
 from vouchers.catalogue.prices import once_at_rest
 from vouchers.catalogue.sales import VoucherDetails, edit_sale, terms_of
 from vouchers.models import SeckillVoucher
@@ -187,3 +189,25 @@ def test_card_in_the_list_takes_a_new_price_over(people: Person) -> None:
 
     expect(card.locator(".price")).to_contain_text("¥1.50", timeout=20_000)
     expect(card.locator("[data-left]")).to_be_visible()
+
+
+@pytest.mark.slow
+def test_waiting_page_takes_a_new_price_over(people: Person) -> None:
+    sale, buyer = make_sale(stock=1), make_buyer()
+    written_orders(sale, [make_buyer()])
+    token = token_for(sale, buyer).sign()
+    join(token_text=token, sale_id=sale.pk, user_id=buyer.pk, now_ms=redis_now_ms())
+    page = people(buyer)
+    page.clock.install()
+    page.goto(f"/vouchers/{sale.pk}/waiting/")
+    expect(page.locator(".next")).to_contain_text("to pay ¥1.00")
+    with page.expect_response("**/live/"):
+        page.clock.run_for(5_000)
+
+    raise_price(sale)
+
+    for _ in range(15):
+        with page.expect_response("**/waiting/"):
+            page.clock.run_for(5_000)
+    expect(page.locator(".next")).to_contain_text("to pay ¥1.50")
+    expect(page.locator(".facts")).to_contain_text("¥1.50")
