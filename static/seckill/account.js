@@ -1,5 +1,7 @@
 // Who is signed in, on a page that is the same for everybody.
 
+import { tellKeeper } from "./wire.js";
+
 const CSRF_COOKIE = /(?:^|; )(?:__Host-)?csrftoken=([^;]+)/;
 
 /** Show the links of a buyer, of staff or of a visitor, by an answer of me/. */
@@ -9,6 +11,7 @@ export function showAccount({ signed_in: signedIn, name = "", staff_desk: desk }
     part.hidden = !who.has(part.dataset.who) || !canBeSent(part);
   }
   document.getElementById("sign-out").title = name;
+  tellKeeper({ owner: signedIn ? name : "" }); // codes that this device keeps are one account's
 }
 
 /** Put Django's token into a form. Return whether there is one: each page with a form sets it. */

@@ -1,10 +1,11 @@
 // The receipt: polls the order while its state may change, and shows it.
 
+import "./code_picture.js";
 import "./copy.js";
 import { ServerClock, milestone, shortLeftText, tickMs } from "./clock.js";
 import { Queue } from "./queue.js";
 import { Tabs } from "./tabs.js";
-import { ask, askPage, keptTokens, place, readJson } from "./wire.js";
+import { ask, askPage, keptTokens, place, readJson, tellKeeper } from "./wire.js";
 
 const FIRST_MS = 300; // until the server asks for another pace
 const SLOW_MS = 30_000;
@@ -119,6 +120,7 @@ async function show(now, receivedAt) {
   if (!changed && !stale) return;
   keptTokens.drop(receipt.order_id);
   tabs.notify();
+  tellKeeper("refresh"); // a code that this device keeps may have come or gone
   startedAt = performance.now();
   await renew();
 }
