@@ -120,7 +120,7 @@ async function show(now, receivedAt) {
   if (!changed && !stale) return;
   keptTokens.drop(receipt.order_id);
   tabs.notify();
-  tellKeeper("refresh"); // a code that this device keeps may have come or gone
+  tellKeeper("refresh"); // codes that this device keeps may have come or gone
   startedAt = performance.now();
   await renew();
 }
@@ -231,3 +231,4 @@ showPlace(performance.now());
 tick();
 schedule();
 tabs.notify(); // the navigation may have cut off the message of the purchase page
+tellKeeper("refresh");

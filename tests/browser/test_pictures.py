@@ -27,6 +27,7 @@ NOTE_TEXTS = """
     return draw.call(this, text, ...place);
   };
 """
+CODE = "VERA1234EFGH5678"
 FACTS = {
     "name": "老街茶馆",
     "address": "上海市黄浦区老街 18 号",
@@ -38,8 +39,10 @@ FACTS = {
 @pytest.fixture
 def voucher(db: None) -> VoucherOrder:
     """A paid order of a voucher with all that is needed to use it, in Chinese."""
+    if known := VoucherOrder.objects.filter(code=CODE).first():
+        return known
     order = make_order(make_sale(stock=1), make_person("vera"), status=OrderStatus.PAID)
-    VoucherOrder.objects.filter(pk=order.pk).update(code="VERA1234EFGH5678")
+    VoucherOrder.objects.filter(pk=order.pk).update(code=CODE)
     facts = {it: FACTS[it] for it in ("address", "contact")}
     merchant, _ = Merchant.objects.get_or_create(name=FACTS["name"], defaults=facts)
     Voucher.objects.filter(sales=order.seckill_voucher).update(

@@ -18,6 +18,7 @@ CHECKS = (
     face.check_colour,
     face.check_logo,
     face.check_contact,
+    face.check_map,
     face.check_terms,
 )
 
