@@ -35,7 +35,7 @@ def contact_url(contact: str) -> str:
 
 def map_url(place: str) -> str:
     """Return the link that searches a place on a map; empty if the shop has named no map."""
-    return settings.SECKILL_MAP_URL.replace("{place}", quote(place, safe=""))
+    return str(settings.SECKILL_MAP_URL).replace("{place}", quote(place, safe=""))
 
 
 @dataclass(frozen=True)

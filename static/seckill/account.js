@@ -1,7 +1,5 @@
 // Who is signed in, on a page that is the same for everybody.
 
-import { tellKeeper } from "./wire.js";
-
 const CSRF_COOKIE = /(?:^|; )(?:__Host-)?csrftoken=([^;]+)/;
 
 /** Show the links of a buyer, of staff or of a visitor, by an answer of me/. */
@@ -11,7 +9,13 @@ export function showAccount({ signed_in: signedIn, name = "", staff_desk: desk }
     part.hidden = !who.has(part.dataset.who) || !canBeSent(part);
   }
   document.getElementById("sign-out").title = name;
-  tellKeeper({ owner: signedIn ? name : "" }); // codes that this device keeps are one account's
+  forgetCodesUnlessOf(signedIn ? name : "");
+}
+
+/** Codes that this device keeps are one account's (codes_worker.js). */
+function forgetCodesUnlessOf(owner) {
+  const worker = navigator.serviceWorker?.getRegistration("/orders/");
+  worker?.then((it) => it?.active?.postMessage({ owner })).catch(() => {}); // a browser may forbid it
 }
 
 /** Put Django's token into a form. Return whether there is one: each page with a form sets it. */

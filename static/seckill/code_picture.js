@@ -21,12 +21,29 @@ async function saved(link) {
   canvas.width = WIDTH;
   canvas.height = drawn(canvas.getContext("2d"), qr, link.dataset, voucher); // which empties it
   drawn(canvas.getContext("2d"), qr, link.dataset, voucher);
+  if (navigator.userAgent.includes("MicroMessenger")) return showToHold(link, canvas.toDataURL());
   const blob = await new Promise((resolve) => canvas.toBlob(resolve));
   const file = document.createElement("a");
   file.href = URL.createObjectURL(blob);
   file.download = link.download;
   file.click();
   setTimeout(() => URL.revokeObjectURL(file.href), 60_000);
+}
+
+/** WeChat's browser saves no files, but the picture under a finger. */
+function showToHold(link, address) {
+  const actions = link.closest("ul");
+  if (actions.nextElementSibling?.matches(".held")) actions.nextElementSibling.remove();
+  const figure = document.createElement("figure");
+  figure.className = "held";
+  const image = new Image();
+  image.src = address;
+  image.alt = link.dataset.title;
+  const words = document.createElement("figcaption");
+  words.textContent = link.dataset.hold;
+  figure.append(words, image);
+  actions.after(figure);
+  figure.scrollIntoView({ block: "nearest" });
 }
 
 /** The QR code of the page as an image, each module a whole number of pixels wide. */

@@ -2,7 +2,8 @@
 
 import "./code_picture.js";
 import "./copy.js";
-import { askPage, tellKeeper } from "./wire.js";
+import { tellKeeper } from "./kept_codes.js";
+import { askPage } from "./wire.js";
 
 const element = (id) => document.getElementById(id);
 const isKept = async () => Boolean(await caches.match(location.pathname, { cacheName: "codes" }));

@@ -46,20 +46,6 @@ export async function askPage(url, { headers = {}, timeoutMs = 5000 } = {}) {
   }
 }
 
-/** Send a message to the worker that keeps codes, if this browser has it; wait until it is done. */
-export async function tellKeeper(message) {
-  try {
-    const { active } = await navigator.serviceWorker.getRegistration("/orders/");
-    const { port1, port2 } = new MessageChannel();
-    const done = new Promise((resolve) => port1.addEventListener("message", resolve));
-    port1.start();
-    active.postMessage(message, [port2]);
-    await done;
-  } catch {
-    // there is none, or the browser forbids it
-  }
-}
-
 /** Place the order of a token. `ticket` is {token, attempt} and counts what was sent with it. */
 export function place(url, ticket) {
   // Of the token, not of the press: only its first request may be refused without asking the ledger.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -89,6 +90,21 @@ def test_picture_without_javascript_has_the_code(people: Person, voucher: Vouche
     code = read_qr(reader, Path(saved.value.path()).read_bytes())
     assert code
     assert code.endswith("#code=VERA-1234-EFGH-5678")
+
+
+@pytest.mark.slow
+def test_picture_is_shown_to_be_held_in_wechat(people: Person, voucher: VoucherOrder) -> None:
+    page = people(
+        make_person("vera"), user_agent="Mozilla/5.0 (iPhone) MicroMessenger/8.0", **PHONE
+    )
+    page.goto(receipt_url(voucher))
+    for _ in range(2):
+        page.click("a[data-title]")
+        expect(page.locator(".held img")).to_have_count(1)
+    expect(page.locator(".held")).to_contain_text("Press and hold the picture")
+    address = page.locator(".held img").evaluate("it => it.src")
+    picture = base64.b64decode(address.partition(",")[2])
+    assert (read_qr(page, picture) or "").endswith("#code=VERA-1234-EFGH-5678")
 
 
 @pytest.mark.slow
