@@ -158,6 +158,9 @@ SECKILL_SHOP_LOGO = env.str("SECKILL_SHOP_LOGO", default="")
 SECKILL_SHOP_CONTACT = env.str("SECKILL_SHOP_CONTACT", default="")
 """How buyers reach the shop: an e-mail address, a phone number or the address of a page."""
 
+SECKILL_MAP_URL = env.str("SECKILL_MAP_URL", default="")
+"""The address of a map's search, with ``{place}`` for what is searched; without it, no link."""
+
 SECKILL_SHOP_IMPRINT = env.str("SECKILL_SHOP_IMPRINT", default="")
 SECKILL_SHOP_IMPRINT_EN = env.str("SECKILL_SHOP_IMPRINT_EN", default=SECKILL_SHOP_IMPRINT)
 """The company behind the shop, such as its ICP licence, in one line; or the address of a page."""

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.django_db
 PAGES = {
     *("purchase", "purchase-form", "sandbox", "redeem", "stop-notices", "my-notices"),
     *("account-delete", "captcha-image", "set-language-link"),
-    *("payment-return", "pay-code", "code", "code-picture", "terms"),
+    *("payment-return", "pay-code", "code", "code-picture", "codes", "codes-worker", "terms"),
     *("face-theme", "face-icon", "face-manifest"),
 }
 """Routes for people alone: they answer pages, or what pages show."""

@@ -15,6 +15,8 @@ from django.db.models import F, Q
 from django.utils.translation import get_language, gettext
 from django.utils.translation import gettext_lazy as _
 
+from seckill_site.face.site_face import contact_url, map_url
+
 YEARS = (2000, 2100)
 """The first and the last year of a sale: others are typing errors."""
 
@@ -178,6 +180,11 @@ class Merchant(models.Model):
         """The address in the reader's language."""
         return (_reads_english() and self.address_en) or self.address
 
+    @property
+    def contact_url(self) -> str:
+        """The link of the contact, if it is an address or a number and no other text."""
+        return contact_url(self.contact)
+
     @classmethod
     def default(cls) -> Merchant:
         """Return the default merchant; a shop without one gets one of its own name."""
@@ -263,6 +270,11 @@ class Voucher(models.Model):
     def place(self) -> str:
         """Where it is redeemed, if that is known."""
         return self.valid_where or (self.merchant.local_address if self.merchant else "")
+
+    @property
+    def map_url(self) -> str:
+        """The link that searches the merchant and the place on a map, if the shop has named one."""
+        return map_url(f"{self.merchant or ''} {self.place}".strip()) if self.place else ""
 
     def is_past(self, today: dt.date) -> bool:
         """Return whether its last day is over."""

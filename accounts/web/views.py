@@ -59,7 +59,20 @@ def sign_out_everywhere(request: HttpRequest) -> HttpResponseBase:
     """End all sessions of the account, this one too."""
     end_all_sessions(_user_of(request))
     logout_here(request)
-    return redirect("login")
+    return _forgetting(redirect("login"))
+
+
+@allow("GET", "HEAD", "POST")
+def logout(request: HttpRequest) -> HttpResponseBase:
+    """Sign out, by the form of each page."""
+    response = views.logout(request)
+    return response if request.user.is_authenticated else _forgetting(response)
+
+
+def _forgetting(response: HttpResponseBase) -> HttpResponseBase:
+    """Have the browser drop what pages have stored in it, such as codes for the counter."""
+    response["Clear-Site-Data"] = '"storage"'
+    return response
 
 
 @allow("GET", "HEAD", "POST")
@@ -86,6 +99,5 @@ def _user_of(request: HttpRequest) -> User:
 
 
 login = allow("GET", "HEAD", "POST")(views.login)
-logout = allow("GET", "HEAD", "POST")(views.logout)
 signup = allow("GET", "HEAD", "POST")(SignUpView.as_view())
 confirm_login_code = allow("GET", "HEAD", "POST")(ConfirmLoginCodeView.as_view())

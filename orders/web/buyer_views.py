@@ -360,7 +360,7 @@ def own_order(request: HttpRequest, sale_id: int, order_id: int) -> VoucherOrder
 
     :raises VoucherOrder.DoesNotExist: it is not.
     """
-    orders = VoucherOrder.objects.select_related("seckill_voucher__voucher")
+    orders = VoucherOrder.objects.select_related("seckill_voucher__voucher__merchant")
     return orders.get(pk=order_id, user=request.user.pk, seckill_voucher=sale_id)
 
 

@@ -1,5 +1,8 @@
-"""The code of a paid voucher, for its owner: a page of its own to show, and a picture to keep."""
+"""The codes of paid vouchers, for their owner: to show, and to keep on a device."""
 
+from pathlib import Path
+
+from django.contrib.staticfiles import finders
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -7,12 +10,44 @@ from django.urls import reverse
 from orders.lifecycle.redemption import written_code
 from orders.models import OrderStatus, VoucherOrder
 from orders.receipts.code_picture import draw_code_picture
-from orders.receipts.service import receipt_of
+from orders.receipts.service import orders_of, receipt_of
 from orders.web.buyer_views import own_order, signed_in
 from orders.web.refusals import refusals_answered
 from orders.web.serializers import receipt_json
 from seckill_site.clocks.ledger import ledger_now_ms
+from seckill_site.clocks.machine import from_epoch_ms
 from seckill_site.web.responses import absolute_url, allow, see_page
+
+MOST_CODES = 50
+"""The most codes on one page: it is for the counter, and each picture takes its time."""
+
+
+@allow("GET", "HEAD")
+@signed_in
+def codes_page(request: HttpRequest) -> HttpResponse:
+    """Show all codes that can be used, newest first, on a page that a device may keep."""
+    now_ms = ledger_now_ms()
+    orders = orders_of(user_id=request.user.pk or 0).filter(status=OrderStatus.PAID)
+    usable = orders.exclude(code=None)[: MOST_CODES + 1]
+    codes = [
+        {"sale": it.seckill_voucher, "receipt": receipt_json(receipt_of(it), now_ms=now_ms)}
+        for it in usable
+    ]
+    context = {
+        "codes": codes[:MOST_CODES],
+        "has_more": len(codes) > MOST_CODES,
+        "as_of": from_epoch_ms(now_ms),
+    }
+    return render(request, "orders/codes.html", context)
+
+
+@allow("GET", "HEAD")
+def codes_worker(request: HttpRequest) -> HttpResponse:
+    """Serve the script that keeps that page; it may answer for nothing outside of its directory."""
+    script = Path(str(finders.find("seckill/codes_worker.js"))).read_bytes()
+    return HttpResponse(
+        script, content_type="text/javascript", headers={"Cache-Control": "no-cache"}
+    )
 
 
 @allow("GET", "HEAD")

@@ -21,6 +21,8 @@ urlpatterns = [
     path("vouchers/<id:sale_id>/room/", room_views.room, name="room"),
     path("me/", order_api.me, name="me"),
     path("orders/", buyer_views.my_orders, name="my-orders"),
+    path("orders/codes/", code_views.codes_page, name="codes"),
+    path("orders/codes.js", code_views.codes_worker, name="codes-worker"),
     path("vouchers/<id:sale_id>/token/", order_api.token, name="token"),
     path("vouchers/<id:sale_id>/orders/<id:order_id>/pay/", buyer_views.pay, name="pay"),
     path(

@@ -80,6 +80,18 @@ def check_contact(**_: Any) -> Iterator[CheckMessage]:
 
 
 @register(SETTINGS)
+def check_map(**_: Any) -> Iterator[CheckMessage]:
+    """Find a map that no place can be searched on."""
+    url = settings.SECKILL_MAP_URL
+    if url and not (IS_ADDRESS.fullmatch(url) and "{place}" in url):
+        yield Error(
+            f"SECKILL_MAP_URL is {url!r}: no web address with {{place}} in it.",
+            hint="Such as https://uri.amap.com/search?keyword={place}",
+            id="seckill.E045",
+        )
+
+
+@register(SETTINGS)
 def check_terms(**_: Any) -> Iterator[CheckMessage]:
     """Find terms that buyers could not read."""
     for setting in ("SECKILL_SHOP_TERMS", "SECKILL_SHOP_TERMS_EN"):

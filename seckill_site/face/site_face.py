@@ -5,6 +5,7 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from django.conf import settings
 from django.urls import reverse
@@ -20,7 +21,21 @@ USUAL_COLOUR = "#cf2318"
 
 IS_ADDRESS = re.compile(r"https?://[^\s/?#]+[^\s]*")
 IS_MAIL = re.compile(r"[^\s@<>\"]+@[^\s@<>\"]+\.[^\s@<>\"]+")
-IS_PHONE = re.compile(r"\+?[0-9][0-9 ()./-]{2,30}[0-9]")
+IS_PHONE = re.compile(r"\+?[0-9(][0-9 ()./-]{2,30}[0-9]")
+
+
+def contact_url(contact: str) -> str:
+    """Return the link of a contact, to write, call or read; empty for any other text."""
+    if IS_MAIL.fullmatch(contact):
+        return f"mailto:{contact}"
+    if IS_PHONE.fullmatch(contact):
+        return "tel:" + re.sub(r"[^0-9+]", "", contact)
+    return contact if IS_ADDRESS.fullmatch(contact) else ""
+
+
+def map_url(place: str) -> str:
+    """Return the link that searches a place on a map; empty if the shop has named no map."""
+    return str(settings.SECKILL_MAP_URL).replace("{place}", quote(place, safe=""))
 
 
 @dataclass(frozen=True)
@@ -37,11 +52,7 @@ class Face:
     @property
     def contact_url(self) -> str:
         """The link of the contact."""
-        if IS_MAIL.fullmatch(self.contact):
-            return f"mailto:{self.contact}"
-        if IS_PHONE.fullmatch(self.contact):
-            return "tel:" + re.sub(r"[^0-9+]", "", self.contact)
-        return self.contact
+        return contact_url(self.contact)
 
     @property
     def imprint_url(self) -> str:

@@ -9,6 +9,13 @@ export function showAccount({ signed_in: signedIn, name = "", staff_desk: desk }
     part.hidden = !who.has(part.dataset.who) || !canBeSent(part);
   }
   document.getElementById("sign-out").title = name;
+  forgetCodesUnlessOf(signedIn ? name : "");
+}
+
+/** Codes that this device keeps are one account's (codes_worker.js). */
+function forgetCodesUnlessOf(owner) {
+  const worker = navigator.serviceWorker?.getRegistration("/orders/");
+  worker?.then((it) => it?.active?.postMessage({ owner })).catch(() => {}); // a browser may forbid it
 }
 
 /** Put Django's token into a form. Return whether there is one: each page with a form sets it. */

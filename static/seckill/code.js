@@ -1,5 +1,6 @@
 // The voucher's code, alone on the screen: keeps the screen on, and leaves once the code is used.
 
+import "./code_picture.js";
 import "./copy.js";
 import { ask } from "./wire.js";
 

@@ -1,7 +1,9 @@
 // The receipt: polls the order while its state may change, and shows it.
 
+import "./code_picture.js";
 import "./copy.js";
 import { ServerClock, milestone, shortLeftText, tickMs } from "./clock.js";
+import { tellKeeper } from "./kept_codes.js";
 import { Queue } from "./queue.js";
 import { Tabs } from "./tabs.js";
 import { ask, askPage, keptTokens, place, readJson } from "./wire.js";
@@ -119,6 +121,7 @@ async function show(now, receivedAt) {
   if (!changed && !stale) return;
   keptTokens.drop(receipt.order_id);
   tabs.notify();
+  tellKeeper("refresh"); // codes that this device keeps may have come or gone
   startedAt = performance.now();
   await renew();
 }
@@ -229,3 +232,4 @@ showPlace(performance.now());
 tick();
 schedule();
 tabs.notify(); // the navigation may have cut off the message of the purchase page
+tellKeeper("refresh");

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import time_machine
@@ -42,6 +43,21 @@ def test_factors_change_only_after_the_password(client: Client, ada: User) -> No
     response = client.get("/accounts/2fa/totp/activate/")
 
     assert response["Location"].startswith("/accounts/reauthenticate/?next=")
+
+
+def test_picture_of_the_key_is_a_file_of_its_own() -> None:
+    """A browser shows an SVG in an ``img`` only if its root names the namespace."""
+    root = ElementTree.fromstring(SecondFactorAdapter().build_totp_svg("otpauth://totp/ada"))
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+
+
+def test_key_of_an_app_is_text_on_the_page(client: Client, ada: User) -> None:
+    sign_in(client)
+    page = client.get("/accounts/2fa/totp/activate/", headers={"Accept-Language": "en"})
+    secret = page.context["form"].secret
+    assert f'id="code" translate="no">{secret}<' in page.text
+    assert f'data-copy="{secret}"' in page.text
+    assert "disabled" not in page.text
 
 
 @pytest.mark.servers  # without a cache no code is taken: it could be one that was used

@@ -356,3 +356,15 @@ def test_failed_login_survives_malformed_headers(client, headers):
     client.raise_request_exception = False
 
     assert log_in(client, password="wrong", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/accounts/logout/", "/accounts/sessions/everywhere/"])
+def test_sign_out_clears_what_pages_have_stored(client: Client, ada: User, path: str) -> None:
+    client.force_login(ada)
+    assert client.post(path)["Clear-Site-Data"] == '"storage"'
+    assert signed_in_as(client) is None
+
+
+def test_page_that_asks_before_signing_out_clears_nothing(client: Client, ada: User) -> None:
+    client.force_login(ada)
+    assert "Clear-Site-Data" not in client.get("/accounts/logout/")

@@ -85,6 +85,7 @@ BUYERS_PAGES: dict[str, tuple[str, Where]] = {
         "confirming", "silent", "unconfirmed", "not_paid",
     )},
     "code": ("ann", lambda window: f"{window.receipts['paid']}code/"),
+    "codes": ("ann", at("/orders/codes/")),
     "my-orders": ("ann", at("/orders/")),
     "no-orders": ("ben", at("/orders/")),
     "notice": ("ben", lambda window: f"{sale('soon')(window)}notice/"),
@@ -232,6 +233,7 @@ def check(show: Callable[[str, ViewportSize], Page]) -> None:
 def check_layout(page: Page) -> None:
     """Assert that every target is large enough on a phone, and that nothing overflows."""
     page.set_viewport_size(PHONE)
+    assert page.evaluate(BROKEN_PICTURES) == []
     if "/admin/" not in page.url:
         assert page.evaluate(SMALL_TARGETS, TARGET_PX) == []
     assert_no_overflow(page)
@@ -254,6 +256,11 @@ SMALL_TARGETS = """least => {
     .filter((it) => small(it.getBoundingClientRect()))
     .map((it) => it.outerHTML.slice(0, 120) + JSON.stringify(it.getBoundingClientRect()));
 }"""
+
+
+BROKEN_PICTURES = """[...document.images]
+  .filter((it) => it.complete && !it.naturalWidth)
+  .map((it) => it.outerHTML.slice(0, 120))"""
 
 
 def in_tiers(names: Iterable[str], *, default: Container[str]) -> list[Any]:

@@ -70,7 +70,7 @@ def test_account_from_sign_up_to_its_end(
 
     page.goto("/accounts/2fa/totp/activate/")
     submit(page, password=PASSWORD)
-    secret = page.input_value("#authenticator_secret")
+    secret = page.inner_text("#code")
     submit(page, code=totp(secret))
     expect(page.locator("main")).to_contain_text("recovery codes")
 

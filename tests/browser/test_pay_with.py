@@ -15,6 +15,7 @@ from tests.browser.conftest import Person, make_person
 from tests.browser.test_accessibility import findings
 from tests.browser.test_after_the_win import A_WHILE_MS, buy, expect_the_code
 from tests.concurrency.sales import make_sale
+from tests.support.qr_codes import read_qr
 from tests.support.stack import Stack, Web
 from tests.support.stand_ins.wechat import WeChatStandIn
 
@@ -77,6 +78,9 @@ def test_buyer_chooses_and_scans_the_code(
     expect(page.locator(".code__picture svg")).to_be_visible()
     payment = Payment.objects.get(order=order)
     assert payment.provider == "wechat"
+    reader = page if javascript else person()
+    scanned = read_qr(reader, page.locator(".code__picture svg").screenshot())
+    assert (scanned or "").startswith("weixin://")
     wechat.pay(payment.reference)
     headers, body = wechat.notification(payment.reference, at_s=timezone.now().timestamp())
     answer = page.request.post("/payments/wechat/notify/", data=body, headers=headers)

@@ -32,8 +32,6 @@ register = template.Library()
 
 RELOADS_S = 3600
 
-OVER = ("used", "cancelled", "expired", "refunding", "refunded", "refused")
-
 SOON_DAYS = 7
 """The number of days within which a weekday identifies a date."""
 
@@ -192,19 +190,15 @@ def day(value: dt.date) -> str:
 
 
 @register.simple_tag
-def voucher_terms(sale: SeckillVoucher, status: str = "") -> list[str]:
-    """Return where a voucher is valid and until when, and whether it can be returned.
-
-    The last goes with an order that is over by its ``status``: it is used, or ended.
-    """
+def voucher_terms(sale: SeckillVoucher) -> list[str]:
+    """Return where a voucher is valid and until when, and whether it can be returned."""
     voucher, until = sale.voucher, sale.voucher.valid_until
     terms = [str(TERMS["at"]).format(place=voucher.place)] if voucher.place else []
     if until:
         terms.append(str(TERMS["until"]).format(day=day(until)))
     else:
         terms.append(str(TERMS["no_end"]))
-    if status not in OVER:
-        terms.append(str(TERMS["refundable" if sale.refundable else "not_refundable"]))
+    terms.append(str(TERMS["refundable" if sale.refundable else "not_refundable"]))
     return [capfirst(terms[0]), *terms[1:]]
 
 

@@ -163,15 +163,22 @@ def test_paid_mail_names_merchant_validity_and_shop(settings: Any) -> None:
     settings.SECKILL_SHOP_NAME_EN = "Voucher & Market"
     settings.SECKILL_SHOP_CONTACT = "help@shop.example"
     order = make_unpaid_order(make_sale(), buyers_with_addresses(1))
-    merchant = Merchant.objects.create(name="Old Street", address="18 Old Street")
-    Voucher.objects.update(title_en="Hot tea", merchant=merchant, valid_until=dt.date(2030, 12, 31))
+    merchant = Merchant.objects.create(
+        name="Old Street", address="18 Old Street", contact="021-5555 0118"
+    )
+    Voucher.objects.update(
+        title_en="Hot tea",
+        merchant=merchant,
+        valid_until=dt.date(2030, 12, 31),
+        rules="Book a day ahead.",
+    )
     pay(order)
     tell()
     sent = mail.outbox[-1]
     assert sent.subject == "Hot tea: paid"
     assert sent.body.startswith("Hot tea · Old Street\n")
     terms = "At 18 Old Street · valid until 31 Dec 2030 · refundable until used"
-    assert terms in sent.body
+    assert f"{terms}\nContact: 021-5555 0118\nBook a day ahead.\n" in sent.body
     assert "-- \nVoucher & Market · " in sent.body
     assert "Contact: help@shop.example" in sent.body
 

@@ -88,6 +88,16 @@ def test_each_status_has_text_in_both_languages_and_no_inline_script(
         assert words_of(page, "text") == str(words)
 
 
+@pytest.mark.parametrize("status", OrderStatus)
+def test_refund_is_spoken_of_only_while_there_can_be_one(
+    client: Client, buyer: User, status: OrderStatus
+) -> None:
+    reason = "sold_out" if status == "refused" else ""
+    facts = facts_of(page_of(client, an_order(buyer, status, reason=reason)))
+    words = "refundable until used" if status in ("unpaid", "paid") else None
+    assert facts.get("Refund") == words
+
+
 @pytest.mark.parametrize("reason", RefusalReason)
 def test_refused_order_shows_arrival_and_no_charge(
     client: Client, buyer: User, reason: RefusalReason

@@ -18,6 +18,7 @@ CHECKS = (
     face.check_colour,
     face.check_logo,
     face.check_contact,
+    face.check_map,
     face.check_terms,
 )
 
@@ -44,6 +45,8 @@ def no_face(settings: Any) -> None:
         ("SECKILL_SHOP_CONTACT", "call us", "E043"),
         ("SECKILL_SHOP_CONTACT", "javascript:alert(1)", "E043"),
         ("SECKILL_SHOP_TERMS", "/nowhere/terms.txt", "E044"),
+        ("SECKILL_MAP_URL", "https://map.example/search", "E045"),
+        ("SECKILL_MAP_URL", "javascript:alert('{place}')", "E045"),
     ],
 )
 def test_unusable_value_is_an_error(settings: Any, setting: str, value: str, found: str) -> None:
@@ -61,6 +64,7 @@ def test_unusable_value_is_an_error(settings: Any, setting: str, value: str, fou
         ("SECKILL_SHOP_IMPRINT", "沪ICP备00000000号"),
         ("SECKILL_SHOP_TERMS", "https://shop.example/terms"),
         ("SECKILL_SHOP_TERMS", __file__),
+        ("SECKILL_MAP_URL", "https://map.example/?q={place}"),
     ],
 )
 def test_usable_value_passes(settings: Any, setting: str, value: str) -> None:

@@ -32,6 +32,7 @@ def test_name_is_in_the_readers_language(shop: Any, language: str, name: str) ->
     [
         ("help@shop.example", "mailto:help@shop.example"),
         ("+86 (21) 5555-0100", "tel:+862155550100"),
+        ("(021) 5555 0100", "tel:02155550100"),
         ("https://shop.example/help", "https://shop.example/help"),
     ],
 )
