@@ -85,6 +85,13 @@ class LoginCodeForm(forms.RequestLoginCodeForm):  # type: ignore[misc]
             count_code("request_login_code", phone)
         return str(super().clean_phone())
 
+    def clean(self) -> dict[str, Any]:
+        """Refuse a form without either, which allauth fails on."""
+        cleaned: dict[str, Any] = super().clean()
+        if not self.errors and not cleaned.get("email") and not cleaned.get("phone"):
+            raise ValidationError(gettext("Enter your email address or your phone number."))
+        return cleaned
+
 
 class ResetPasswordForm(forms.ResetPasswordForm):  # type: ignore[misc]
     """allauth's form, which counts the links of a client."""

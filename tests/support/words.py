@@ -15,6 +15,7 @@ from django.conf import settings
 
 CHINESE = "\u4e00-\u9fff"
 NAMES = re.compile(
+    r"\d (Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\b|"
     "My orders|Reminders under Account|WeChat( Pay)?|Alipay|Stripe|Authorization|Idempotency-Key|"
     r"\(?(Simplified )?Chinese|English|JavaScript"
 )
@@ -65,7 +66,9 @@ def faults_in(text: str, language: str) -> list[str]:
         found.append(match[0])
     if is_english:
         found += title_case(text)
-    elif match := re.search(rf"[{CHINESE}][:,;!?](?!//)|[:,;!?]\s?[{CHINESE}]", text):
+    elif match := re.search(
+        rf"[{CHINESE}](?:[:,;!?](?!//)|\.(?=\s|$))|[:,;!?]\s?[{CHINESE}]", text
+    ):
         found.append(match[0])
     return found
 
@@ -78,13 +81,13 @@ def title_case(text: str) -> list[str]:
 # --- What a person reads --------------------------------------------------------------------------
 
 KEPT = re.compile(
-    "JavaScript|Cookie|SHA-?256|sha256sum|UTC|PIN|IP|QR|HTTPS?|https|Seckill|English|Redis|"
+    "JavaScript|Cookie|SHA|UTC|PIN|IP|QR|[Hh][Tt][Tt][Pp][Ss]?|Seckill|English|Redis|"
     "WebAuthn|PUBLIC|VERSION|PRODID|GET|HEAD|POST|Chrome|Android|Firefox|Stripe"
 )
 """Words in Latin letters that a Chinese page has, too."""
 
 _NO_WORDS = re.compile(
-    r"https?://\S+|mailto:\S+|\S+@\S+|\b[A-Z2-7]{16,}\b|\b[0-9a-f]{32,}\b|[A-Z]{4}-[A-Z]{4}|/\S+"
+    r"https?://\S+|mailto:\S+|\S+@\S+|\b[A-Z2-7]{16,}\b|\b[0-9a-f]{32,}\b|(?:[A-Z0-9]{4}-)+[A-Z0-9]{4}|/\S+"
     r"|\{\w*\}|\b\w*(?:\d|_)\w*\b|&\w+;"
 )
 """Addresses, codes and placeholders."""

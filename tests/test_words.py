@@ -1,0 +1,570 @@
+"""Every page, mail and text message that a person can see keeps to ``docs/glossary.md``.
+
+Each is rendered in both languages. The names of the data are Greek: a Latin word on a Chinese page,
+or a Chinese one on an English page, is a sentence that nobody translated. The tables are complete:
+an address of the site, a template or a mail that no scene shows fails a test.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import allauth
+import pytest
+from allauth.account.adapter import get_adapter
+from allauth.account.models import EmailAddress, EmailConfirmationHMAC
+from allauth.mfa.models import Authenticator
+from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
+from allauth.mfa.totp.internal.auth import TOTP
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+from django.conf import settings
+from django.contrib.auth.models import Group, User
+from django.core import mail, signing
+from django.core.cache import cache
+from django.template.loader import render_to_string
+from django.test import Client
+from django.test.signals import template_rendered
+from django.urls import URLResolver, get_resolver, reverse
+from django.utils import timezone, translation
+from fido2.cose import ES256
+from fido2.utils import websafe_encode
+from fido2.webauthn import AttestationObject, AttestedCredentialData, AuthenticatorData
+
+from accounts.invitations import send_invitation
+from accounts.models import Invitation, Phone, Reader
+from orders.lifecycle.notices import send_notices, stop_link
+from orders.lifecycle.notifications import tell_buyers
+from orders.lifecycle.redemption import written_code
+from orders.lifecycle.waiting_list import join
+from orders.models import (
+    ActorKind,
+    EventCode,
+    Notice,
+    OrderEvent,
+    OrderStatus,
+    Payment,
+    RefusalReason,
+    SandboxTrade,
+    VoucherOrder,
+)
+from orders.roles import Role, make_roles
+from tests.support.accounts import PASSWORD
+from tests.support.draws import draw_to_the_end, end, enter, entered, make_draw
+from tests.support.notices import make_notice, make_reader, move_start
+from tests.support.orders import make_buyer, make_order, make_sale, reserved, token_for
+from tests.support.payments import FakeProvider, make_payment, make_unpaid_order, pay
+from tests.support.rooms import make_room
+from tests.support.sales import redis_now_ms
+from tests.support.words import texts_of_page, wrong_in
+from vouchers.models import Merchant, SeckillVoucher, Voucher, Work
+
+ROOT = Path(settings.BASE_DIR)
+SANDBOX = "orders.payments.sandbox.Sandbox"
+LANGUAGES = ("zh-hans", "en")
+PHONE = "+8613800138000"
+
+
+# --- The shop -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A page as somebody sees it: where, who, and what they sent."""
+
+    url: str
+    who: str = "buyer"
+    send: dict[str, str] | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Shop:
+    """Sales and orders in each state, of one buyer."""
+
+    buyer: User
+    sales: dict[str, SeckillVoucher]
+    orders: dict[str, VoucherOrder]
+    payments: dict[str, Payment]
+
+    def sale(self, route: str) -> list[Scene]:
+        """Return a page of every sale, for a visitor and for the buyer."""
+        ids = [sale.pk for sale in self.sales.values()]
+        return [Scene(reverse(route, args=[it]), who) for it in ids for who in ("visitor", "buyer")]
+
+    def order(self, route: str, *names: str) -> list[Scene]:
+        """Return a page of these orders, or of every order."""
+        found = [self.orders[it] for it in names or self.orders]
+        return [Scene(reverse(route, args=[it.seckill_voucher_id, it.pk])) for it in found]
+
+
+class CodeProvider(FakeProvider):
+    """One whose payments are shown as a QR code."""
+
+    label = "Πληρωμή"
+    code_apps = {"https://": "Εφαρμογή"}
+
+
+@pytest.fixture
+def shop(db: None, settings: Any, cheap_passwords: None) -> Shop:
+    """A shop whose data has Greek names only, so that its own words stand out."""
+    settings.SECKILL_PAYMENT_PROVIDERS = [SANDBOX]
+    cache.clear()
+    buyer = User.objects.create_user("αλέξης", password=PASSWORD, first_name="Αλέξης")
+    EmailAddress.objects.create(user=buyer, email="a@example.com", verified=True, primary=True)
+    Phone.objects.create(user=buyer, number=PHONE)
+    sales = make_sales(buyer)
+    orders, payments = make_orders(buyer)
+    settings.SECKILL_PAYMENT_PROVIDERS = [f"{__name__}.CodeProvider", SANDBOX]
+    make_payment(orders["scanned"])
+    SandboxTrade.objects.update(subject="Ρύζι")
+    merchant = Merchant.objects.create(name="Αγορά", address="Οδός", contact="Τηλέφωνο")
+    Voucher.objects.update(title="Ρύζι", rules="Κανόνες", merchant=merchant)
+    shown = Voucher.objects.latest("pk")
+    Voucher.objects.filter(pk=shown.pk).update(valid_until=timezone.now() + dt.timedelta(days=9))
+    return Shop(buyer, sales, orders, payments)
+
+
+def make_sales(buyer: User) -> dict[str, SeckillVoucher]:
+    """Return a sale in each state, and with each rule."""
+    everything = {"needs_code": True, "account_age_h": 30, "first_order_only": True}
+    sales = {
+        "open": make_sale(),
+        "coming": make_sale(begins_in_s=9_000, ends_in_s=99_000),
+        "paused": make_sale(paused=True),
+        "ended": make_sale(begins_in_s=-99, ends_in_s=-9),
+        "gone": make_sale(stock=1),
+        "one": make_sale(stock=1, limit=3, refundable=False),
+        "ruled": make_sale(**everything, group=Group.objects.create(name="Ομάδα")),
+        "code": make_sale(needs_code=True, work=Work.LIGHT),
+        "contact": make_sale(needs_contact=True),
+        "room": make_room(),
+        "drawing": make_draw(stock=1, needs_contact=True),
+        "drawn": make_draw(stock=1),
+    }
+    make_unpaid_order(sales["gone"])
+    join(
+        token_text=token_for(sales["gone"], buyer).sign(),
+        sale_id=sales["gone"].pk,
+        user_id=buyer.pk,
+        now_ms=redis_now_ms(),
+    )
+    reserved(sales["open"], [buyer])
+    enter(token_for(sales["drawing"], buyer))
+    entered(sales["drawn"], [make_buyer(), buyer, make_buyer()])
+    end(sales["drawn"])
+    draw_to_the_end(sales["drawn"])
+    return sales
+
+
+def make_orders(buyer: User) -> tuple[dict[str, VoucherOrder], dict[str, Payment]]:
+    """Return an order in each state and of each refusal, and what was paid for some."""
+    orders = {
+        it.value: make_order(make_sale(), buyer, status=it, reason="sold_out" * (it == "refused"))
+        for it in OrderStatus
+    }
+    VoucherOrder.objects.filter(pk=orders["unpaid"].pk).update(
+        pay_by=timezone.now() + dt.timedelta(minutes=9)
+    )
+    for reason in RefusalReason:
+        sale = make_sale()
+        orders[reason] = make_order(sale, buyer, status=OrderStatus.REFUSED, reason=reason)
+    orders |= {
+        name: make_unpaid_order(make_sale(), [buyer]) for name in ("opened", "sold", "scanned")
+    }
+    payments = {"opened": make_payment(orders["opened"]), "sold": pay(orders["sold"])}
+    orders["sold"].refresh_from_db()
+    return orders, payments
+
+
+# --- The scenes -----------------------------------------------------------------------------------
+
+OFFICE = ("admin:", "lab")
+"""The back office, whose pages join with its words, and the lab."""
+
+NO_PAGES = {
+    "files": {"calendar", "picture", "thumbnail", "code-picture", "captcha-image"},
+    "of the shop's face": {"face-theme", "face-icon", "face-manifest"},
+    "answers of programs": {
+        *("live", "me", "token", "place-order", "notify", "draw-record", "account-data"),
+        *("api-sales", "api-sale", "api-orders", "api-order", "api-redeem"),
+        *("healthz", "readyz", "metrics", "sign-out-everywhere"),
+    },
+    "a press that leads to another page": {
+        *("pay", "payment-return", "cancel", "refund", "withdraw", "leave-line", "invitation"),
+        *("stop-notice", "sign-out-everywhere", "set-language-link", "mfa_download_recovery_codes"),
+    },
+}
+"""Addresses that show no page of their own, by the reason."""
+
+
+def scenes_of(shop: Shop) -> dict[str, list[Scene]]:
+    """Return the scenes of each address, by its name."""
+    sales = shop.sales
+    return {
+        "voucher-list": [Scene("/", "visitor"), Scene("/"), Scene("/?page=2")],
+        **{name: shop.sale(name) for name in ("purchase", "purchase-form", "notice")},
+        "room": [
+            Scene(f"/vouchers/{sales['room'].pk}/"),
+            Scene(f"/vouchers/{sales['room'].pk}/form/"),
+        ],
+        "draw": [Scene(f"/vouchers/{sales[it].pk}/draw/") for it in ("drawing", "drawn")],
+        "waiting": [Scene(f"/vouchers/{sales[it].pk}/waiting/") for it in ("gone", "open")],
+        "receipt": shop.order("receipt"),
+        "code": shop.order("code", "sold"),
+        "pay-code": shop.order("pay-code", "scanned"),
+        "my-orders": [
+            Scene(f"/orders/{it}") for it in ("", "?state=use", "?state=past", "?page=1")
+        ],
+        "my-notices": [Scene("/accounts/notices/"), Scene("/accounts/notices/", "newcomer")],
+        "stop-notices": [
+            Scene(stop_link(shop.buyer.pk).removeprefix(settings.SECKILL_SITE_URL)),
+            Scene("/notices/stop/x/"),
+        ],
+        "sandbox": [Scene(f"/sandbox/{it.reference}/") for it in shop.payments.values()],
+        "redeem": counter(shop),
+        "terms": [Scene("/terms/")],
+        **account_scenes(shop),
+        **factor_scenes(shop),
+        "errors": error_scenes(shop),
+    }
+
+
+def counter(shop: Shop) -> list[Scene]:
+    """Return what a cashier sees."""
+    codes = [
+        "",
+        "AAAA-AAAA-AAAA-AAAA",
+        *(written_code(shop.orders["sold"].code or "") for _ in "ab"),
+    ]
+    sent = [{"code": code, "step": "check"} for code in codes]
+    return [
+        Scene("/staff/redeem/", "owner"),
+        *(Scene("/staff/redeem/", "owner", it) for it in sent),
+    ]
+
+
+def account_scenes(shop: Shop) -> dict[str, list[Scene]]:
+    """Return the pages of accounts: empty, filled in wrongly, from links that work or not."""
+    short = {"username": "a b", "email": "x", "phone": "1", "password1": "12", "password2": "3"}
+    address = EmailAddress.objects.get(user=shop.buyer)
+    key = EmailConfirmationHMAC(
+        EmailAddress(pk=address.pk, email=address.email, user=shop.buyer)
+    ).key
+    group = Group.objects.get_or_create(name=Role.OPERATOR.value)[0]
+    invitation = Invitation.objects.create(email="b@example.com", role=group, invited_by=shop.buyer)
+    token = signing.dumps(invitation.pk, salt="staff invitation")
+
+    def page(path: str, *sent: dict[str, str], who: str = "buyer") -> list[Scene]:
+        return [Scene(f"/accounts/{path}", who, it) for it in (None, *sent)]
+
+    wrong = {"oldpassword": "x", "password1": "1", "password2": "2", "password": "x", "code": "x"}
+    return {
+        "login": page("login/", {"login": "a", "password": "b"}, {}, who="visitor"),
+        "account_login": page("login/", who="visitor"),
+        "account_logout": page("logout/"),
+        "logout": page("logout/"),
+        "signup": page("signup/", short, {}, {**short, "username": "αλέξης"}, who="visitor"),
+        "account_signup": page("signup/", who="visitor"),
+        "profile": [*page("profile/"), *page("profile/", who="newcomer")],
+        "account-delete": [*page("delete/", wrong), *page("delete/", who="newcomer")],
+        "account_inactive": page("inactive/", who="visitor"),
+        "account_reauthenticate": page("reauthenticate/", wrong, who="forgotten"),
+        "account_email": [
+            *page(
+                "email/",
+                {"email": "x", "action_add": ""},
+                {"email": "a@example.com", "action_add": ""},
+            ),
+            *page("email/", {"email": "c@example.com", "action_add": ""}, who="newcomer"),
+            *page("email/", {"email": "a@example.com", "action_remove": ""}),
+        ],
+        "account_email_verification_sent": page("confirm-email/", who="visitor"),
+        "account_confirm_email": [*page(f"confirm-email/{key}/"), *page("confirm-email/x/")],
+        "account_change_password": page("password/change/", wrong),
+        "account_set_password": page("password/set/", wrong, who="newcomer"),
+        "account_reset_password": page("password/reset/", {"email": "x"}, {}, who="visitor"),
+        "account_reset_password_done": page("password/reset/done/", who="visitor"),
+        "account_reset_password_from_key": page("password/reset/key/1-x/", who="visitor"),
+        "account_reset_password_from_key_done": page("password/reset/key/done/", who="visitor"),
+        "account_request_login_code": page("login/code/", {"email": "x"}, {}, who="visitor"),
+        "account_confirm_login_code": page("login/code/confirm/", wrong, who="coder"),
+        "account_change_phone": page("phone/change/", {"phone": "1"}, {"phone": PHONE}),
+        "account_verify_phone": page("phone/verify/", wrong, who="caller"),
+        "staff-invitation": [*page(f"invitations/{token}/"), *page("invitations/x/")],
+        "usersessions_list": page("sessions/"),
+    }
+
+
+def factor_scenes(shop: Shop) -> dict[str, list[Scene]]:
+    """Return the pages of two-step sign-in, with and without its factors."""
+    armed = User.objects.create_user("νίκος", password=PASSWORD)
+    TOTP.activate(armed, "JBSWY3DPEHPK3PXP")
+    RecoveryCodes.activate(armed)
+    held = Authenticator.objects.create(
+        user=armed,
+        type=Authenticator.Type.WEBAUTHN,
+        data={"name": "Κλειδί", "credential": security_key()},
+    )
+
+    def page(path: str, who: str = "armed", *sent: dict[str, str]) -> list[Scene]:
+        return [Scene(f"/accounts/2fa/{path}", who, it) for it in (None, *sent)]
+
+    return {
+        "mfa_index": [*page(""), *page("", "buyer")],
+        "mfa_authenticate": page("authenticate/", "half in", {"code": "000000"}),
+        "mfa_reauthenticate": page("reauthenticate/", "forgotten armed", {"code": "x"}),
+        "mfa_view_recovery_codes": page("recovery-codes/"),
+        "mfa_generate_recovery_codes": page("recovery-codes/generate/"),
+        "mfa_activate_totp": page("totp/activate/", "buyer", {"code": "1"}),
+        "mfa_deactivate_totp": page("totp/deactivate/"),
+        "mfa_list_webauthn": [*page("webauthn/"), *page("webauthn/", "buyer")],
+        "mfa_add_webauthn": page("webauthn/add/", "buyer", {"name": ""}),
+        "mfa_reauthenticate_webauthn": page("webauthn/reauthenticate/", "forgotten armed"),
+        "mfa_remove_webauthn": page(f"webauthn/keys/{held.pk}/remove/"),
+        "mfa_edit_webauthn": page(f"webauthn/keys/{held.pk}/edit/"),
+    }
+
+
+def security_key() -> dict[str, Any]:
+    """Return what a browser answers when a key is added."""
+    public = ES256.from_cryptography_key(generate_private_key(SECP256R1()).public_key())
+    credential = AttestedCredentialData.create(bytes(16), b"key", public)
+    answer = AttestationObject.create(
+        "none", AuthenticatorData.create(bytes(32), 0x41, 0, credential), {}
+    )
+    asked = {"type": "webauthn.create", "challenge": "AA", "origin": "https://shop.example"}
+    key_id = websafe_encode(b"key")
+    return {
+        "id": key_id,
+        "rawId": key_id,
+        "type": "public-key",
+        "clientExtensionResults": {},
+        "response": {
+            "clientDataJSON": websafe_encode(json.dumps(asked).encode()),
+            "attestationObject": websafe_encode(answer),
+        },
+    }
+
+
+def error_scenes(shop: Shop) -> list[Scene]:
+    """Return pages that say that something cannot be done."""
+    place = reverse("place-order", args=[shop.sales["open"].pk])
+    cancel = shop.order("cancel", "paid", "used")
+    return [
+        Scene("/nowhere/"),
+        Scene("/vouchers/404/", "visitor"),
+        Scene(place),
+        Scene(place, send={"token": "x"}),
+        *(Scene(it.url, send={}) for it in cancel),
+        *(Scene(it.url, send={}) for it in shop.order("refund", "unpaid", "sold")),
+        *(Scene(it.url, "visitor") for it in shop.order("receipt", "paid")),
+        Scene("/admin/", "buyer"),
+    ]
+
+
+# --- Who looks ------------------------------------------------------------------------------------
+
+
+def browser(who: str, shop: Shop, language: str) -> Client:
+    """Return the browser of somebody; who is "forgotten" has to enter the password again."""
+    client = Client(headers={"Accept": "text/html", "Accept-Language": language})
+    names = {"buyer": "αλέξης", "forgotten": "αλέξης", "caller": "αλέξης"}
+    names |= {"armed": "νίκος", "forgotten armed": "νίκος", "newcomer": "νέος", "owner": "μαρία"}
+    if who in names:
+        user = User.objects.get_or_create(username=names[who], defaults={"password": "!"})[0]
+        if who == "owner":
+            User.objects.filter(pk=user.pk).update(is_staff=True, is_superuser=True)
+        client.force_login(user)
+        if not who.startswith("forgotten"):
+            session = client.session
+            session["account_authentication_methods"] = [{"method": "password", "at": time.time()}]
+            session.save()
+    if who == "coder":
+        client.post("/accounts/login/code/", {"email": "a@example.com"})
+    elif who == "caller":
+        client.post("/accounts/phone/change/", {"phone": "+8613800138001"})
+    elif who == "half in":
+        client.post("/accounts/login/", {"username": "νίκος", "password": PASSWORD})
+    return client
+
+
+def look(scene: Scene, client: Client) -> list[str]:
+    """Return what a scene shows, after the pages that it leads to."""
+    if scene.send is None:
+        answer = client.get(scene.url, headers=scene.headers, follow=True)
+    else:
+        answer = client.post(scene.url, scene.send, headers=scene.headers, follow=True)
+    assert answer.status_code < 500, scene
+    return texts_of_page(answer.text)
+
+
+@pytest.fixture
+def templates() -> Iterator[set[str]]:
+    """The names of the templates that are rendered during the test."""
+    names: set[str] = set()
+
+    def remember(template: Any, **kwargs: Any) -> None:
+        names.add(template.name)
+
+    template_rendered.connect(remember)
+    yield names
+    template_rendered.disconnect(remember)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_page_keeps_to_the_glossary(shop: Shop, templates: set[str], language: str) -> None:
+    wrong: dict[str, Any] = {}
+    for name, scenes in scenes_of(shop).items():
+        for scene in scenes:
+            cache.clear()  # nobody waits for the limits on attempts
+            texts = look(scene, browser(scene.who, shop, language))
+            if found := wrong_in(texts, language):
+                wrong[f"{name} {scene.url} {scene.send or ''}"] = found
+    assert wrong == {}
+    ours = {
+        str(path.relative_to(ROOT / "templates"))
+        for path in (ROOT / "templates").rglob("*.html")
+        if not {"admin", "lab"} & set(path.relative_to(ROOT / "templates").parts)
+    }
+    assert ours - templates == set()
+
+
+def test_every_address_has_scenes_or_shows_no_page(shop: Shop) -> None:
+    found = {name for _, name in patterns(get_resolver()) if name and not name.startswith(OFFICE)}
+    no_pages = set().union(*NO_PAGES.values())
+    assert found - no_pages == set(scenes_of(shop)) - {"errors"}
+    assert no_pages <= found
+
+
+def patterns(resolver: URLResolver, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Return route and full name of every address below a resolver."""
+    for it in resolver.url_patterns:
+        if isinstance(it, URLResolver):
+            space = f"{it.namespace}:" if it.namespace else ""
+            yield from ((route, space + name) for route, name in patterns(it))
+        else:
+            yield prefix + str(it.pattern), it.name or ""
+
+
+# --- Mails and text messages ----------------------------------------------------------------------
+
+
+def texts_of_account(user: User) -> dict[str, Any]:
+    """Return what mails and messages of allauth are filled in with."""
+    return {
+        "user": user,
+        "user_display": user.username,
+        "username": user.username,
+        "name": user.username,
+        **dict.fromkeys(("email", "from_email", "to_email", "deleted_email"), "a@example.com"),
+        **dict.fromkeys(("activate_url", "password_reset_url"), "https://shop.example/x/"),
+        "signup_url": "https://shop.example/x/",
+        "code": "ABCD-EFGH",
+        "recipient": "a@example.com",
+        "phone": PHONE,
+        "ip": "203.0.113.7",
+        "user_agent": "Chrome",
+        "timestamp": timezone.now(),
+        "current_site": {"name": "Αγορά", "domain": "shop.example"},
+    }
+
+
+def kinds(folder: str, ending: str) -> set[str]:
+    """Return the templates of allauth and ours in folders of this name, without their ending."""
+    roots = (Path(allauth.__file__).parent / "templates", ROOT / "templates")
+    found = {
+        str(path.relative_to(root)).removesuffix(ending)
+        for root in roots
+        for app in ("account", "mfa", "usersessions")
+        for path in (root / app / folder).glob(f"*{ending}")
+    }
+    return {it for it in found if not it.endswith("/base")}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_mails_of_accounts_keep_to_the_glossary(shop: Shop, language: str) -> None:
+    wrong, context = {}, texts_of_account(shop.buyer)
+    with translation.override(language):
+        for kind in kinds("email", "_message.txt"):
+            mail_of_kind = get_adapter().render_mail(kind, "a@example.com", context)
+            lines = [mail_of_kind.subject, *mail_of_kind.body.splitlines()]
+            if found := wrong_in(lines, language):
+                wrong[kind] = found
+        for kind in kinds("messages", ".txt"):
+            lines = render_to_string(f"{kind}.txt", context).splitlines()
+            if found := wrong_in(lines, language):
+                wrong[kind] = found
+    assert wrong == {}
+    assert len(kinds("email", "_message.txt")) > 10
+
+
+class Texts:
+    """Keeps the text messages that are sent."""
+
+    sent: list[str] = []
+
+    def send(self, phone: str, text: str) -> None:
+        self.sent.append(text)
+
+
+def make_event(order: VoucherOrder, **fields: Any) -> None:
+    OrderEvent.objects.create(
+        order=order,
+        **{"after": order.status, "at": timezone.now(), "actor_kind": ActorKind.SYSTEM, **fields},
+    )
+
+
+def invite_staff(shop: Shop) -> None:
+    """Send an invitation for each role."""
+    make_roles()
+    for group in Group.objects.filter(name__in=list(Role)):
+        invitation = Invitation(email=f"{group.pk}@example.com", role=group)
+        send_invitation(invitation, invited_by=shop.buyer, on_failure=lambda: None)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_mails_and_texts_of_orders_keep_to_the_glossary(
+    shop: Shop,
+    settings: Any,
+    templates: set[str],
+    django_capture_on_commit_callbacks: Any,
+    language: str,
+) -> None:
+    settings.SECKILL_SMS_BACKEND = f"{__name__}.Texts"
+    Texts.sent.clear()
+    Reader.objects.update_or_create(user=shop.buyer, defaults={"language": language})
+    OrderEvent.objects.all().delete()
+    told = [*OrderStatus, *RefusalReason, "sold"]
+    for name in told:
+        make_event(shop.orders[name])
+    for code in EventCode:
+        make_event(shop.orders["paid"], before=OrderStatus.PAID, code=code)
+    assert tell_buyers(now=timezone.now()) == len(told) + len(EventCode)
+
+    caller = make_reader(email=False, phone="+8613800138009", language=language)
+    asked = {Notice.Kind.START: shop.sales["coming"], Notice.Kind.BACK: shop.sales["one"]}
+    for kind in Notice.Kind:
+        for reader in (shop.buyer, caller):
+            make_notice(asked[kind], reader, kind)
+    move_start(shop.sales["coming"], begins_in_s=60)
+    send_notices(now=timezone.now())
+    with translation.override(language), django_capture_on_commit_callbacks(execute=True):
+        invite_staff(shop)
+    Client(headers={"Accept-Language": language}).post("/accounts/login/code/", {"phone": PHONE})
+
+    lines = [it for each in mail.outbox for it in (each.subject, *each.body.splitlines())]
+    assert wrong_in([*lines, *Texts.sent], language) == {}
+    assert len(mail.outbox) == len(told) + len(EventCode) + len(Notice.Kind) + len(Role)
+    assert len(Texts.sent) == len(Notice.Kind) + 1
+    ours = {
+        str(path.relative_to(ROOT / "templates"))
+        for path in (ROOT / "templates").rglob("*.txt")
+        if not {"account", "lab"} & set(path.relative_to(ROOT / "templates").parts)
+    }
+    assert ours - templates == set()
