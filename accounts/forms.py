@@ -8,6 +8,7 @@ from allauth.core import context as core
 from allauth.core import ratelimit
 from allauth.core.exceptions import RateLimited
 from allauth.mfa.base.forms import AuthenticateForm, ReauthenticateForm
+from allauth.mfa.webauthn.forms import AddWebAuthnForm, EditWebAuthnForm
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxLengthValidator
@@ -140,6 +141,14 @@ class SecondFactorForm(_CodeForm, AuthenticateForm):  # type: ignore[misc]
 
 class SecondFactorAgainForm(_CodeForm, ReauthenticateForm):  # type: ignore[misc]
     """The second factor once more, before a change of the account."""
+
+
+class AddKeyForm(AddWebAuthnForm):  # type: ignore[misc]
+    name = CharField(label=gettext_lazy("Name of the key"), required=False)
+
+
+class EditKeyForm(EditWebAuthnForm):  # type: ignore[misc]
+    name = CharField(label=gettext_lazy("Name of the key"))
 
 
 class UsernameTaken(Exception):

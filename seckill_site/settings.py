@@ -576,6 +576,8 @@ MFA_ADAPTER = "accounts.second_factor.SecondFactorAdapter"
 MFA_FORMS = {
     "authenticate": "accounts.forms.SecondFactorForm",
     "reauthenticate": "accounts.forms.SecondFactorAgainForm",
+    "add_webauthn": "accounts.forms.AddKeyForm",
+    "edit_webauthn": "accounts.forms.EditKeyForm",
 }
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
 MFA_ALLOW_UNVERIFIED_EMAIL = True  # an account needs no address
