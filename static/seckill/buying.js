@@ -1,7 +1,8 @@
 // The order request: repeated with the same token until its outcome is known.
 
 import { isOrdered, judge } from "./purchase_states.js";
-import { ask, backoffMs, faultOf, needsWork, orderIdOf, pause, place, worked } from "./wire.js";
+import { needsWork, orderIdOf, place, worked } from "./tickets.js";
+import { ask, backoffMs, faultOf, pause } from "./wire.js";
 
 const QUICK_TRIES = 5; // then slower, and the receipt is asked for as well
 const SLOWEST_MS = 8000;

@@ -10,8 +10,9 @@ import { STATES, meDelayMs, mePollMs, move, roomDelayMs, shownState } from "./pu
 import { Queue } from "./queue.js";
 import { Tabs } from "./tabs.js";
 import { changesText, isAtPrice, takeOver, termsOf, turnMs } from "./terms.js";
+import { keptRefusal, keptTokens, needsWork, orderIdOf, worked } from "./tickets.js";
 import { whySoldOut } from "./why.js";
-import { Rest, askPage, keptRefusal, keptTokens, needsWork, orderIdOf, readJson, worked } from "./wire.js";
+import { Rest, askPage, readJson } from "./wire.js";
 
 const LATER_MS = 3000;
 const ROOM_LEAD_MS = 600_000 * Math.random(); // drawn once: a crowd comes evenly in ten minutes
