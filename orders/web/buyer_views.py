@@ -189,6 +189,7 @@ def _room_page(
     return room_page(
         request,
         offer=offer,
+        place=place,
         view=view_of_place(place, **ids, now_ms=now_ms),
         held=sign_place(place, **ids, session_key=key),
     )

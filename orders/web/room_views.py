@@ -15,6 +15,7 @@ from orders.web.serializers import line_json
 from seckill_site.web.responses import allow, as_response, as_shell, for_owner, wants_html
 from vouchers.catalogue.listing import public_sale
 from vouchers.inventory.rebuild import snapshot_or_load
+from vouchers.inventory.waiting_room import Place
 from vouchers.models import SeckillVoucher
 
 
@@ -36,19 +37,18 @@ def room(request: HttpRequest, *, sale_id: int) -> HttpResponse:
 
 
 def room_page(
-    request: HttpRequest, *, offer: PurchaseOffer, view: LineView, held: str
+    request: HttpRequest, *, offer: PurchaseOffer, place: Place, view: LineView, held: str
 ) -> HttpResponse:
     """Show one buyer's place in line, without JavaScript; ``held`` is the place, signed.
 
-    The bar goes from ``first``, the position on joining: after a change of the rate, at that change.
+    The bar begins at ``first``, the position on joining, or at the last change of the rate.
     """
-    place = offer.place
     context = {
         **_context(offer.sale),
         "line": line_json(view),
         "state": offer.state.value,
         "remaining": offer.remaining,
-        "first": place.number - place.line.terms.head(place.joined_ms) if view.position else None,
+        "first": place.number - place.line.terms.head(place.joined_ms) if view.position else 0,
         "reload_s": -(-view.poll_after_ms // 1000),
     }
     response = for_owner(render(request, "orders/room.html", context))

@@ -29,23 +29,6 @@ export async function ask(url, { method = "GET", body, headers = {}, timeoutMs =
   }
 }
 
-/** Request a page as a reload would. Return its document or null; never throw. */
-export async function askPage(url, { headers = {}, timeoutMs = 5000 } = {}) {
-  try {
-    const response = await fetch(url, {
-      headers: { Accept: "text/html", ...headers },
-      credentials: "same-origin",
-      cache: "no-store",
-      redirect: "error", // to the sign-in, whose page is another
-      signal: AbortSignal.timeout(timeoutMs),
-    });
-    if (!response.ok) return null;
-    return new DOMParser().parseFromString(await response.text(), "text/html");
-  } catch {
-    return null;
-  }
-}
-
 /**
  * Say how an answer failed: offline (this device), busy (the shop says so), unreachable, or "".
  */
@@ -60,28 +43,10 @@ export function retryAfterMs(header) {
   return /^\d+$/.test(header ?? "") ? Number(header) * 1000 : 0;
 }
 
-/** 0.3 s, 0.6 s, 1.2 s… to a longest, with 20 % jitter: a crowd must not return at once. */
-export const backoffMs = (tries, longestMs = 2000) => jittered(Math.min(300 * 2 ** (tries - 1), longestMs));
-
+/** With 20 % jitter: a crowd must not return at once. */
 export const jittered = (ms) => ms * (0.8 + 0.4 * Math.random());
 
 export const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
-
-/** Pauses that end early once the shop may be reached again. */
-export class Rest {
-  #end = null;
-
-  pause(ms) {
-    return new Promise((resolve) => {
-      this.#end = resolve;
-      setTimeout(resolve, ms);
-    });
-  }
-
-  end() {
-    this.#end?.();
-  }
-}
 
 /** The JSON block of the page with this id. */
 export const readJson = (id) => JSON.parse(document.getElementById(id)?.textContent || "null");

@@ -628,6 +628,7 @@ def test_form_shows_the_place_and_reloads_itself() -> None:
     assert f'http-equiv="refresh" content="15; url={form_path(sale)}"' in text
     assert "<script" not in text
     assert f"Vouchers left: {sale.stock}" in text
+    assert 'max="2" value="0"></progress>' in text
     assert re.search(r"Updated at \d\d:\d\d:\d\d\.", text)
     assert answer.headers["cache-control"] == "private, no-store"
     assert read_held_place(browser.place(sale), sale_id=sale.pk)
