@@ -7,13 +7,14 @@ misses tokens issued earlier, queued orders, and orders of the last seconds.
 
 import datetime as dt
 import logging
+from collections.abc import Mapping
 from time import monotonic
 
 from django.conf import settings
 from django.db import DatabaseError
-from django.db.models import Count
+from django.db.models import Count, Max
 
-from orders.audience.verdicts import NotEligible, Verdict
+from orders.audience.verdicts import NotEligible, UnpaidOrder, Verdict
 from orders.models import ActorKind, OrderEvent, OrderStatus, VoucherOrder
 from seckill_site.process_memory import Latest
 from vouchers.catalogue.audience import CANCELLATIONS, UNPAID_ORDERS
@@ -29,8 +30,9 @@ HOUR = dt.timedelta(hours=1)
 logger = logging.getLogger(__name__)
 
 
-capped_accounts = Latest[frozenset[int]](frozenset(), for_s=KNOWN_S)
-"""The accounts with too many unpaid orders, as this process knows them."""
+capped_accounts = Latest[Mapping[int, UnpaidOrder]]({}, for_s=KNOWN_S)
+"""The accounts with too many unpaid orders as this process knows them, with the latest of these
+orders: the one with the most time left to be paid."""
 
 
 def refresh_capped_accounts() -> None:
@@ -43,18 +45,21 @@ def refresh_capped_accounts() -> None:
     capped_accounts.trust(for_s=max(KNOWN_S, SHARE * (monotonic() - started)))
 
 
-def _read_capped() -> frozenset[int]:
+def _read_capped() -> dict[int, UnpaidOrder]:
     most = settings.SECKILL_UNPAID_ORDERS
     if not most:
-        return frozenset()
+        return {}
     unpaid = VoucherOrder.objects.filter(status=OrderStatus.UNPAID).order_by()
-    counts = unpaid.values("user_id").annotate(orders=Count("pk")).filter(orders__gte=most)
-    return frozenset(it for it in counts.values_list("user_id", flat=True) if it is not None)
+    counts = unpaid.values("user_id").annotate(orders=Count("pk"), latest=Max("pk"))
+    latest = counts.filter(orders__gte=most).values("latest")
+    orders = VoucherOrder.objects.filter(pk__in=[it["latest"] for it in latest], user__isnull=False)
+    rows = orders.values_list("user_id", "seckill_voucher_id", "pk")
+    return {user_id: UnpaidOrder(sale_id, order_id) for user_id, sale_id, order_id in rows}
 
 
-def unpaid_verdict() -> Verdict:
+def unpaid_verdict(unpaid: UnpaidOrder) -> Verdict:
     """Return the verdict on an account with too many unpaid orders."""
-    return Verdict(UNPAID_ORDERS.name, settings.SECKILL_UNPAID_ORDERS)
+    return Verdict(UNPAID_ORDERS.name, settings.SECKILL_UNPAID_ORDERS, unpaid=unpaid)
 
 
 def check_cancellations(*, user_id: int, now: dt.datetime) -> None:

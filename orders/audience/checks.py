@@ -10,6 +10,7 @@ from django.contrib.auth.models import Group
 from accounts.contacts import confirmed_contacts
 from orders.models import InvitationCode, VoucherOrder
 from seckill_site.clocks.database import database_now
+from seckill_site.clocks.machine import epoch_ms
 from vouchers.catalogue.audience import ACCOUNT_AGE, CODE, CONTACT, FIRST_ORDER, GROUP
 
 Check = Callable[[int, int, Any], bool]
@@ -23,6 +24,12 @@ def _is_member(sale_id: int, user_id: int, group_id: int) -> bool:
 def _is_old(sale_id: int, user_id: int, hours: int) -> bool:
     since = database_now() - dt.timedelta(hours=hours)
     return get_user_model().objects.filter(pk=user_id, date_joined__lte=since).exists()
+
+
+def old_from_ms(user_id: int, hours: int) -> int | None:
+    """Return when an account is so old, in milliseconds since 1970; None without an account."""
+    account = get_user_model().objects.filter(pk=user_id).only("date_joined").first()
+    return epoch_ms(account.date_joined + dt.timedelta(hours=hours)) if account else None
 
 
 def _has_no_order(sale_id: int, user_id: int, only: bool) -> bool:

@@ -9,11 +9,11 @@ decided again in ``rule_uses.py``.
 from time import monotonic
 
 from orders.audience.caps import capped_accounts, refresh_capped_accounts, unpaid_verdict
-from orders.audience.checks import CHECKS
+from orders.audience.checks import CHECKS, old_from_ms
 from orders.audience.refusal_log import Refused, note_refusal
 from orders.audience.verdicts import ELIGIBLE, Verdict
 from seckill_site.process_memory import Memory
-from vouchers.catalogue.audience import EVERYBODY, SALE_RULES, Audience
+from vouchers.catalogue.audience import ACCOUNT_AGE, EVERYBODY, SALE_RULES, Audience
 
 KNOWN_S = {True: 10.0, False: 1.0}
 """How long a process caches a verdict, in seconds. Short for a refused buyer, who may do something
@@ -24,8 +24,8 @@ _known = Memory[tuple[int, int], tuple[Audience, Verdict]](most=50_000)
 
 def recall_verdict(*, sale_id: int, user_id: int, audience: Audience) -> Verdict | None:
     """Return the verdict on a buyer as this process knows it; None if it has to ask."""
-    if user_id in capped_accounts.value:
-        return _noted(unpaid_verdict(), sale_id, user_id)
+    if unpaid := capped_accounts.value.get(user_id):
+        return _noted(unpaid_verdict(unpaid), sale_id, user_id)
     if audience == EVERYBODY:
         return ELIGIBLE
     judged_by, verdict = _known.recall((sale_id, user_id)) or (None, None)
@@ -64,5 +64,6 @@ def _verdict(sale_id: int, user_id: int, audience: Audience) -> Verdict:
     for rule in SALE_RULES:
         value = rule.value(audience)
         if value and not CHECKS[rule.name](sale_id, user_id, value):
-            return Verdict(rule.name, value if rule.bounds else 0)
+            from_ms = old_from_ms(user_id, value) if rule is ACCOUNT_AGE else None
+            return Verdict(rule.name, value if rule.bounds else 0, from_ms)
     return ELIGIBLE

@@ -3,11 +3,23 @@
 from typing import NamedTuple
 
 
+class UnpaidOrder(NamedTuple):
+    """An order to pay, and its sale."""
+
+    sale_id: int
+    order_id: int
+
+
 class Verdict(NamedTuple):
-    """The rule that refuses a buyer, and the number in it; empty if none does."""
+    """The rule that refuses a buyer, and the number in it; empty if none does.
+
+    What helps: ``from_ms``, when the account is old enough, or the order to pay.
+    """
 
     rule: str = ""
     number: int = 0
+    from_ms: int | None = None
+    unpaid: UnpaidOrder | None = None
 
 
 ELIGIBLE = Verdict()

@@ -37,7 +37,8 @@ class Turn(StrEnum):
 class LineView(NamedTuple):
     """A place in line: the position from 1, None until it is drawn, and the numbers that wait.
 
-    ``wait_ms`` is an estimate, None while nobody is let in or before the draw.
+    ``wait_ms`` is an estimate, None while nobody is let in or before the draw. By ``rate``, in
+    people per second, a page moves its place until it asks again.
     """
 
     sale_id: int
@@ -46,6 +47,7 @@ class LineView(NamedTuple):
     length: int
     wait_ms: int | None
     poll_after_ms: int
+    rate: int = 0
 
 
 def view_of_place(place: Place, *, sale_id: int, user_id: int, now_ms: int) -> LineView:
@@ -88,8 +90,8 @@ def _view(sale_id: int, line: Line, number: int, now_ms: int) -> LineView:
     wait_ms = terms.wait_ms(number, now_ms)
     poll_ms = PAUSED_MS if wait_ms is None else _poll_after_ms(wait_ms)
     if is_drawn_later:
-        return LineView(sale_id, Turn.DRAWN_LATER, None, length, None, poll_ms)
+        return LineView(sale_id, Turn.DRAWN_LATER, None, length, None, poll_ms, terms.rate)
     position = number - terms.head(now_ms)
     if position <= 0:
         return LineView(sale_id, Turn.IN, None, length, 0, POLL_MS[0])
-    return LineView(sale_id, Turn.WAITING, position, length, wait_ms, poll_ms)
+    return LineView(sale_id, Turn.WAITING, position, length, wait_ms, poll_ms, terms.rate)

@@ -103,6 +103,12 @@ class PurchaseOffer:
         return self.buyer is not None and bool(self.buyer.verdict.rule)
 
     @property
+    def is_old_too_late(self) -> bool:
+        """Whether the sale ends before the buyer's account is old enough for it."""
+        from_ms = self.buyer.verdict.from_ms if self.buyer else None
+        return from_ms is not None and from_ms >= epoch_ms(self.sale.ends_at)
+
+    @property
     def is_over(self) -> bool:
         return self.state is SaleState.ENDED
 

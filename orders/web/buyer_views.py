@@ -17,10 +17,12 @@ from django.utils.translation import gettext_noop
 
 from accounts.contacts import confirmed_contact
 from accounts.second_factor import lacks_second_factor
+from orders.audience.verdicts import NotEligible
 from orders.draws.rules import commitment_of
 from orders.draws.standing import OwnEntry, entries_of
 from orders.lifecycle.cancellation import cancel_order
-from orders.lifecycle.invitations import enter_code
+from orders.lifecycle.guesses import GuessesUnknown, TooManyGuesses
+from orders.lifecycle.invitations import CodeRefused, EnoughCodes, enter_code
 from orders.lifecycle.transitions import Actor
 from orders.lifecycle.waiting_list import join, leave, place_of
 from orders.models import OrderStatus, VoucherOrder
@@ -34,7 +36,7 @@ from orders.receipts.purchase_page import PurchaseOffer, purchase_offer
 from orders.receipts.service import find_receipt, orders_of, receipt_of
 from orders.web.challenge import challenge_form, has_answered, note_answer
 from orders.web.order_api import login_required_answer
-from orders.web.refusals import refusals_answered
+from orders.web.refusals import Refusal, refusal_of, refusals_answered
 from orders.web.request_parsing import (
     InvalidRequest,
     read_code_request,
@@ -121,10 +123,12 @@ def purchase(request: HttpRequest, *, sale_id: int) -> HttpResponse:
 def purchase_form(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     """Show a sale to one buyer, without JavaScript, or a draft to staff who may see sales.
 
-    A signed-in buyer's form carries a purchase token. If the sale asks for work, the buyer first
-    answers a question, by a POST.
+    A signed-in buyer's form carries a purchase token. By a POST the buyer enters an invitation code
+    or, if the sale asks for work, first answers a question.
     """
     user = request.user
+    code_text = request.POST.get("code", "") if user.pk else ""
+    refusal = _refusal_of_code(code_text, sale_id, user.pk) if user.pk and code_text else None
     now_ms, visitor, answered = ledger_now_ms(), None, False
     if user.pk:
         visitor = visitor_in(request.META, sale_id=sale_id, user_id=user.pk)
@@ -140,7 +144,7 @@ def purchase_form(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     if user.pk and offer.place and offer.keeps_out:
         return _room_page(request, offer, offer.place, now_ms)
     challenge = challenge_form(request, offer)
-    if request.method == "POST":
+    if request.method == "POST" and refusal is None:
         if challenge and challenge.is_valid():
             note_answer(request, sale_id=sale_id, now_ms=now_ms)
         if challenge is None or challenge.is_valid():
@@ -151,8 +155,24 @@ def purchase_form(request: HttpRequest, *, sale_id: int) -> HttpResponse:
         "live": live_json(offer.snapshot) if offer.snapshot else None,
         "token": offer.token,
         "buyer": buyer_status_json(offer.buyer) if offer.buyer else None,
+        "is_turn": offer.place is not None and offer.token != "",
+        "eligible_too_late": offer.is_old_too_late,
+        "code_text": code_text,
+        "code_error": refusal.message() if refusal else "",
     }
-    return for_owner(render(request, "orders/purchase_form.html", context))
+    status = refusal.status if refusal else 200
+    return for_owner(render(request, "orders/purchase_form.html", context, status=status))
+
+
+def _refusal_of_code(text: str, sale_id: int, user_id: int) -> Refusal | None:
+    """Enter an invitation code; return what was wrong with it, which the page then says."""
+    try:
+        enter_code(sale_id=sale_id, user_id=user_id, text=text, now=database_now())
+    except (CodeRefused, TooManyGuesses, GuessesUnknown) as error:
+        return refusal_of(error)
+    except (EnoughCodes, NotEligible):
+        pass  # the page says what is so now
+    return None
 
 
 def _may_see_drafts(user: User | AnonymousUser) -> bool:
@@ -168,8 +188,8 @@ def _room_page(
     key = request.session.session_key or ""
     return room_page(
         request,
-        sale=offer.sale,
-        state=offer.state.value,
+        offer=offer,
+        place=place,
         view=view_of_place(place, **ids, now_ms=now_ms),
         held=sign_place(place, **ids, session_key=key),
     )
@@ -238,6 +258,9 @@ def _urls(request: HttpRequest, sale_id: int) -> dict[str, str]:
         "room": reverse("room", args=[sale_id]),
         "form": reverse("purchase-form", args=[sale_id]),
         "code": reverse("invitation", args=[sale_id]),
+        "orders": f"{reverse('my-orders')}?state=to-pay",
+        "phone": f"{reverse('account_change_phone')}?next={request.path}",
+        "email": f"{reverse('account_email')}?next={request.path}",
         "login": f"{reverse('login')}?next={request.path}",
     }
 

@@ -50,7 +50,7 @@ def held_place_in(
 def answer_held(held: HeldPlace, snapshot: Snapshot, *, sale_id: int) -> Answer | None:
     """Answer a visitor who holds a place, without the ledger; None if only the ledger can tell."""
     view = view_of_held_place(held, snapshot, sale_id=sale_id)
-    return room_answer(view, state=snapshot.state, now_ms=snapshot.now_ms) if view else None
+    return room_answer(view, snapshot) if view else None
 
 
 def answer_buyer(buyer: BuyerInSale, snapshot: Snapshot, *, session_key: str) -> Answer:
@@ -61,16 +61,21 @@ def answer_buyer(buyer: BuyerInSale, snapshot: Snapshot, *, session_key: str) ->
         view = LineView(sale_id, Turn.IN, None, 0, 0, POLL_MS[0])
     else:
         view = view_of_place(place, sale_id=sale_id, user_id=user_id, now_ms=now_ms)
-    answer = room_answer(view, state=snapshot.state, now_ms=now_ms)
+    answer = room_answer(view, snapshot)
     if place is None or place.state is PlaceState.NONE:
         return answer
     text = sign_place(place, sale_id=sale_id, user_id=user_id, session_key=session_key)
     return answer._replace(cookie=place_cookie(text, sale_id=sale_id))
 
 
-def room_answer(view: LineView, *, state: SaleState, now_ms: int) -> Answer:
-    """Return a place in line, and the state of its sale."""
-    return owner_answer(line_json(view) | {"state": state.value, "server_time_ms": now_ms})
+def room_answer(view: LineView, snapshot: Snapshot) -> Answer:
+    """Return a place in line, and the state of its sale; before the start also when that is."""
+    content, state = line_json(view), snapshot.state
+    content |= {"state": state.value, "remaining": snapshot.remaining}
+    content["server_time_ms"] = snapshot.now_ms
+    if state is SaleState.SCHEDULED:
+        content["begins_at_ms"] = snapshot.terms.begins_at_ms
+    return owner_answer(content)
 
 
 def place_cookie(text: str, *, sale_id: int) -> str:

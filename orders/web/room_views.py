@@ -7,6 +7,7 @@ from django.shortcuts import render
 from django.urls import reverse
 
 from orders.receipts.place_in_line import LineView
+from orders.receipts.purchase_page import PurchaseOffer
 from orders.web.order_api import find_visitor, login_required_answer
 from orders.web.refusals import refusals_answered
 from orders.web.room_answers import answer_buyer, place_cookie
@@ -14,6 +15,7 @@ from orders.web.serializers import line_json
 from seckill_site.web.responses import allow, as_response, as_shell, for_owner, wants_html
 from vouchers.catalogue.listing import public_sale
 from vouchers.inventory.rebuild import snapshot_or_load
+from vouchers.inventory.waiting_room import Place
 from vouchers.models import SeckillVoucher
 
 
@@ -35,17 +37,22 @@ def room(request: HttpRequest, *, sale_id: int) -> HttpResponse:
 
 
 def room_page(
-    request: HttpRequest, *, sale: SeckillVoucher, state: str, view: LineView, held: str
+    request: HttpRequest, *, offer: PurchaseOffer, place: Place, view: LineView, held: str
 ) -> HttpResponse:
-    """Show one buyer's place in line, without JavaScript; ``held`` is the place, signed."""
+    """Show one buyer's place in line, without JavaScript; ``held`` is the place, signed.
+
+    The bar begins at ``first``, the position on joining, or at the last change of the rate.
+    """
     context = {
-        **_context(sale),
+        **_context(offer.sale),
         "line": line_json(view),
-        "state": state,
+        "state": offer.state.value,
+        "remaining": offer.remaining,
+        "first": place.number - place.line.terms.head(place.joined_ms) if view.position else 0,
         "reload_s": -(-view.poll_after_ms // 1000),
     }
     response = for_owner(render(request, "orders/room.html", context))
-    response.cookies.load(place_cookie(held, sale_id=sale.pk))
+    response.cookies.load(place_cookie(held, sale_id=offer.sale.pk))
     return response
 
 

@@ -75,8 +75,13 @@ def buyer_status_json(status: BuyerStatus) -> dict[str, Any]:
         "buyer_id": str(status.user_id),
         "server_time_ms": status.now_ms,
     }
-    if status.verdict.rule:
-        content |= {"rule": status.verdict.rule, "rule_number": status.verdict.number}
+    verdict = status.verdict
+    if verdict.rule:
+        content |= {"rule": verdict.rule, "rule_number": verdict.number}
+    if verdict.from_ms:
+        content["eligible_at_ms"] = verdict.from_ms
+    if verdict.unpaid:
+        content["unpaid_url"] = reverse("receipt", args=verdict.unpaid)
     order = status.order
     if order is None:
         return content | dict.fromkeys(("order_id", "status", "pay_by_ms", "place", "status_url"))
@@ -98,6 +103,7 @@ def line_json(view: LineView) -> dict[str, Any]:
         "waiting": view.length,
         "wait_ms": view.wait_ms,
         "poll_after_ms": view.poll_after_ms,
+        "rate": view.rate,
         "url": _room_url(view.sale_id),
     }
 

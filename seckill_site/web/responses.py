@@ -217,13 +217,14 @@ def method_not_allowed(request: HttpRequest, methods: tuple[str, ...]) -> HttpRe
 
 @dataclass(frozen=True)
 class WaysOut:
-    """Paths of this site, or empty; ``sale_id`` is the one in the address."""
+    """Paths of this site, or empty; ``sale_id`` and ``order_id`` are those in the address."""
 
     here: str
     back_url: str
     again_url: str
     again_at: dt.datetime | None
     sale_id: int | None
+    order_id: int | None
     signed_in: bool
     in_admin: bool
 
@@ -234,13 +235,15 @@ def ways_out(request: HttpRequest, *, retry_after_s: int | None, now: dt.datetim
     here, before = escape_leading_slashes(request.get_full_path()), _page_before(request)
     is_page = request.method in ("GET", "HEAD")
     match = request.resolver_match
+    ids = match.kwargs if match else {}
     return WaysOut(
         here=here if is_page else before,
         back_url="" if before == here else before,
         # A link never repeats a POST; it leads to the page with the form.
         again_url=here if is_page else before,
         again_at=None if retry_after_s is None else now + dt.timedelta(seconds=retry_after_s),
-        sale_id=match.kwargs.get("sale_id") if match else None,
+        sale_id=ids.get("sale_id"),
+        order_id=ids.get("order_id"),
         signed_in=seems_signed_in(request),
         in_admin=request.path.startswith(reverse("admin:index")),
     )

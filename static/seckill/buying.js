@@ -1,7 +1,8 @@
 // The order request: repeated with the same token until its outcome is known.
 
 import { isOrdered, judge } from "./purchase_states.js";
-import { ask, backoffMs, faultOf, needsWork, orderIdOf, pause, place, worked } from "./wire.js";
+import { needsWork, orderIdOf, place, worked } from "./tickets.js";
+import { ask, faultOf, jittered, pause } from "./wire.js";
 
 const QUICK_TRIES = 5; // then slower, and the receipt is asked for as well
 const SLOWEST_MS = 8000;
@@ -46,6 +47,9 @@ export async function order({ ticket, urls, step, rest, isAgreed }) {
     tries += 1;
   }
 }
+
+/** 0.3 s, 0.6 s, 1.2 s… to a longest. */
+const backoffMs = (tries, longestMs = 2000) => jittered(Math.min(300 * 2 ** (tries - 1), longestMs));
 
 async function renewToken({ ticket, urls }) {
   const answer = await ask(urls.token);

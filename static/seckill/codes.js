@@ -3,7 +3,7 @@
 import "./code_picture.js";
 import "./copy.js";
 import { tellKeeper } from "./kept_codes.js";
-import { askPage } from "./wire.js";
+import { askPage } from "./pages.js";
 
 const element = (id) => document.getElementById(id);
 const isKept = async () => Boolean(await caches.match(location.pathname, { cacheName: "codes" }));

@@ -56,6 +56,22 @@ export class Connection {
   }
 }
 
+/** Pauses that end early once the shop may be reached again. */
+export class Rest {
+  #end = null;
+
+  pause(ms) {
+    return new Promise((resolve) => {
+      this.#end = resolve;
+      setTimeout(resolve, ms);
+    });
+  }
+
+  end() {
+    this.#end?.();
+  }
+}
+
 function write(target, text) {
   if (target.textContent !== text) target.textContent = text;
 }

@@ -3,7 +3,8 @@
 import { showAccount } from "./account.js";
 import { ServerClock, isFinal, leftText, stockText, tickMs } from "./clock.js";
 import { Connection } from "./connection.js";
-import { ask, askPage, jittered, pause, readJson } from "./wire.js";
+import { askPage } from "./pages.js";
+import { ask, jittered, pause, readJson } from "./wire.js";
 
 const EVERY_MS = 15_000;
 const AGAIN_MS = 4000; // after a failure

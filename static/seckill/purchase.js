@@ -4,17 +4,20 @@ import { canBeSent, showAccount } from "./account.js";
 import { order } from "./buying.js";
 import { BuyerStatusPoller } from "./buyer_status.js";
 import { fill, isFinal, leftText, milestone, shortLeftText, stockText, tickMs } from "./clock.js";
-import { Connection } from "./connection.js";
+import { Connection, Rest } from "./connection.js";
 import { Live } from "./live.js";
+import { askPage } from "./pages.js";
 import { STATES, meDelayMs, mePollMs, move, roomDelayMs, shownState } from "./purchase_states.js";
 import { Queue } from "./queue.js";
+import { eligibleText, listenForCode, ruleText, showHelp } from "./refusal.js";
 import { Tabs } from "./tabs.js";
 import { changesText, isAtPrice, takeOver, termsOf, turnMs } from "./terms.js";
+import { keptRefusal, keptTokens, needsWork, orderIdOf, worked } from "./tickets.js";
 import { whySoldOut } from "./why.js";
-import { Rest, askPage, keptRefusal, keptTokens, needsWork, orderIdOf, readJson, worked } from "./wire.js";
+import { readJson } from "./wire.js";
 
 const LATER_MS = 3000;
-const ROOM_LEAD_MS = 600_000 * Math.random(); // drawn once: a crowd comes evenly in ten minutes
+const ROOM_LEAD_MS = 600_000 * Math.random(); // drawn once: a crowd comes evenly in ten minutes, as the page says
 
 const element = (id) => document.getElementById(id);
 const page = element("main");
@@ -24,6 +27,8 @@ const texts = readJson("sentences");
 const urls = readJson("urls");
 const ticket = { token: "", attempt: 0 };
 const queue = new Queue();
+const { title } = document;
+const isFromRoom = document.referrer.endsWith(urls.room);
 const spent = new Set(); // ids of orders that exist: their tokens buy nothing more
 
 let visitor = false; // until me/ has answered, the page takes everybody for a buyer
@@ -62,9 +67,12 @@ function figuresOf({ saleState: state, beginsAtMs, endsAtMs, total, remaining })
 }
 
 function stateNow() {
-  return shownState({ own, sale: live.state, visitor, visitorStates: texts.visitor_states });
+  const { state: sale } = live;
+  return shownState({ own, sale, visitor, visitorStates: texts.visitor_states, isLimited: limitLeftMs() > 0 });
 }
 
+const isOwnRefusal = () => Boolean(mine) && refusal?.buyer_id === mine.buyer_id;
+const limitLeftMs = () => (isOwnRefusal() && refusal.until_ms ? refusal.until_ms - live.clock.now() : 0);
 const payLeftMs = () => (mine?.pay_by_ms ?? Infinity) - live.clock.now();
 
 // --- What is shown -------------------------------------------------------------------------------
@@ -108,7 +116,7 @@ function showOrder(state) {
   reading.payMs = timed ? leftMs : 0;
   showHoldings();
   showLine();
-  showCode(state);
+  showHelp(state === "not_eligible" && mine ? mine : {}, { texts, urls });
 }
 
 function showHoldings() {
@@ -127,33 +135,30 @@ function showLine() {
   join.hidden = !mine || mine.waits || !maySend;
 }
 
-/** Show the field of an invitation code to a buyer who lacks one, as the waiting list is shown. */
-function showCode(state) {
-  const form = element("code-entry");
-  const rule = state === "not_eligible" ? mine?.rule : null;
-  element("contact-link").hidden = rule !== "contact";
-  const isAsked = rule === "code";
-  const maySend = canBeSent(form);
-  form.hidden = !isAsked || !maySend;
-  element("code-link").hidden = !isAsked || maySend;
-}
-
 function showButton(state) {
   const { press } = STATES[state];
   const hadFocus = document.activeElement === button;
   page.dataset.state = state;
   page.dataset.saleState = live.state;
-  setText(element("buy-label"), labelOf(state));
+  const label = labelOf(state);
+  setText(element("buy-label"), label);
   const beside = besideLabel(state);
   setText(element("buy-left"), beside);
   element("buy-left").hidden = !beside;
   // Not `disabled`: that would take the focus away from a buyer waiting on the button.
   button.setAttribute("aria-disabled", String(press === null));
-  button.hidden = state === "yours" || (visitor && press === "signIn");
+  button.hidden = state === "yours" || !label || (visitor && press === "signIn");
   element("sign-in").hidden = !button.hidden || press !== "signIn";
-  if (hadFocus && button.hidden) (visitor ? element("sign-in") : link).focus();
+  if (hadFocus && button.hidden) focusBeside();
   if (note.state !== state) note = { state: null, text: "" };
-  setText(element("status"), note.text || refusalText(state) || ruleText(state) || statusText(state));
+  setText(element("status"), note.text || refusalText(state) || reasonText(state) || statusText(state));
+  document.title = isFromRoom && state === "open" ? `${texts.your_turn} · ${title}` : title;
+}
+
+/** The button is gone: go on at what stands in its place, or at the reason. */
+function focusBeside() {
+  const places = ["sign-in", "order-link", "help", "code"].map(element);
+  (places.find((it) => it.getClientRects().length) ?? element("status")).focus();
 }
 
 function statusText(state) {
@@ -163,9 +168,9 @@ function statusText(state) {
 
 /** Why the buyer was refused, while that still holds: also after a reload. */
 function refusalText(state) {
-  if (!mine || refusal?.buyer_id !== mine.buyer_id || own !== null) return "";
+  if (!isOwnRefusal() || own !== null) return "";
   if (refusal.code === "over") return refusal.state === state ? texts.note.over : "";
-  if (refusal.until_ms && live.clock.now() < refusal.until_ms) return texts.note[refusal.code];
+  if (state === "limited") return texts.note[refusal.code] ?? "";
   if (refusal.code !== state) return "";
   const { lang } = document.documentElement;
   return whySoldOut(refusal, { texts: texts.why, lang, timeZone: page.dataset.timeZone });
@@ -178,19 +183,22 @@ function keepRefusal(answer) {
 }
 
 function labelOf(state) {
-  if (state === "not_eligible") return texts.rule_button[mine?.rule] ?? texts.button[state];
+  if (state === "not_eligible") return mine ? eligibleText(mine, rules()) : "";
   return state === "scheduled" ? texts.button.countdown : texts.button[state];
 }
 
 /** The rule that refuses the buyer, in words. */
-function ruleText(state) {
-  if (state !== "not_eligible" || !mine?.rule) return "";
-  return fill(texts.rule[mine.rule], { number: mine.rule_number });
+const reasonText = (state) => (state === "not_eligible" && mine ? ruleText(mine, rules()) : "");
+
+function rules() {
+  const { lang } = document.documentElement;
+  return { texts, endsAtMs: live.figures.ends_at_ms, lang, timeZone: page.dataset.timeZone };
 }
 
 /** Text that changes all the time stands beside the label, where no screen reader reads it out. */
 function besideLabel(state) {
   if (state === "scheduled") return element("countdown-left").textContent;
+  if (state === "limited") return shortLeftText(limitLeftMs(), texts.clock.days);
   return state === "queued" ? queue.text(texts.queue, "number") : "";
 }
 
@@ -323,7 +331,7 @@ function useMine(receivedAt) {
   }
   queue.addSample({ place: mine.place, atMs: receivedAt });
   const queuePaceMs = queue.paceMs(mine.poll_after_ms);
-  const pollMs = mePollMs({ own: mine, payLeftMs: payLeftMs(), queuePaceMs, random: Math.random() });
+  const pollMs = mePollMs({ own: mine, payLeftMs: payLeftMs(), queuePaceMs, nowMs: live.clock.now(), random: Math.random() });
   statusPoller.schedule(toRoomMs(mine) ?? pollMs);
 }
 
@@ -407,10 +415,11 @@ function refused(answer, retryAfterMs = 0) {
   const remaining = code === "sold_out" ? 0 : figures.remaining;
   if (known) live.figures = { ...figures, state: code, remaining };
   if (code === "sold_out") keepRefusal(answer);
-  if (code === "rate_limited") keepRefusal({ code, until_ms: live.clock.now() + retryAfterMs });
-  step("refused", known ? "" : (texts.note[code] ?? texts.note.failed));
-  if (code === "not_started") live.measure();
-  return undefined;
+  if (retryAfterMs) keepRefusal({ code, until_ms: live.clock.now() + retryAfterMs });
+  if (known || retryAfterMs) return step("refused");
+  if (code !== "not_started") return step("outdated", code === "bad_token" ? "" : texts.note.failed);
+  step("refused", texts.note.not_started);
+  return live.measure();
 }
 
 // --- Start ---------------------------------------------------------------------------------------
@@ -418,7 +427,7 @@ function refused(answer, retryAfterMs = 0) {
 const PRESSES = {
   buy,
   signIn: () => location.assign(urls.login),
-  check: () => statusPoller.poll(),
+  reload: () => location.reload(),
 };
 
 button.addEventListener("click", () => PRESSES[STATES[stateNow()].press]?.());
@@ -443,6 +452,7 @@ window.addEventListener("pageshow", ({ persisted }) => {
   if (persisted || navigation?.type === "back_forward") seenAgain();
 });
 
+listenForCode({ texts: texts.code, onDone: () => statusPoller.poll() });
 button.disabled = false;
 tick();
 await live.ask(); // it names the pace for me/

@@ -8,8 +8,9 @@ const SCHEDULED_MS = 60_000; // the start, the price and the rules may change be
  *   press  what a press does, or null: the button cannot be pressed
  *   polls  whether live/ is polled in it
  *
- * No state is a dead end: it has a press, or a link beside the button (queued, entered, yours,
- * already_ordered, barred: to the order; sold_out: to the waiting list; ended: to the other sales), or it ends without a press.
+ * No state is a dead end: it has a press, or a link beside or in place of the button (queued, entered,
+ * yours, already_ordered, barred: to the order; sold_out: to the waiting list; ended: to the other sales;
+ * not_eligible: to what helps, if anything does), or it ends without a press.
  */
 export const STATES = Object.freeze({
   sign_in: { press: "signIn", polls: true },
@@ -28,7 +29,9 @@ export const STATES = Object.freeze({
   barred: { press: null, polls: false }, // an ended order rules out another
   paused: { press: null, polls: true },
   ended: { press: null, polls: false },
-  not_eligible: { press: "check", polls: true }, // a rule refuses the buyer
+  not_eligible: { press: null, polls: true }, // a rule refuses the buyer
+  limited: { press: null, polls: true }, // too many orders: for a while
+  outdated: { press: "reload", polls: false }, // this page can order nothing more
 });
 
 /** Events of a running request, which is repeated until its outcome is known. */
@@ -41,6 +44,7 @@ const ON_ITS_WAY = {
   already_ordered: "already_ordered",
   login_required: "sign_in",
   not_eligible: "not_eligible",
+  outdated: "outdated",
 };
 
 /** Events from me/, which may come at any other time: its `own_state`, or "free" for null. */
@@ -68,6 +72,7 @@ const MOVES = Object.freeze({
   already_ordered: FROM_ME,
   barred: FROM_ME,
   not_eligible: FROM_ME,
+  outdated: { ...FROM_ME, free: "outdated" },
   sign_in: {},
 });
 
@@ -85,10 +90,14 @@ export function saleState(live, nowMs) {
   return live.state === "sold_out" ? "sold_out" : "open";
 }
 
-/** The state that the button shows. A buyer who was signed out sees the sale as a visitor does. */
-export function shownState({ own, sale, visitor, visitorStates }) {
+/**
+ * The state that the button shows. A buyer who was signed out sees the sale as a visitor does;
+ * `isLimited`: the buyer's last order was refused for a while.
+ */
+export function shownState({ own, sale, visitor, visitorStates, isLimited }) {
   if (visitor || own === "sign_in") return visitorStates[sale] ?? sale;
   if (own === "not_eligible" && sale === "ended") return sale;
+  if (own === null && sale === "open" && isLimited) return "limited";
   return own ?? sale;
 }
 
@@ -136,8 +145,12 @@ export function roomDelayMs({ sale, leftToBeginMs, leadMs }) {
 }
 
 /** Return the milliseconds until me/ is polled again; null: not without an event. */
-export function mePollMs({ own, payLeftMs, queuePaceMs, random }) {
+export function mePollMs({ own, payLeftMs, queuePaceMs, nowMs, random }) {
   if (own?.status === "queued") return queuePaceMs;
+  if (own?.eligible_at_ms) {
+    const leftMs = Math.max(0, own.eligible_at_ms - nowMs); // then the account is old enough
+    return Math.min(leftMs + 1000 + 2000 * random, LONGEST_TIMER_MS);
+  }
   if (own?.status !== "unpaid") return null;
   return (payLeftMs > 0 ? 8000 : 2500) * (0.8 + 0.4 * random);
 }

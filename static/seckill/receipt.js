@@ -4,9 +4,11 @@ import "./code_picture.js";
 import "./copy.js";
 import { ServerClock, milestone, shortLeftText, tickMs } from "./clock.js";
 import { tellKeeper } from "./kept_codes.js";
+import { askPage } from "./pages.js";
 import { Queue } from "./queue.js";
 import { Tabs } from "./tabs.js";
-import { ask, askPage, keptTokens, place, readJson } from "./wire.js";
+import { keptTokens, place } from "./tickets.js";
+import { ask, readJson } from "./wire.js";
 
 const FIRST_MS = 300; // until the server asks for another pace
 const SLOW_MS = 30_000;

@@ -3,7 +3,8 @@
 
 import { ServerClock, leftText } from "./clock.js";
 import { showTimes } from "./office.js";
-import { askPage, readJson } from "./wire.js";
+import { askPage } from "./pages.js";
+import { readJson } from "./wire.js";
 
 const PACE_MS = 5000;
 const sentences = readJson("sentences");

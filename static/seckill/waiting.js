@@ -1,7 +1,8 @@
 // The waiting page: the place in line, and the way to the order once it exists.
 
 import { fill } from "./clock.js";
-import { ask, askPage, faultOf, readJson } from "./wire.js";
+import { askPage } from "./pages.js";
+import { ask, faultOf, readJson } from "./wire.js";
 
 const EVERY_MS = 4000;
 const TERMS_EVERY = 15; // polls: about a minute

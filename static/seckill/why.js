@@ -24,6 +24,14 @@ export function lengthText(ms, texts) {
   return fill(texts.ms, { count: ms });
 }
 
+/** "3 May, 14:00", as the server writes it: in the shop's time zone, without the current year. */
+export function momentText(ms, { lang, timeZone }) {
+  const time = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", hourCycle: "h23", timeZone });
+  const isThisYear = new Date(ms).getFullYear() === new Date().getFullYear();
+  const year = isThisYear ? undefined : "numeric";
+  return `${dayText(ms, { lang, timeZone, year })}${lang === "en" ? "," : ""} ${time.format(ms)}`;
+}
+
 function timeText(ms, { lang, timeZone }) {
   return new Intl.DateTimeFormat(lang === "en" ? "en-GB" : lang, {
     hour: "2-digit",
@@ -35,7 +43,7 @@ function timeText(ms, { lang, timeZone }) {
   }).format(ms);
 }
 
-function dayText(ms, { lang, timeZone }) {
+function dayText(ms, { lang, timeZone, year }) {
   const month = lang === "en" ? "short" : "long";
-  return new Intl.DateTimeFormat(lang === "en" ? "en-GB" : lang, { month, day: "numeric", timeZone }).format(ms);
+  return new Intl.DateTimeFormat(lang === "en" ? "en-GB" : lang, { year, month, day: "numeric", timeZone }).format(ms);
 }

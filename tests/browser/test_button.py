@@ -221,6 +221,35 @@ def test_request_is_repeated_until_it_arrives(opened: Person) -> None:
     assert [str(each) for each in pending_ids(sale)] == [order_id]
 
 
+def refuse(route: Route, *, status: int, code: str, retry_after_s: int | None = None) -> None:
+    headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
+    route.fulfill(status=status, headers=headers, json={"code": code, "message": ""})
+
+
+def test_limited_buyer_reads_when_to_try_again(opened: Person) -> None:
+    page = opened(make_sale(stock=5), make_buyer())
+    page.route(ORDERS, lambda it: refuse(it, status=429, code="rate_limited", retry_after_s=600))
+    page.click("#buy")
+    for _ in range(2):
+        expect_state(page, "limited", "Try again in", r"(10:00|09:\d\d)")
+        expect(page.locator("#buy")).to_have_attribute("aria-disabled", "true")
+        expect(page.locator("#status")).to_contain_text("Too many orders came from")
+        page.reload()
+
+
+def test_page_that_can_order_nothing_more_offers_its_reload(opened: Person) -> None:
+    page = opened(make_sale(stock=5), make_buyer())
+    for path in (ORDERS, "**/token/"):
+        page.route(path, lambda it: refuse(it, status=403, code="bad_token"))
+    page.evaluate("window.neverReloaded = true")
+    page.click("#buy")
+    expect_state(page, "outdated", "Reload")
+    expect(page.locator("#status")).to_contain_text("out of date")
+    page.click("#buy")
+    expect_state(page, "open", "Buy now")
+    assert not page.evaluate("window.neverReloaded")
+
+
 # --- The buyer's own orders ----------------------------------------------------------------------
 
 

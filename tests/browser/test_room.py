@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import random
 import re
 from typing import Any
 
 import pytest
 from django.conf import settings
 from django.utils import timezone
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
+from orders.placing.places import draw_of
+from orders.receipts.place_in_line import LineView, view_of_place
+from orders.web.serializers import line_json
 from seckill_site.redis.ledger_connection import ledger_connection
 from tests.browser.conftest import (
     IN_A_HURRY,
     PASSWORD,
+    PATIENT_MS,
     PHONE,
     Faults,
     Person,
@@ -29,6 +34,7 @@ from tests.support.proxy import FaultProxy, redis_server
 from tests.support.stack import Stack, Web
 from vouchers.catalogue.live_changes import change_room_rate
 from vouchers.inventory.keys import LedgerKeys
+from vouchers.inventory.waiting_room import Line, Place, PlaceState, RoomTerms
 from vouchers.models import RoomKind, SeckillVoucher
 
 pytestmark = [
@@ -161,6 +167,107 @@ def test_visitor_is_told_to_sign_in_first(person: Person) -> None:
     assert number_on(page) > 40
 
 
+# --- Between two polls ---------------------------------------------------------------------------
+
+
+def polls_of(page: Page) -> list[str]:
+    """Return the list to which each poll of a page is added."""
+    found: list[str] = []
+    page.on("request", lambda it: found.append(it.url) if it.resource_type == "fetch" else None)
+    return found
+
+
+def test_place_moves_while_no_request_is_made(person: Person) -> None:
+    sale = put_in_a_room(room_rate=5)
+    fill(sale, people=400)
+    page = person(make_buyer())
+    polls = polls_of(page)
+    page.goto(room_url(sale))
+    number = number_on(page)
+    expect(page.locator("#units")).to_have_text("Vouchers left: 5")
+    bar = page.get_by_role("progressbar", name="Your way through the line")
+    expect(bar).to_be_visible()
+
+    expect(page.locator("#updated")).to_have_text("Updated 3 s ago")
+
+    assert number - 25 < number_on(page) < number - 5
+    assert 0 < float(bar.evaluate("it => it.value")) < 0.1
+    assert len(polls) == 1
+    page.reload()
+    number_on(page)
+    assert float(bar.evaluate("it => it.value")) > 0, "it goes on from where the page was"
+
+
+def test_page_moves_its_place_as_the_server_does(person: Person) -> None:
+    """Never ahead of the next answer, and two places behind at most."""
+    page = person()
+    page.goto(room_url(put_in_a_room()))
+    source = page.evaluate(
+        "performance.getEntriesByType('resource').find((it) => /line[.].*js$/.test(it.name)).name"
+    )
+    draw, cases = random.Random(42), []
+    for rate in (1, 7, 50, 333, 2_000):
+        for _ in range(100):
+            terms = RoomTerms(1, rate, draw.choice([0, 5_000]), START_MS)
+            now_ms = START_MS + draw.randint(-60_000, 60_000)
+            number = terms.head(now_ms) + draw.randint(1, 100 * rate)
+            before = view_at(terms, number, now_ms)
+            passed_ms = draw.randint(0, before.poll_after_ms)
+            after = view_at(terms, number, now_ms + passed_ms)
+            line = {
+                **line_json(before),
+                "state": "open" if now_ms >= START_MS else "scheduled",
+            }
+            cases.append((line, passed_ms, after.position or 1))
+
+    places = page.evaluate(
+        """async ([source, cases]) => {
+          const { placeAt } = await import(source);
+          return cases.map(([line, passedMs]) => placeAt(line, passedMs));
+        }""",
+        [source, cases],
+    )
+
+    ahead = [place - true for place, (_, _, true) in zip(places, cases, strict=True)]
+    assert set(ahead) <= {0, 1, 2}
+    assert ahead.count(0) > len(ahead) * 0.8
+
+
+START_MS = 10_000_000
+
+
+def view_at(terms: RoomTerms, number: int, now_ms: int) -> LineView:
+    place = Place(Line(terms, 10**8, None), number, 1, number, PlaceState.WAITING)
+    return view_of_place(place, sale_id=1, user_id=1, now_ms=now_ms)
+
+
+def test_changed_pace_is_said(person: Person) -> None:
+    sale = put_in_a_room()
+    fill(sale, people=400)
+    page = person(make_buyer())
+    page.goto(room_url(sale))
+    number_on(page)
+    for seen, rate, words in ((1, 5, "faster"), (5, 2, "more slowly")):
+        change_room_rate(sale_id=sale.pk, rate=rate, seen=seen)
+        page.wait_for_timeout(SALE_KNOWN_MS)
+        ask_now(page)
+        expect(page.locator("#note")).to_have_text(f"The line moves {words} than before.")
+        expect(page.locator("#said")).to_contain_text(f"The line moves {words} than before.")
+
+
+def test_title_says_whose_turn_it_is(person: Person) -> None:
+    sale = put_in_a_room()
+    fill(sale, people=60)
+    page = person(make_buyer())
+    run_first(page, IN_A_HURRY)
+    page.goto(room_url(sale))
+    number_on(page)
+    expect(page).not_to_have_title(re.compile("your turn"))
+    let_in(sale)
+    page.wait_for_url(f"**{purchase_url(sale)}", timeout=A_WHILE_MS)
+    expect(page).to_have_title(re.compile("^It is your turn · "))
+
+
 # --- Before the start -----------------------------------------------------------------------------
 
 
@@ -197,6 +304,31 @@ def test_page_draws_once_when_it_goes_to_the_room(person: Person) -> None:
 
     page.wait_for_timeout(300)
     assert page.url.endswith(purchase_url(sale))
+
+
+def test_words_change_at_the_start_and_the_place_follows(person: Person) -> None:
+    """By the server's clock, before an answer says so."""
+    sale = put_in_a_room(room=RoomKind.START, begins_in_s=6, room_shuffled=True)
+    join_line(sale, *make_buyers(200))
+    late = max(make_buyers(20), key=lambda it: draw_of(sale_id=sale.pk, user_id=it.pk))
+    page = person(late)
+    page.goto(room_url(sale))
+    expect_turn(page, "drawn_later")
+    held: list[Route] = []
+    page.route("**/room/", lambda route: held.append(route))
+
+    heading = page.locator("#heading")
+    expect(heading).to_have_text("The sale has started", timeout=PATIENT_MS)
+    assert timezone.now() >= sale.begins_at
+    expect(page.locator("#text")).to_contain_text("Places are being drawn.")
+    expect(page.locator("#said")).to_contain_text("The sale has started")
+    ask_now(page)
+    while not held:
+        page.wait_for_timeout(20)
+    held.pop().continue_()
+
+    assert number_on(page) > 50
+    expect(page.locator("#note")).to_have_text("The places have been drawn.")
 
 
 def test_early_visitors_are_drawn_at_the_start(person: Person) -> None:

@@ -37,15 +37,14 @@ EVERYBODY = Audience()
 class BuyerRule:
     """A rule that may refuse a buyer; ``name`` is in answers and in stored refusals.
 
-    ``label`` tells staff why; ``button`` and ``told`` tell the buyer, ``without_script`` on a page
-    that does not change by itself, and ``message`` programs.
+    ``label`` tells staff why, ``told`` the buyer, and ``message`` programs; ``button`` names what
+    the buyer can do about it, if anything.
     """
 
     name: str
     label: StrOrPromise
     button: StrOrPromise = ""
     told: StrOrPromise = ""
-    without_script: StrOrPromise = ""
     message: str
 
 
@@ -77,7 +76,6 @@ GROUP = SaleRule(
     field="group_id",
     label=_("not in the group"),
     listed=_("Members only"),
-    button=_("Members only"),
     told=_("This sale is for members; your account isn't one."),
     message=gettext_noop("This sale is for members; your account isn't one."),
     option="--group",
@@ -89,7 +87,7 @@ ACCOUNT_AGE = SaleRule(
     bounds=(0, MAX_ACCOUNT_AGE_H),
     label=_("account too new"),
     listed=_("Only for accounts that are at least {age} old"),
-    button=_("Your account is too new"),
+    button=_("Eligible from {time}"),
     told=_("This sale is only for accounts that are at least {number} h old."),
     message=gettext_noop("This sale is only for accounts that are at least %(number)s h old."),
     option="--account-age-hours",
@@ -100,7 +98,6 @@ FIRST_ORDER = SaleRule(
     field="first_order_only",
     label=_("not the first order"),
     listed=_("Only for a first order: you have no other unpaid, paid or used order"),
-    button=_("Only for first orders"),
     told=_("This sale is only for a first order, and you already have one."),
     message=gettext_noop("This sale is only for a first order, and you already have one."),
     option="--first-order-only",
@@ -111,9 +108,8 @@ CONTACT = SaleRule(
     field="needs_contact",
     label=_("no verified contact"),
     listed=_("Only with a verified email address or phone number"),
-    button=_("Verify email or phone first"),
+    button=_("Verify phone"),
     told=_("Verify your email or phone to buy here."),
-    without_script=_("Verify your email or phone, then reload this page."),
     message=gettext_noop(
         "This sale is only for accounts with a verified email address or phone number."
     ),
@@ -125,7 +121,7 @@ CODE = SaleRule(
     field="needs_code",
     label=_("no invitation code"),
     listed=_("Only with an invitation code"),
-    button=_("Enter your code first"),
+    button=_("Enter code"),
     told=_("This sale takes an invitation code. Enter yours below."),
     message=gettext_noop("This sale takes an invitation code. Enter yours first."),
     option="--needs-code",
@@ -138,11 +134,8 @@ SALE_RULES = (GROUP, ACCOUNT_AGE, FIRST_ORDER, CONTACT, CODE)
 UNPAID_ORDERS = BuyerRule(
     name="unpaid_orders",
     label=_("too many unpaid orders"),
-    button=_("Pay your other orders first"),
+    button=_("Pay your order"),
     told=_("You have {number} or more unpaid orders. Pay or cancel some first."),
-    without_script=_(
-        "You have {number} or more unpaid orders. Pay or cancel some, then reload this page."
-    ),
     message=gettext_noop(
         "You have %(number)s or more unpaid orders. Pay or cancel some before you buy another."
     ),

@@ -42,13 +42,9 @@ _PURCHASE: dict[str, Any] = {
     **_LIVE,
     "queue": _TEXTS["queue"],
     "why": WHY,
+    "your_turn": _TEXTS["room"]["heading"]["in"],
 }
 _PURCHASE_DRAW = _replaced(_PURCHASE, _TEXTS["purchase_draw"])
-
-_WITHOUT_SCRIPT = {
-    **_TEXTS["purchase_form"],
-    "rule": {it.name: it.without_script for it in RULES.values() if it.without_script},
-}
 
 RECEIPT = {
     **_TEXTS["receipt"],
@@ -60,8 +56,8 @@ RECEIPT = {
 PAGES: dict[str, dict[str, Any]] = {
     "purchase": _PURCHASE,
     "purchase_draw": _PURCHASE_DRAW,
-    "purchase_form": _replaced(_PURCHASE, _WITHOUT_SCRIPT),
-    "purchase_form_draw": _replaced(_PURCHASE_DRAW, _WITHOUT_SCRIPT),
+    "purchase_form": _replaced(_PURCHASE, _TEXTS["purchase_form"]),
+    "purchase_form_draw": _replaced(_PURCHASE_DRAW, _TEXTS["purchase_form"]),
     "list": {"badge": _TEXTS["badge"], **_LIVE},
     "receipt": RECEIPT,
     **{it: _TEXTS[it] for it in ("draw", "order_status", "waiting", "room", "redeem", "mail")},

@@ -7,9 +7,10 @@ from typing import Any
 
 import segno
 from django import template
+from django.core.serializers.json import DjangoJSONEncoder
 from django.utils import timezone
 from django.utils.formats import date_format
-from django.utils.html import format_html
+from django.utils.html import format_html, json_script
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst
 from django.utils.translation import pgettext
@@ -31,6 +32,9 @@ from vouchers.templatetags.buyer_texts import PAGES, STOCK, TERMS, VISITOR_STATE
 register = template.Library()
 
 RELOADS_S = 3600
+
+ROOM_LEAD = dt.timedelta(minutes=10)
+"""From when before the start pages go into the waiting room; agrees with ``purchase.js``."""
 
 SOON_DAYS = 7
 """The number of days within which a weekday identifies a date."""
@@ -119,6 +123,19 @@ def at(mapping: Mapping[str, Any], key: str) -> Any:
     return mapping.get(str(key), "")
 
 
+class _PlainJson(DjangoJSONEncoder):
+    """Compact JSON with letters as they are: escaped, Chinese takes twice the bytes."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options | {"ensure_ascii": False, "separators": (",", ":")})
+
+
+@register.filter(name="json_script")
+def plain_json_script(value: object, element_id: str) -> SafeString:
+    """Return Django's block of JSON for a script, with letters as they are."""
+    return json_script(value, element_id, encoder=_PlainJson)
+
+
 @register.filter
 def seconds_to_start(live: Mapping[str, int]) -> int:
     """Return the whole seconds from a ``live`` answer until the sale has started."""
@@ -171,6 +188,12 @@ def room_wait(wait_ms: int) -> str:
     if seconds < 5400:
         return str(words["minutes"]).format(count=ceil(seconds / 60))
     return str(words["hours"]).format(count=int(seconds // 3600))
+
+
+@register.filter
+def line_forms_at(sale: SeckillVoucher) -> dt.datetime:
+    """Return from when before the start the pages of a sale go into its waiting room."""
+    return sale.begins_at - ROOM_LEAD
 
 
 @register.simple_tag

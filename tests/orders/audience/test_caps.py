@@ -11,7 +11,7 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from orders.audience import caps
-from orders.audience.verdicts import NotEligible
+from orders.audience.verdicts import NotEligible, Verdict
 from orders.lifecycle.cancellation import cancel_order
 from orders.lifecycle.transitions import SYSTEM, Actor
 from orders.models import OrderEvent, OrderStatus, VoucherOrder
@@ -53,7 +53,7 @@ def test_cancellations_within_the_hour_are_capped(buyer: User, order: VoucherOrd
     cancelled(buyer, 10, ago=HOUR / 2)
     with pytest.raises(NotEligible) as refused:
         cancel(order)
-    assert refused.value.verdict == ("cancellations", 10)
+    assert refused.value.verdict == Verdict("cancellations", 10)
     order.refresh_from_db()
     assert (order.status, order.live) == (OrderStatus.UNPAID, True)
 
@@ -96,6 +96,8 @@ def test_refusal_over_http_names_the_rule(buyer: User, order: VoucherOrder) -> N
             "rule": "cancellations",
         },
     )
+    page = client.post(f"{path}cancel/", headers={"Accept": "text/html"}).content.decode()
+    assert f'<a class="button" href="{path}">Back to your order</a>' in page
     assert client.get(path).json()["status"] == "unpaid"
     assert client.post(f"{path}pay/").status_code == 200
 
@@ -108,7 +110,7 @@ def test_capped_accounts_stay_known_while_the_database_is_away(
     caps.refresh_capped_accounts()
     assert buyer.pk in caps.capped_accounts.value
 
-    def fail() -> frozenset[int]:
+    def fail() -> dict[int, object]:
         raise DatabaseError("away")
 
     monkeypatch.setattr(caps, "_read_capped", fail)

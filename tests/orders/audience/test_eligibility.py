@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,17 +14,20 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import OperationalError
 from django.test import Client
+from django.utils import translation
 from pytest_django import DjangoAssertNumQueries, Settings
 
 from orders.audience import eligibility
 from orders.audience.caps import capped_accounts
-from orders.audience.checks import CHECKS
+from orders.audience.checks import CHECKS, old_from_ms
 from orders.audience.refusal_log import count_refused, flush_refusals
 from orders.audience.verdicts import ELIGIBLE
 from orders.fulfilment.worker import fulfil_sale
 from orders.models import OrderStatus, RuleRefusal, VoucherOrder
 from orders.placing.tokens import read_token
 from seckill_site.clocks.database import database_now
+from seckill_site.clocks.machine import epoch_ms
+from seckill_site.formatting import date_and_time
 from seckill_site.process_memory import forget_everything
 from tests.orders.audience.rules import give_code, make_member, make_old
 from tests.support import asgi, wsgi
@@ -73,6 +77,8 @@ def shopper(request: pytest.FixtureRequest, buyer: User) -> Shopper:
     return Shopper(buyer, request.param)
 
 
+THREE_DAYS_S = 3 * 86_400
+
 Case = tuple[str, Callable[[User], SeckillVoucher], Callable[[SeckillVoucher, User], object], str]
 
 
@@ -94,7 +100,7 @@ CASES: list[Case] = [
     ),
     (
         "account_age",
-        lambda buyer: make_sale(account_age_h=24),
+        lambda buyer: make_sale(account_age_h=24, ends_in_s=THREE_DAYS_S),
         lambda sale, buyer: make_old(buyer, hours=25),
         "This sale is only for accounts that are at least 24 h old.",
     ),
@@ -133,7 +139,7 @@ def test_refusal_names_the_rule_until_it_is_satisfied(
     mine = shopper.me(sale)
     assert (mine["rule"], mine["own_state"], mine["token"]) == (rule, "not_eligible", "")
     page = shopper.form(sale)
-    assert 'name="token" value=""' in page
+    assert 'name="token"' not in page
     assert 'data-state="not_eligible"' in page
     assert message.replace("first.", "below.") in unescape(page)
     satisfy(sale, shopper.buyer)
@@ -189,7 +195,57 @@ def test_all_rules_have_to_be_passed(shopper: Shopper) -> None:
 def test_rule_is_told_before_the_start(shopper: Shopper) -> None:
     sale = make_sale(begins_in_s=600, needs_code=True)
     assert shopper.me(sale)["rule"] == "code"
-    assert "Enter your code first" in shopper.form(sale)
+    assert 'id="code-entry"' in shopper.form(sale)
+
+
+# --- What helps, in the place of the button ------------------------------------------------------
+
+
+BUTTON = re.compile(
+    r'<(?:a|button)[^>]*class="button button--buy[^>]*>(.*?)</(?:a|button)>', re.DOTALL
+)
+
+
+def button_of(page: str) -> list[str]:
+    """Return the labels of the main buttons of a page."""
+    return [it.strip() for it in BUTTON.findall(page)]
+
+
+def test_young_account_learns_when_it_may_buy(shopper: Shopper) -> None:
+    sale = make_sale(account_age_h=24, ends_in_s=THREE_DAYS_S)
+    from_ = shopper.buyer.date_joined + dt.timedelta(hours=24)
+    assert shopper.me(sale)["eligible_at_ms"] == epoch_ms(from_)
+    with translation.override("en"):
+        day = date_and_time(from_)
+    assert button_of(shopper.form(sale)) == [f"Eligible from {day}"]
+
+
+def test_sale_that_ends_too_soon_promises_a_young_account_nothing(shopper: Shopper) -> None:
+    sale = make_sale(account_age_h=24)
+    page = shopper.form(sale)
+    assert "This sale ends before your account is old enough for it." in page
+    assert button_of(page) == []
+
+
+def test_deleted_account_is_refused_without_a_day(buyer: User) -> None:
+    assert old_from_ms(buyer.pk + 1, 24) is None
+
+
+@pytest.mark.parametrize("rule", ["group", "first_order"])
+def test_refusal_that_nothing_helps_has_no_button(shopper: Shopper, rule: str) -> None:
+    sale = {name: open_sale for name, open_sale, *_ in CASES}[rule](shopper.buyer)
+    assert button_of(shopper.form(sale)) == []
+
+
+def test_buyer_without_a_contact_is_led_to_verify_one(shopper: Shopper) -> None:
+    page = shopper.form(sale := make_sale(needs_contact=True))
+    assert button_of(page) == ["Verify phone"]
+    for path in ("/accounts/phone/change/", "/accounts/email/"):
+        assert f'href="{path}?next=/vouchers/{sale.pk}/form/"' in page
+
+
+def test_buyer_without_a_code_finds_its_field_and_button(shopper: Shopper) -> None:
+    assert button_of(shopper.form(make_sale(needs_code=True))) == ["Enter code"]
 
 
 def test_everybody_reads_who_can_buy() -> None:
@@ -313,6 +369,12 @@ def test_unpaid_orders_are_capped(shopper: Shopper, orders: int, status: int) ->
     if status == 403:
         assert answer.json["rule"] == mine["rule"] == "unpaid_orders"
         assert mine["rule_number"] == 5
+        latest = shopper.buyer.voucher_orders.filter(status=OrderStatus.UNPAID).latest("pk")
+        url = f"/vouchers/{latest.seckill_voucher_id}/orders/{latest.pk}/"
+        assert mine["unpaid_url"] == url
+        page = shopper.form(sale)
+        assert button_of(page) == ["Pay your order"]
+        assert f'href="{url}"' in page
         flush_refusals()
         assert count_refused(sale_id=sale.pk) == {"unpaid_orders": 1}
     else:

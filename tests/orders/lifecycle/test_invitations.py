@@ -170,6 +170,44 @@ def test_wrong_code_is_answered_409_then_429(
     assert 0 < int(answer["Retry-After"]) <= GUESSES.window_s
 
 
+def post_form(client: Client, sale: SeckillVoucher, code: str) -> Any:
+    """Enter a code on the page without JavaScript."""
+    return client.post(
+        f"/vouchers/{sale.pk}/form/", {"code": code}, headers={"Accept": "text/html"}
+    )
+
+
+def test_wrong_code_is_said_beside_its_field(sale: SeckillVoucher, shopper: Client) -> None:
+    answer = post_form(shopper, sale, "NO-SUCH-CODE")
+    page = answer.content.decode()
+    assert answer.status_code == 409
+    assert 'value="NO-SUCH-CODE"' in page
+    assert 'aria-invalid="true"' in page
+    assert 'role="alert">This code does not exist, or it was entered for another account.<' in page
+    for _ in range(GUESSES.most):
+        answer = post_form(shopper, sale, "NO-SUCH-CODE")
+    assert answer.status_code == 429
+    assert "Too many wrong codes." in answer.content.decode()
+
+
+@pytest.mark.parametrize("has_one", [False, True])
+def test_right_code_leads_back_to_its_page(
+    sale: SeckillVoucher, shopper: Client, buyer: User, has_one: bool
+) -> None:
+    give_code(sale, None)
+    if has_one:
+        give_code(sale, buyer, "WELCOME2")
+    answer = post_form(shopper, sale, "welcome-1")
+    assert (answer.status_code, answer["Location"]) == (303, f"/vouchers/{sale.pk}/form/")
+    assert owner_of(sale) == (None if has_one else buyer)
+
+
+def test_code_of_a_visitor_is_not_looked_at(sale: SeckillVoucher) -> None:
+    give_code(sale, None)
+    assert post_form(Client(), sale, "WELCOME1").status_code == 303
+    assert owner_of(sale) is None
+
+
 @pytest.mark.parametrize("code", ["", "   ", "x" * 81])
 def test_text_that_is_no_code_is_answered_400(
     sale: SeckillVoucher, shopper: Client, code: str

@@ -72,6 +72,7 @@ def test_pace_follows_the_wait_between_its_bounds(seconds: int) -> None:
     assert found.wait_ms == seconds * 1_000
     assert found.poll_after_ms == PACE_MS[seconds]
     assert (found.turn, found.position, found.length) == (Turn.WAITING, 100 * seconds, 99_900)
+    assert found.rate == 100
 
 
 @pytest.mark.parametrize("part", [0.95, 0.975, 1])

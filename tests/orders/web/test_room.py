@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +19,7 @@ from orders.placing import places
 from orders.placing.places import read_held_place
 from orders.placing.tokens import read_token
 from orders.web import room_answers
-from seckill_site.clocks.machine import now_ms
+from seckill_site.clocks.machine import epoch_ms, now_ms
 from seckill_site.process_memory import forget_everything
 from tests.support import asgi, wsgi
 from tests.support.browsers import session_cookie
@@ -30,7 +31,7 @@ from tests.support.wsgi import Answer
 from vouchers.catalogue.sales import delete_sale
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.waiting_room import PLACE_KEPT_MS, SignedPlace, Visitor
-from vouchers.models import SaleStage, SeckillVoucher
+from vouchers.models import RoomKind, SaleStage, SeckillVoucher
 from vouchers.web import front_door as door
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("long_memory")]
@@ -207,12 +208,23 @@ def test_place_of_a_buyer_in_line(ask: Ask) -> None:
         "waiting": 2,
         "wait_ms": ANY,
         "poll_after_ms": ANY,
+        "rate": 100,
         "url": room_path(sale),
         "state": "open",
+        "remaining": sale.stock,
         "server_time_ms": ANY,
     }
     assert 25_000 < found["wait_ms"] <= 30_000
     assert found["poll_after_ms"] == pytest.approx(found["wait_ms"] * 0.8, abs=2)
+
+
+@both
+def test_place_before_the_start_says_when_that_is(ask: Ask) -> None:
+    sale = make_room(begins_in_s=600)
+
+    found = Browser(make_buyer(), ask).room(sale)
+
+    assert (found["state"], found["begins_at_ms"]) == ("scheduled", epoch_ms(sale.begins_at))
 
 
 @both
@@ -615,6 +627,9 @@ def test_form_shows_the_place_and_reloads_itself() -> None:
     assert "You are number 2 in line" in text
     assert f'http-equiv="refresh" content="15; url={form_path(sale)}"' in text
     assert "<script" not in text
+    assert f"Vouchers left: {sale.stock}" in text
+    assert 'max="2" value="0"></progress>' in text
+    assert re.search(r"Updated at \d\d:\d\d:\d\d\.", text)
     assert answer.headers["cache-control"] == "private, no-store"
     assert read_held_place(browser.place(sale), sale_id=sale.pk)
 
@@ -628,8 +643,36 @@ def test_form_has_a_token_once_let_in() -> None:
     found = re.search(r'name="token" value="([^"]+)"', let_in)
 
     assert 'name="token"' not in waiting
+    assert "It is your turn" not in title_of(waiting)
+    assert "It is your turn" in title_of(let_in)
     assert found
     assert order(from_django, sale, found[1]).status == 202
+
+
+def title_of(text: str) -> str:
+    return text.partition("<title>")[2].partition("</title>")[0]
+
+
+NOTES = [
+    ({"room": RoomKind.START}, "A line forms; come from 09:50. Places go by when you come"),
+    ({"room": RoomKind.START, "room_shuffled": True}, "A line forms; come from 09:50. Places are"),
+    ({"room": RoomKind.BUSY}, "If many people come at once, a line forms"),
+    ({"room": RoomKind.START, "room_opened_ms": 0}, ""),
+]
+
+
+@pytest.mark.parametrize(("fields", "words"), NOTES)
+def test_page_says_before_the_start_that_a_line_forms(fields: dict[str, Any], words: str) -> None:
+    sale = make_room(**fields)
+    SeckillVoucher.objects.filter(pk=sale.pk).update(
+        begins_at=dt.datetime(2099, 5, 3, 2, 0, tzinfo=dt.UTC),  # 10:00 in Shanghai
+        ends_at=dt.datetime(2099, 5, 4, 2, 0, tzinfo=dt.UTC),
+    )
+
+    text = page(from_django, f"/vouchers/{sale.pk}/")
+
+    assert ('id="room-note"' in text) == bool(words)
+    assert words in text
 
 
 def test_form_joins_again_only_when_asked() -> None:

@@ -11,6 +11,7 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.http import HttpResponse
 from django.test import RequestFactory
 from django.urls import resolve
+from django.utils import translation
 
 from seckill_site.web.responses import (
     allow,
@@ -200,9 +201,20 @@ def test_retry_time_is_a_moment():
     assert ways().again_at is None
 
 
-def test_sale_id_is_taken_from_the_address():
-    assert ways(match=resolve("/vouchers/7/orders/")).sale_id == 7
+def test_ids_are_taken_from_the_address():
+    found = ways(match=resolve("/vouchers/7/orders/9/"))
+    assert (found.sale_id, found.order_id) == (7, 9)
+    assert ways(match=resolve("/vouchers/7/orders/")).order_id is None
     assert ways(match=resolve("/orders/")).sale_id is None
+
+
+@pytest.mark.parametrize(("code", "said"), [("sold_out", True), ("not_refundable", False)])
+def test_only_a_refused_order_was_not_charged(code, said):
+    """A paid voucher that cannot be refunded was."""
+    with translation.override("en"):
+        page = problem(asking("text/html"), status=409, code=code, message="No.").content.decode()
+
+    assert ("You were not charged." in page) == said
 
 
 def test_admin_is_recognised_by_its_address():

@@ -318,6 +318,19 @@ def test_every_button_state_has_label_and_sentence() -> None:
         assert states | {"countdown"} == set(PAGES[page]["button"])
 
 
+def test_scripts_import_only_what_is_exported() -> None:
+    scripts = {it.name: it.read_text("utf-8") for it in SCRIPTS.glob("*.js")}
+    exported = {
+        name: set(
+            re.findall(r"^export (?:async )?(?:const|function|class) (\w+)", text, re.MULTILINE)
+        )
+        for name, text in scripts.items()
+    }
+    for text in scripts.values():
+        for names, source in re.findall(r'import \{([^}]*)\} from "\./([^"]+)"', text):
+            assert {it.strip() for it in names.split(",")} - {""} <= exported[source]
+
+
 def test_every_status_and_reason_has_a_sentence() -> None:
     statuses = {status.value for status in OrderStatus} | {QUEUED, ENTERED, WAITING}
     back = {"confirming", "silent", "unconfirmed", "not_paid"}
