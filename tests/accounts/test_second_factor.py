@@ -60,6 +60,18 @@ def test_key_of_an_app_is_text_on_the_page(client: Client, ada: User) -> None:
     assert "disabled" not in page.text
 
 
+def test_recovery_codes_are_copied_at_once(client: Client, ada: User) -> None:
+    sign_in(client)
+    TOTP.activate(ada, SECRET)
+    client.post("/accounts/2fa/recovery-codes/generate/")
+    page = client.get("/accounts/2fa/recovery-codes/")
+    codes = " ".join(page.context["unused_codes"])
+    assert len(codes.split()) == 10
+    assert f'data-copy="{codes}"' in page.text
+    assert f'id="code" translate="no">{codes}<' in page.text
+    assert "<textarea" not in page.text
+
+
 @pytest.mark.servers  # without a cache no code is taken: it could be one that was used
 def test_totp_is_set_up_and_asked_for(client: Client, ada: User) -> None:
     sign_in(client)
