@@ -526,7 +526,7 @@ AUTHENTICATION_BACKENDS = [
 PASSWORD_HASHERS = ["accounts.hashing.BoundedHasher"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}Validator"}
-    for name in ("UserAttributeSimilarity", "MinimumLength", "CommonPassword", "NumericPassword")
+    for name in ("MinimumLength", "NumericPassword", "CommonPassword", "UserAttributeSimilarity")
 ]
 CAPTCHA_LENGTH = 5
 CAPTCHA_FONT_SIZE = 36
