@@ -54,11 +54,13 @@ def _card_json(card: SaleCard) -> dict[str, Any]:
 
 @allow("GET", "HEAD")
 def voucher_list(request: HttpRequest) -> HttpResponseBase:
-    """List the current and coming sales."""
+    """List the current and coming sales, or those with the words in ``?q=``."""
     cards = list_sales(now=from_epoch_ms(ledger_now_ms()))
+    query = request.GET.get("q", "")[:100]
+    cards = [card for card in cards if card.has_words(query)]
     if not wants_html(request):
         return for_everybody(JsonResponse({"vouchers": [_card_json(card) for card in cards]}))
-    return as_shell(render(request, "vouchers/list.html", {"cards": cards}))
+    return as_shell(render(request, "vouchers/list.html", {"cards": cards, "query": query}))
 
 
 def _sale(sale_id: int) -> KnownSale:
