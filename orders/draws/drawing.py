@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 _passes = Passes("draws")
 
-TOLD_AT_ONCE = 1_000
+TOLD_AT_ONCE = 500
 """The entries of one transaction that notes who is to be told that they did not win."""
 
 

@@ -18,7 +18,7 @@ def test_card_counts_down_and_pays(person: Person) -> None:
     page = person(buyer)
     page.goto("/orders/")
     button = page.locator(".order__action button")
-    expect(button).to_contain_text("Pay ¥80.00")
+    expect(button).to_contain_text("Pay ¥1.00")
     expect(page.locator("[data-left]")).to_contain_text(":")
     button.click()
     page.wait_for_url("**/sandbox/**")
