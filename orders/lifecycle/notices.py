@@ -153,9 +153,8 @@ def stop_notices(*, user_id: int, sale_id: int | None = None) -> None:
 def live_notices(*, user_id: int, now: dt.datetime) -> QuerySet[Notice]:
     """Return the reader's requests that may still be told."""
     own = Notice.objects.filter(user=user_id, live=True, seckill_voucher__ends_at__gt=now)
-    own = own.exclude(kind=Kind.RESULT)
-    over = Q(kind=Kind.START, seckill_voucher__begins_at__lte=now)
-    return own.exclude(over).select_related("seckill_voucher__voucher").order_by("pk")
+    others = Q(kind=Kind.START, seckill_voucher__begins_at__lte=now) | Q(kind=Kind.RESULT)
+    return own.exclude(others).select_related("seckill_voucher__voucher").order_by("pk")
 
 
 def stop_link(user_id: int) -> str:

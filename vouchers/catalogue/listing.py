@@ -37,9 +37,6 @@ class SaleCard:
         voucher = self.sale.voucher
         return f"{voucher.title} {voucher.title_en} {voucher.merchant or ''}".casefold()
 
-    def has_words(self, query: str) -> bool:
-        return all(word in self.searched_text for word in query.casefold().split())
-
 
 def list_sales(*, now: dt.datetime) -> list[SaleCard]:
     """Return the sales: open, scheduled, sold out, paused, then those that just ended.
