@@ -218,7 +218,7 @@ def note_losers(*, draw: Draw) -> bool:
 
     Return whether some are left. Buyers without a confirmed address are told by pages alone.
     """
-    if draw.told_to is None:
+    if draw.told_to is None or draw.finished_at is None:
         return False
     rows = DrawEntry.objects.filter(seckill_voucher=draw.seckill_voucher_id, live=True)
     rows = rows.filter(pk__gt=draw.told_to).annotate(has_email=has_confirmed_email("user"))
@@ -228,7 +228,7 @@ def note_losers(*, draw: Draw) -> bool:
     notices = [
         Notice(user_id=it.user_id, asked_at=draw.finished_at, **about)
         for it in entries
-        if it.has_email and not is_winner(draw=draw, entry_id=it.pk)
+        if it.user_id and it.has_email and not is_winner(draw=draw, entry_id=it.pk)
     ]
     with transaction.atomic(durable=True):
         # Only one process moves on from here, so each entry has one notice.

@@ -63,7 +63,7 @@ def own_entry(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     entry_id = entry_id_of(sale_id=sale_id, user_id=user_id)
     if wants_html(request):
         return see_page("receipt", sale_id, entry_id) if entry_id else see_page("draw", sale_id)
-    if VoucherOrder.objects.filter(pk=entry_id).exists():
+    if entry_id and VoucherOrder.objects.filter(pk=entry_id).exists():
         return JsonResponse({"result": Stage.WON.name.lower()})
     standing = standing_of(sale_id=sale_id, order_id=entry_id or 0, user_id=user_id)
     return JsonResponse({"result": standing.stage.name.lower() if standing else None})

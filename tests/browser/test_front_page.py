@@ -98,7 +98,9 @@ def test_card_leads_to_its_reminder(phone: Page) -> None:
     open_list(phone, sales=1)
     link = phone.locator(".reminder:visible")
     expect(link).to_have_count(1)
-    assert (link.bounding_box() or {})["height"] >= 44
+    box = link.bounding_box()
+    assert box
+    assert box["height"] >= 44
     link.click()
     phone.wait_for_url(f"**/accounts/login/?next=/vouchers/{sale.pk}/notice/")
 
