@@ -2,11 +2,10 @@
 
 import datetime as dt
 
-from django.db.models import Q
-
 from api.webhooks.delivery import are_webhooks_due
 from orders.lifecycle.notices import notices_due
-from orders.models import OrderEvent, OrderStatus, Payment, PaymentStatus, VoucherOrder
+from orders.lifecycle.notifications import events_to_tell
+from orders.models import OrderStatus, Payment, PaymentStatus, VoucherOrder
 from vouchers.models import Draw, SaleMode, SaleStage, SeckillVoucher
 
 AHEAD = dt.timedelta(seconds=20)
@@ -22,7 +21,7 @@ def something_is_due(*, now: dt.datetime) -> bool:
         VoucherOrder.objects.filter(status=OrderStatus.UNPAID, pay_by__lte=soon),
         Payment.objects.filter(status__in=unsettled, ask_at__lte=soon),
         Draw.objects.filter(finished_at=None, seckill_voucher__in=drawn),
-        OrderEvent.objects.filter(Q(notify_at=None) | Q(notify_at__lte=soon), notified_at=None),
+        events_to_tell(now=soon),
     )
     return (
         any(rows.exists() for rows in due)

@@ -285,6 +285,7 @@ def an_order_of_programs(**scopes: Any) -> Ask:
 GIVEN: dict[str, Callable[[], Ask]] = {
     # Anybody
     "listSales 200": lambda: Ask("/"),
+    "searchSales 200": lambda: Ask("/search/?q=tea"),
     "liveFigures 200": of_sale("live/"),
     "liveFigures 404": of_no_sale("live/"),
     "calendarFile 200": of_sale("calendar.ics", begins_in_s=900),
@@ -298,6 +299,9 @@ GIVEN: dict[str, Callable[[], Ask]] = {
     "picture 404": lambda: Ask("/pictures/" + "1" * 32 + ".webp"),
     "draw 200": lambda: Ask(f"/vouchers/{make_draw().pk}/draw/"),
     "draw 404": of_sale("draw/"),
+    "drawEntry 200": lambda: Ask(f"/vouchers/{make_draw().pk}/draw/entry/", by=make_buyer()),
+    "drawEntry 401": by_nobody("draw/entry/"),
+    "drawEntry 404": of_no_sale("draw/entry/"),
     "drawRecord 200": closed_draw,
     "drawRecord 304": known_record,
     "drawRecord 404": of_sale("draw/record.txt"),

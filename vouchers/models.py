@@ -550,7 +550,8 @@ class Draw(models.Model):
 
     ``closed_at`` is when the list was closed, with the ``digest`` of its ``entries`` and the number
     of ``units`` to win. ``cutoff`` is the ticket of the last winner. ``finished_at`` is when every
-    winner had an order.
+    winner had an order. From then on the others get notices: those up to the entry ``told_to`` have
+    one; null once all have.
     """
 
     seckill_voucher = models.OneToOneField(
@@ -564,6 +565,7 @@ class Draw(models.Model):
     closed_at = models.DateTimeField(null=True)
     drawn_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
+    told_to = models.BigIntegerField(null=True)
 
     class Meta:
         default_permissions = ()
@@ -572,6 +574,11 @@ class Draw(models.Model):
 
     def __str__(self) -> str:
         return str(self.seckill_voucher_id)
+
+    @property
+    def winners(self) -> int | None:
+        """The number of entries that won; None before the draw."""
+        return min(self.units or 0, self.entries or 0) if self.drawn_at else None
 
     @classmethod
     def of(cls, sale: SeckillVoucher) -> Draw:

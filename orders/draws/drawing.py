@@ -3,8 +3,9 @@
 Note [A draw is never half done]
 ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 The steps are: close the list, draw, give the winners their units until each has a row, let the
-others wait. Each is one transaction under the sale's row, or a script that is safe to repeat, and
-looks at what the one before has stored. A process may die anywhere; two may do the same step.
+others wait, note that they are to be told. Each is one transaction under the sale's row, or one
+that only one process can make, or a script that is safe to repeat, and looks at what the one before
+has stored. A process may die anywhere; two may do the same step.
 
 - Closing reads Redis while it holds the row: no ledger that takes entries can be built meanwhile.
 - Winners are given units until each has a row, since a lost Redis loses what is pending. They are
@@ -18,11 +19,14 @@ import logging
 from functools import partial
 
 from django.db import transaction
+from django.db.models import Q
 
+from accounts.contacts import has_confirmed_email
 from orders.draws.bulk_rows import insert_waiting
 from orders.draws.entries import store_all, store_entries
 from orders.draws.rules import drawn_order, list_digest, ticket
-from orders.models import DrawEntry, VoucherOrder
+from orders.draws.standing import is_winner
+from orders.models import DrawEntry, Notice, VoucherOrder
 from orders.placing.publishing import publish_fulfilment
 from seckill_site.clocks.ledger import read_ledger_ms
 from seckill_site.clocks.machine import epoch_ms
@@ -44,6 +48,9 @@ logger = logging.getLogger(__name__)
 
 _passes = Passes("draws")
 
+TOLD_AT_ONCE = 500
+"""The entries of one transaction that notes who is to be told that they did not win."""
+
 
 class ListChanged(Exception):
     """The rows of a closed list do not have its digest: somebody changed them."""
@@ -55,7 +62,8 @@ def advance_draws() -> bool:
     Return whether some may be left. One draw that fails does not stop the others, and is tried
     again. Only one process at a time does this, to leave others to orders; nothing depends on it.
     """
-    draws = Draw.objects.filter(finished_at=None, seckill_voucher__mode=SaleMode.DRAW)
+    is_open = Q(finished_at=None) | Q(told_to__isnull=False)
+    draws = Draw.objects.filter(is_open, seckill_voucher__mode=SaleMode.DRAW)
     public = draws.exclude(seckill_voucher__stage=SaleStage.DRAFT)
     sale_ids = public.values_list("seckill_voucher", flat=True)
     return _passes.work(_passes.in_turn(sale_ids), _advance)
@@ -70,13 +78,16 @@ def _advance(sale_id: int) -> bool:
 
 
 def take_due_steps(*, sale_id: int) -> bool:
-    """Take the steps of a draw that are due; return whether entries are left. Safe to repeat.
+    """Take the steps of a draw that are due; return whether to go on. Safe to repeat.
 
     :raises ListChanged: the stored list is not the one that was closed.
     :raises NotLoaded: the ledger was lost meanwhile.
     :raises LedgerUnavailable: Redis did not respond.
     """
-    if not Draw.objects.filter(seckill_voucher=sale_id, closed_at__isnull=False).exists():
+    draw = Draw.objects.filter(seckill_voucher=sale_id).first()
+    if draw and draw.finished_at:
+        return note_losers(draw=draw)
+    if not draw or not draw.closed_at:
         if store_entries(sale_id=sale_id):
             return True
         failpoint("draw.entries_stored")
@@ -194,12 +205,37 @@ def finish(*, sale_id: int) -> None:
         drop_entries_later(sale=sale)  # all of them are rows
         losers = _losers(sale, draw) if now_ms < epoch_ms(sale.gives_until) else []
         insert_waiting(sale_id=sale_id, losers=losers)
-        draw.finished_at = sale.locked_at
-        draw.save(update_fields=["finished_at"])
+        draw.finished_at, draw.told_to = sale.locked_at, 0
+        draw.save(update_fields=["finished_at", "told_to"])
         failpoint("draw.before_finish")
     failpoint("draw.finished")
     # What is lost here is put back by restore_lines, from the rows.
     queue_losers(sale=sale, losers=losers)
+
+
+def note_losers(*, draw: Draw) -> bool:
+    """Note for the next entries that their buyers are to be told, if they did not win.
+
+    Return whether some are left. Buyers without a confirmed address are told by pages alone.
+    """
+    if draw.told_to is None or draw.finished_at is None:
+        return False
+    rows = DrawEntry.objects.filter(seckill_voucher=draw.seckill_voucher_id, live=True)
+    rows = rows.filter(pk__gt=draw.told_to).annotate(has_email=has_confirmed_email("user"))
+    entries = list(rows.order_by("pk")[:TOLD_AT_ONCE])
+    told_to = entries[-1].pk if len(entries) == TOLD_AT_ONCE else None
+    about = {"seckill_voucher_id": draw.seckill_voucher_id, "kind": Notice.Kind.RESULT}
+    notices = [
+        Notice(user_id=it.user_id, asked_at=draw.finished_at, **about)
+        for it in entries
+        if it.user_id and it.has_email and not is_winner(draw=draw, entry_id=it.pk)
+    ]
+    with transaction.atomic(durable=True):
+        # Only one process moves on from here, so each entry has one notice.
+        if Draw.objects.filter(pk=draw.pk, told_to=draw.told_to).update(told_to=told_to):
+            Notice.objects.bulk_create(notices)
+        failpoint("draw.before_notices")
+    return told_to is not None
 
 
 def _losers(sale: SeckillVoucher, draw: Draw) -> list[tuple[int, int, int]]:

@@ -42,11 +42,7 @@ class PublishedDraw:
     seed: str
     closed_at: dt.datetime | None
     drawn_at: dt.datetime | None
-
-    @property
-    def winners(self) -> int | None:
-        """The number of entries that won; None before the draw."""
-        return min(self.units, self.entries or 0) if self.drawn_at else None
+    winners: int | None
 
     @property
     def record_tag(self) -> str:
@@ -74,6 +70,7 @@ def find_draw(*, sale_id: int) -> PublishedDraw:
         seed=draw.seed if draw.drawn_at else "",
         closed_at=draw.closed_at,
         drawn_at=draw.drawn_at,
+        winners=draw.winners,
     )
 
 

@@ -75,6 +75,16 @@ def standing_of(*, sale_id: int, order_id: int, user_id: int) -> Standing | None
     return Standing(stage, ends_at_ms, NOT_DRAWN if stage is Stage.OUT else "")
 
 
+def entry_id_of(*, sale_id: int, user_id: int) -> int | None:
+    """Return the id of a buyer's entry in a draw; None without one.
+
+    :raises LedgerUnavailable: it has no row, and Redis did not respond.
+    """
+    rows = DrawEntry.objects.filter(seckill_voucher=sale_id, user=user_id, live=True)
+    known = rows.first() or read_entry(sale_id=sale_id, user_id=user_id)
+    return known.order_id if known else None
+
+
 class OwnEntry(NamedTuple):
     """A buyer's entry without an order, for the list of their orders."""
 

@@ -2,12 +2,16 @@
 
 A request is told once, and is spent then. The rows are the outbox: a task sends what is due, and
 looks only at sales with requests. The path of an order knows nothing of them.
+
+Entries of draws that did not win get a row unasked (``orders/draws/drawing.py``). Their mails come
+last, and are noted as sent before they are: a worker that dies repeats none.
 """
 
 import datetime as dt
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -21,9 +25,11 @@ from django.utils.translation import gettext
 
 from accounts.contacts import Contact, confirmed_contact, confirmed_contacts
 from locks import LockBusy, RedisLock
+from orders.lifecycle.notifications import events_to_tell
 from orders.lifecycle.outbox import Delivery, Letter, Message, channel_to, deliver
 from orders.models import Notice, VoucherOrder, WaitingEntry
 from seckill_site.clocks.machine import from_epoch_ms
+from seckill_site.failpoints import failpoint
 from seckill_site.formatting import date_and_time
 from seckill_site.web.responses import absolute_url
 from vouchers.catalogue.listing import public_sale
@@ -32,7 +38,7 @@ from vouchers.inventory.rebuild import snapshot_or_load
 from vouchers.inventory.reservations import SaleEnded, SalePaused
 from vouchers.inventory.sale_state import Snapshot, snapshots
 from vouchers.inventory.waiting_list import UnitAvailable
-from vouchers.models import SaleStage, SaleState, SeckillVoucher
+from vouchers.models import SaleMode, SaleStage, SaleState, SeckillVoucher
 
 Kind = Notice.Kind
 
@@ -138,7 +144,7 @@ def _kind_now(ledger: Snapshot) -> Notice.Kind:
 
 def stop_notices(*, user_id: int, sale_id: int | None = None) -> None:
     """Tell this reader nothing of a sale, or of any sale; until they ask again."""
-    own = Notice.objects.filter(user=user_id, live=True)
+    own = Notice.objects.filter(user=user_id, live=True).exclude(kind=Kind.RESULT)
     if sale_id is not None:
         own = own.filter(seckill_voucher=sale_id)
     own.update(live=False)
@@ -147,8 +153,8 @@ def stop_notices(*, user_id: int, sale_id: int | None = None) -> None:
 def live_notices(*, user_id: int, now: dt.datetime) -> QuerySet[Notice]:
     """Return the reader's requests that may still be told."""
     own = Notice.objects.filter(user=user_id, live=True, seckill_voucher__ends_at__gt=now)
-    over = Q(kind=Kind.START, seckill_voucher__begins_at__lte=now)
-    return own.exclude(over).select_related("seckill_voucher__voucher").order_by("pk")
+    others = Q(kind=Kind.START, seckill_voucher__begins_at__lte=now) | Q(kind=Kind.RESULT)
+    return own.exclude(others).select_related("seckill_voucher__voucher").order_by("pk")
 
 
 def stop_link(user_id: int) -> str:
@@ -186,13 +192,21 @@ def send_notices(*, now: dt.datetime) -> bool:
 
 
 def notices_due(*, now: dt.datetime) -> list[Notice]:
-    """Return the first requests that are due: of the next start first, in the order of asking."""
+    """Return the first requests that are due: of the next start first, in the order of asking.
+
+    Results of draws come after these, and after the mails of orders.
+    """
     due: list[Notice] = []
     for sale_id in _sales_about_to_start(now):
         due += _asked(sale_id, Kind.START, now)[: AT_ONCE - len(due)]
     for sale_id in _sales_with_a_free_unit(now):
         told_lately = Q(told_at__gt=now - AGAIN_AFTER)
         due += _asked(sale_id, Kind.BACK, now).exclude(told_lately)[: AT_ONCE - len(due)]
+    if drawn := _sales_with_results():
+        same = {"seckill_voucher": OuterRef("seckill_voucher"), "user": OuterRef("user")}
+        waits = Exists(WaitingEntry.objects.filter(**same, live=True))
+        for sale_id in drawn if not events_to_tell(now=now).exists() else ():
+            due += _asked(sale_id, Kind.RESULT, now).annotate(waits=waits)[: AT_ONCE - len(due)]
     return due
 
 
@@ -227,13 +241,19 @@ def _sales_with_a_free_unit(now: dt.datetime) -> list[int]:
     ]
 
 
+def _sales_with_results() -> list[int]:
+    results = Notice.objects.filter(seckill_voucher=OuterRef("pk"), kind=Kind.RESULT, live=True)
+    drawn = SeckillVoucher.objects.filter(Exists(results), mode=SaleMode.DRAW)
+    return list(drawn.order_by("ends_at").values_list("pk", flat=True))
+
+
 def _send_all(notices: Sequence[Notice], lock: RedisLock, now: dt.datetime) -> bool:
     if not notices:
         return False
     contacts = confirmed_contacts(it.user_id for it in notices if it.user.is_active)
     done_with = _who_hold_enough(notices)
     letters = [
-        Letter(notice.pk, *reached, _message(notice, to))
+        Letter(notice.pk, *reached, _message(notice, to), partial(_claim, notice, now))
         for notice in notices
         if (to := contacts.get(notice.user_id))
         and (notice.seckill_voucher_id, notice.user_id) not in done_with
@@ -242,6 +262,9 @@ def _send_all(notices: Sequence[Notice], lock: RedisLock, now: dt.datetime) -> b
     needless = {it.pk for it in notices} - {letter.key for letter in letters}
 
     def record(delivery: Delivery) -> None:
+        failpoint("notices.sent")
+        unsent = Notice.objects.filter(pk__in=[it.pk for it in notices], told_at=now)
+        unsent.exclude(pk__in=delivery.done).update(live=True, told_at=None)
         Notice.objects.filter(pk__in=needless).update(live=False)
         Notice.objects.filter(pk__in=delivery.done).update(live=False, told_at=now)
         if delivery.later:
@@ -253,12 +276,18 @@ def _send_all(notices: Sequence[Notice], lock: RedisLock, now: dt.datetime) -> b
     return len(notices) == AT_ONCE or handled < len(notices)
 
 
+def _claim(notice: Notice, now: dt.datetime) -> bool:
+    """Note a result as told, just before it is."""
+    own = Notice.objects.filter(pk=notice.pk, live=True)
+    return notice.kind != Kind.RESULT or bool(own.update(live=False, told_at=now))
+
+
 def _who_hold_enough(notices: Sequence[Notice]) -> set[tuple[int, int]]:
-    """Return sale and reader where the reader waits for a unit and can buy no more of them."""
-    back = [it for it in notices if it.kind == Kind.BACK]
-    if not back:
+    """Return sale and reader where the reader can buy no more, or has an order from a draw."""
+    hopes = [it for it in notices if it.kind != Kind.START]
+    if not hopes:
         return set()
-    sales, users = {it.seckill_voucher_id for it in back}, {it.user_id for it in back}
+    sales, users = {it.seckill_voucher_id for it in hopes}, {it.user_id for it in hopes}
     orders = VoucherOrder.objects.filter(seckill_voucher__in=sales, user__in=users, live=True)
     held = orders.values("seckill_voucher", "user", limit=F("seckill_voucher__limit"))
     held = held.annotate(units=Count("pk")).filter(units__gte=F("limit"))
@@ -267,15 +296,19 @@ def _who_hold_enough(notices: Sequence[Notice]) -> set[tuple[int, int]]:
 
 def _message(notice: Notice, to: Contact) -> Message:
     """Return what a reader is told, in their language."""
-    sale = notice.seckill_voucher
+    sale, page, stop_url = notice.seckill_voucher, "purchase", stop_link(notice.user_id)
     with translation.override(to.language):
         if notice.kind == Kind.START:
             subject = gettext("%(voucher)s: the sale starts %(time)s")
-        else:
+        elif notice.kind == Kind.BACK:
             subject = gettext("%(voucher)s: available again. First come, first served.")
+        else:
+            page, stop_url = "own-entry", ""
+            subject = gettext("%(voucher)s: no luck this time")
+            if getattr(notice, "waits", False):
+                subject = gettext("%(voucher)s: not drawn, but you are on the waiting list")
         subject %= {"voucher": sale.voucher.local_title, "time": date_and_time(sale.begins_at)}
-        url = absolute_url(reverse("purchase", args=[sale.pk]))
-        stop_url = stop_link(notice.user_id)
+        url = absolute_url(reverse(page, args=[sale.pk]))
         context = {"notice": notice, "sale": sale, "url": url, "stop_url": stop_url}
         text = render_to_string("orders/notice.txt", context)
     short = f"{' '.join(subject.split())} {url}"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from django.conf import settings
-from django.db.models import OuterRef, Q, Subquery
+from django.db.models import Case, Exists, OuterRef, Q, QuerySet, Subquery, Value, When
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import translation
@@ -19,9 +19,10 @@ from accounts.contacts import Contact, confirmed_contacts, has_confirmed_email
 from locks import LockBusy, RedisLock
 from orders.lifecycle.outbox import Delivery, Letter, Mail, Message, deliver
 from orders.lifecycle.redemption import written_code
-from orders.models import OrderEvent, OrderStatus, WaitingEntry
+from orders.models import DrawEntry, OrderEvent, OrderStatus, WaitingEntry
 from seckill_site.web.responses import absolute_url
 from vouchers.inventory.passes import alone
+from vouchers.templatetags.buyer_texts import MAIL_SUBJECTS
 
 MAILS_AT_ONCE, SKIPPED_AT_ONCE = 200, 2_000
 
@@ -53,12 +54,23 @@ def _skip_buyers_without_address(now: dt.datetime) -> None:
 
 
 def _events_due(now: dt.datetime) -> list[OrderEvent]:
-    due = Q(notify_at=None) | Q(notify_at__lte=now)
-    events = OrderEvent.objects.filter(due, notified_at=None).order_by("pk")
+    events = events_to_tell(now=now).order_by("pk")
     events = events.select_related("order__user", "order__seckill_voucher__voucher__merchant")
-    joined = WaitingEntry.objects.filter(order_id=OuterRef("order_id")).values("price_cents")
-    events = events.annotate(joined_cents=Subquery(joined))
+    drawn = DrawEntry.objects.filter(pk=OuterRef("order"))
+    waited = WaitingEntry.objects.filter(order_id=OuterRef("order"))
+    joined = Subquery(waited.values("price_cents"))
+    # Who left the line may have ordered with the same id.
+    offered = waited.exclude(outcome=WaitingEntry.Outcome.LEFT)
+    new = {"before": "", "after": OrderStatus.UNPAID}
+    turn = When(Exists(offered), **new, then=Value("turn"))
+    won = When(Exists(drawn), **new, then=Value("won"))
+    events = events.annotate(joined_cents=joined, kind=Case(turn, won, default="after"))
     return list(events[:MAILS_AT_ONCE])
+
+
+def events_to_tell(*, now: dt.datetime) -> QuerySet[OrderEvent]:
+    """Return the changes whose mails are due."""
+    return OrderEvent.objects.filter(Q(notify_at=None) | Q(notify_at__lte=now), notified_at=None)
 
 
 def _send_all(events: Sequence[OrderEvent], lock: RedisLock, now: dt.datetime) -> int:
@@ -89,11 +101,12 @@ def _mark_notified(ids: Iterable[int], now: dt.datetime) -> None:
 
 def _message(event: OrderEvent, to: Contact) -> Message:
     """Return the mail about an event, in its buyer's language."""
-    order = event.order
+    order, kind = event.order, getattr(event, "kind", event.after)
     with translation.override(to.language):
         goes_to_log = settings.EMAIL_BACKEND == "django.core.mail.backends.console.EmailBackend"
         context = {
             "event": event,
+            "kind": kind,
             "order": order,
             "voucher": order.seckill_voucher.voucher,
             # The worker's log gets none.
@@ -102,6 +115,6 @@ def _message(event: OrderEvent, to: Contact) -> Message:
         }
         subject = gettext("%(voucher)s: %(status)s") % {
             "voucher": order.seckill_voucher.voucher.local_title,
-            "status": OrderStatus(event.after).label,
+            "status": MAIL_SUBJECTS.get(kind) or OrderStatus(event.after).label,
         }
         return Message(subject, render_to_string("orders/mail.txt", context))

@@ -142,12 +142,16 @@ def _channels(paths: tuple[str, ...]) -> list[Channel]:
 
 @dataclass(frozen=True)
 class Letter:
-    """A message to be sent; ``key`` identifies the caller's row."""
+    """A message to be sent; ``key`` identifies the caller's row.
+
+    ``claim`` is called just before it is sent. If it returns nothing, the message is left out.
+    """
 
     key: int
     channel: Channel
     address: str
     message: Message
+    claim: Callable[[], object] = lambda: True
 
 
 @dataclass
@@ -194,6 +198,8 @@ def _deliver(letters: Sequence[Letter], lock: RedisLock, until: float, delivery:
         for letter in letters:
             if lock.lost or monotonic() > until:
                 return
+            if not letter.claim():
+                continue
             try:
                 send(letter.address, letter.message)
             except TemporarilyRefused as error:

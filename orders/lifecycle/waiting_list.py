@@ -13,6 +13,7 @@ from functools import partial
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 
+from orders.draws.standing import MOST_ENTRIES
 from orders.models import VoucherOrder, WaitingEntry
 from orders.placing.publishing import publish_fulfilment
 from orders.placing.service import read_order_token
@@ -39,7 +40,7 @@ from vouchers.inventory.waiting_list import (
     waiting_order_ids,
     waiting_position,
 )
-from vouchers.models import SeckillVoucher
+from vouchers.models import SaleMode, SeckillVoucher
 
 Outcome = WaitingEntry.Outcome
 
@@ -134,6 +135,21 @@ def price_when_joining(*, order_id: int) -> int | None:
     """Return the price at which the buyer of an order joined the list, if it came from there."""
     entries = WaitingEntry.objects.filter(order_id=order_id)
     return entries.values_list("price_cents", flat=True).first()
+
+
+def places_of(*, user_id: int) -> list[tuple[SeckillVoucher, int | None]]:
+    """Return the sales in whose line a buyer is, and the place if Redis tells it; no draws."""
+    entries = WaitingEntry.objects.filter(user=user_id, live=True)
+    entries = entries.filter(seckill_voucher__mode=SaleMode.FIRST_COME).order_by("-pk")
+    found = entries.select_related("seckill_voucher__voucher")[:MOST_ENTRIES]
+    return [(it.seckill_voucher, _position(it)) for it in found]
+
+
+def _position(entry: WaitingEntry) -> int | None:
+    ids = {"sale_id": entry.seckill_voucher_id, "user_id": entry.user_id}
+    with suppress(LedgerUnavailable):
+        return waiting_position(**ids, order_id=entry.order_id)
+    return None
 
 
 def fulfil_line(*, sale_id: int) -> None:

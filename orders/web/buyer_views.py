@@ -19,15 +19,21 @@ from accounts.contacts import confirmed_contact
 from accounts.second_factor import lacks_second_factor
 from orders.audience.verdicts import NotEligible
 from orders.draws.rules import commitment_of
-from orders.draws.standing import OwnEntry, entries_of
+from orders.draws.standing import entries_of
 from orders.lifecycle.cancellation import cancel_order
 from orders.lifecycle.guesses import GuessesUnknown, TooManyGuesses
 from orders.lifecycle.invitations import CodeRefused, EnoughCodes, enter_code
 from orders.lifecycle.transitions import Actor
-from orders.lifecycle.waiting_list import join, leave, place_of
+from orders.lifecycle.waiting_list import join, leave, place_of, places_of
 from orders.models import OrderStatus, VoucherOrder
 from orders.payments.confirmation import note_return
-from orders.payments.providers import ClientKind, PaymentProvider, current_provider, provider_named
+from orders.payments.providers import (
+    ClientKind,
+    PaymentProvider,
+    current_provider,
+    offered_providers,
+    provider_named,
+)
 from orders.payments.refunds import refund_order
 from orders.payments.service import Addresses, code_to_scan, start_payment
 from orders.placing.places import sign_place
@@ -201,6 +207,7 @@ def _context(request: HttpRequest, offer: PurchaseOffer) -> dict[str, Any]:
         "remaining": offer.remaining,
         "total": offer.total,
         "urls": _urls(request, offer.sale.pk),
+        "entries": offer.snapshot.entries if offer.snapshot else None,
         "commitment": commitment_of(offer.sale.draw.seed) if offer.sale.is_draw else "",
     }
 
@@ -214,15 +221,21 @@ def my_orders(request: HttpRequest) -> HttpResponseBase:
     chosen = next((it for it in FILTERS if it.state == state), ALL)
     orders = orders_of(user_id=request.user.pk).filter(status__in=chosen.statuses)
     page = Paginator(orders, PAGE_ROWS).get_page(request.GET.get("page"))
+    now, is_first = ledger_now_ms(), chosen is ALL and page.number == 1
+    cards = [(order, receipt_json(receipt_of(order), now_ms=now)) for order in page]
+    own_entries = entries_of(user_id=request.user.pk) if is_first else []
     if wants_html(request):
         context = {
             "page_obj": page,
+            "cards": cards,
+            "now_ms": now,
+            "labels": {it.name: it.label for it in offered_providers()},
+            "places": places_of(user_id=request.user.pk) if is_first else [],
             "state": chosen.state,
             "filters": FILTERS,
-            "entries": _entries(request, chosen, page.number),
+            "entries": own_entries,
         }
         return for_owner(render(request, "orders/my_orders.html", context))
-    now = ledger_now_ms()
     entries = [
         {
             "order_id": str(it.order_id),
@@ -230,20 +243,15 @@ def my_orders(request: HttpRequest) -> HttpResponseBase:
             "status": it.status,
             "status_url": reverse("receipt", args=[it.sale.pk, it.order_id]),
         }
-        for it in _entries(request, chosen, page.number)
+        for it in own_entries
     ]
     content = {
         "entries": entries,
-        "orders": [receipt_json(receipt_of(order), now_ms=now) for order in page],
+        "orders": [receipt for _, receipt in cards],
         "page": page.number,
         "pages": page.paginator.num_pages,
     }
     return for_owner(JsonResponse(content))
-
-
-def _entries(request: HttpRequest, chosen: Filter, page: int) -> list[OwnEntry]:
-    """Return the buyer's entries in draws for the first page of all orders."""
-    return entries_of(user_id=request.user.pk or 0) if chosen is ALL and page == 1 else []
 
 
 def _urls(request: HttpRequest, sale_id: int) -> dict[str, str]:

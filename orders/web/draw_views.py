@@ -10,6 +10,8 @@ from django.utils.cache import get_conditional_response, patch_vary_headers
 
 from orders.draws.entries import withdraw
 from orders.draws.publishing import PublishedDraw, closed_draw, compressed_record, find_draw
+from orders.draws.standing import Stage, entry_id_of, standing_of
+from orders.models import VoucherOrder
 from orders.receipts.service import find_receipt
 from orders.web.buyer_views import signed_in
 from orders.web.refusals import refusals_answered
@@ -49,6 +51,22 @@ def record(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     else:
         response.content = gzip.decompress(response.content)
     return response
+
+
+@allow("GET", "HEAD")
+@refusals_answered
+@signed_in
+def own_entry(request: HttpRequest, *, sale_id: int) -> HttpResponse:
+    """Lead a buyer to the receipt of their entry; tell a script what became of it."""
+    public_sale(sale_id=sale_id)
+    user_id = request.user.pk or 0
+    entry_id = entry_id_of(sale_id=sale_id, user_id=user_id)
+    if wants_html(request):
+        return see_page("receipt", sale_id, entry_id) if entry_id else see_page("draw", sale_id)
+    if entry_id and VoucherOrder.objects.filter(pk=entry_id).exists():
+        return JsonResponse({"result": Stage.WON.name.lower()})
+    standing = standing_of(sale_id=sale_id, order_id=entry_id or 0, user_id=user_id)
+    return JsonResponse({"result": standing.stage.name.lower() if standing else None})
 
 
 @allow("POST")

@@ -52,6 +52,7 @@ urlpatterns = [
         name="withdraw",
     ),
     path("vouchers/<id:sale_id>/draw/", draw_views.draw, name="draw"),
+    path("vouchers/<id:sale_id>/draw/entry/", draw_views.own_entry, name="own-entry"),
     path("vouchers/<id:sale_id>/draw/record.txt", draw_views.record, name="draw-record"),
     path("vouchers/<id:sale_id>/notice/", notice_views.notice, name="notice"),
     path("vouchers/<id:sale_id>/notice/stop/", notice_views.stop_notice, name="stop-notice"),

@@ -9,6 +9,7 @@ export function showAccount({ signed_in: signedIn, name = "", staff_desk: desk }
     part.hidden = !who.has(part.dataset.who) || !canBeSent(part);
   }
   document.getElementById("sign-out").title = name;
+  document.dispatchEvent(new CustomEvent("account", { detail: signedIn }));
   forgetCodesUnlessOf(signedIn ? name : "");
 }
 

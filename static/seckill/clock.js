@@ -81,7 +81,11 @@ export function ageText(ms, texts) {
 }
 
 /** The stock in words; agrees with `stock_words` of the server. */
-export function stockText({ remaining, total }, texts) {
+export function stockText({ remaining, total, entries = null }, texts) {
+  if (entries !== null) {
+    const [all, entered] = [total, entries].map((number) => number.toLocaleString("en"));
+    return fill(texts.entered, { total: all, entries: entered });
+  }
   if (remaining === null) return fill(texts.stock_unknown, { total });
   const sold = total - remaining;
   if (sold <= 0) return fill(texts.stock, { remaining, total });

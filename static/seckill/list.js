@@ -58,15 +58,28 @@ function mark(card, state) {
   card.querySelector("[data-badge]").textContent = texts.badge[state];
 }
 
-function showFigures(card, { state, total, remaining, begins_at_ms: beginsAtMs, ends_at_ms: endsAtMs, mode }) {
+function showFigures(card, figures) {
+  const { state, total, remaining, begins_at_ms: beginsAtMs, ends_at_ms: endsAtMs, mode } = figures;
   mark(card, state);
   Object.assign(card.dataset, { beginsAtMs, endsAtMs });
   const meter = card.querySelector("meter");
   meter.hidden = remaining === null || mode === "draw";
   meter.max = total;
   meter.value = total - (remaining ?? total);
-  card.querySelector("[data-stock]").textContent = stockText({ remaining, total }, texts);
+  card.querySelector("[data-stock]").textContent = stockText(figures, texts);
 }
+
+// --- Search --------------------------------------------------------------------------------------
+
+/** Show the cards that have all these words, as the server does without a script. */
+function search(text) {
+  const words = text.toLowerCase().split(/\s+/);
+  for (const card of cards) card.hidden = !words.every((word) => card.dataset.words.includes(word));
+  document.getElementById("none").hidden = cards.some((card) => !card.hidden);
+}
+
+const query = document.getElementById("query");
+query?.addEventListener("input", () => search(query.value));
 
 // --- The server ----------------------------------------------------------------------------------
 

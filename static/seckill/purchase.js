@@ -60,10 +60,11 @@ const statusPoller = new BuyerStatusPoller(urls.me, onMe);
 const tabs = new Tabs(page.dataset.sale, () => statusPoller.poll());
 
 /** The sale as the page shows it, until live/ answers. */
-function figuresOf({ saleState: state, beginsAtMs, endsAtMs, total, remaining }) {
+function figuresOf({ saleState: state, beginsAtMs, endsAtMs, total, remaining, entries = "" }) {
   const times = { begins_at_ms: Number(beginsAtMs), ends_at_ms: Number(endsAtMs) };
   const left = remaining === "" ? null : Number(remaining);
-  return { state, ...times, total: Number(total), remaining: left };
+  const entered = entries === "" ? null : Number(entries);
+  return { state, ...times, total: Number(total), remaining: left, entries: entered };
 }
 
 function stateNow() {

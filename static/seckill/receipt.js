@@ -130,7 +130,8 @@ async function show(now, receivedAt) {
 
 /** The key of the sentences; agrees with `receipt_state` of the server's templates. */
 function shownState() {
-  const { status, payment, late_payment: late } = receipt;
+  const { status, reason, payment, late_payment: late } = receipt;
+  if (reason === "withdrawn") return reason;
   if (wasEnded()) return late || status;
   return payment || status;
 }

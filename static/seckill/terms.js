@@ -2,7 +2,7 @@
 
 import { fill } from "./clock.js";
 
-const PARTS = [".ticket__stub", ".ticket__body", "#when", "#room-note", ".details"];
+const PARTS = [".ticket__stub", ".ticket__body", "#when", "#room-note", ".drawing", ".details"];
 const FACTS = ["revision", "priceCents", "beginsAtMs", "endsAtMs"];
 const LEAST_MS = 2000; // by then every server and cache knows of the change
 const SPREAD_MS = 10_000;

@@ -8,8 +8,9 @@ from functools import partial
 import pytest
 from playwright.sync_api import Request, Route, expect
 
+from orders.models import VoucherOrder
 from tests.browser.conftest import IN_A_HURRY, Person, make_person, run_first
-from tests.support.draws import draw_to_the_end, end, entered_draw, listed, make_draw
+from tests.support.draws import draw_to_the_end, end, entered, entered_draw, listed, make_draw
 from tests.support.inspection import live_ids
 from tests.support.orders import make_buyers
 from tests.support.patience import wait_for
@@ -46,7 +47,7 @@ def test_buyer_enters_withdraws_and_enters_again(person: Person) -> None:
     page.click("#order-link")
     page.click("details.confirm summary")
     page.click("details.confirm button")
-    expect(page.locator("#heading")).to_have_text("No luck this time")
+    expect(page.locator("#heading")).to_have_text("Entry withdrawn")
     expect(page.locator("#text")).to_contain_text("withdrawn")
     page.click("#back")
     page.click("#buy")
@@ -65,6 +66,32 @@ def test_open_receipt_shows_the_win_without_reload(person: Person) -> None:
     expect(page.locator("#heading")).to_have_text("It's yours!", timeout=2 * LATER_MS)
     wait_for(lambda: Draw.of(sale).finished_at is not None, what="a finished draw")
     assert len(live_ids(sale)) == 1
+
+
+def test_pages_of_a_drawn_draw_show_the_own_result(person: Person) -> None:
+    buyer, sale = make_person("fay"), make_draw(stock=1, draw_wait_s=3_600)
+    entered(sale, [*make_buyers(3), buyer])
+    end(sale)
+    draw_to_the_end(sale)
+    has_won = VoucherOrder.objects.filter(seckill_voucher=sale, user=buyer).exists()
+    words = "You won." if has_won else "You are on the waiting list"
+    owner, visitor = person(buyer), person()
+    for path in ("", "draw/"):
+        owner.goto(f"/vouchers/{sale.pk}/{path}")
+        expect(owner.locator("#own-entry")).to_contain_text(words, use_inner_text=True)
+        expect(owner.locator("#main")).to_contain_text("Drawn: 1 of 4 entries won.")
+        visitor.goto(f"/vouchers/{sale.pk}/{path}", wait_until="networkidle")
+        expect(visitor.locator("#own-entry")).to_be_hidden()
+    owner.click("#own-entry")
+    owner.wait_for_url("**/orders/*/")
+
+
+def test_sale_page_counts_entries_live(person: Person) -> None:
+    sale, page = make_draw(stock=2), person()
+    page.goto(f"/vouchers/{sale.pk}/")
+    expect(page.locator("#stock-words")).to_have_text("Vouchers to win: 2 · Entries: 0")
+    entered(sale, make_buyers(3))
+    expect(page.locator("#stock-words")).to_have_text("Vouchers to win: 2 · Entries: 3")
 
 
 def test_draw_is_checked_in_the_browser(person: Person) -> None:

@@ -74,3 +74,49 @@ def test_today_becomes_a_date_after_midnight(phone: Page) -> None:
     phone.clock.fast_forward(25 * 3_600_000)
 
     expect(shown).to_have_text(dates)
+
+
+@pytest.mark.slow
+def test_search_shows_cards_as_one_types(phone: Page) -> None:
+    for number in range(11):
+        make_sale(voucher=make_voucher(title=f"Noodles {number}"))
+    open_list(phone, sales=11)
+    shown = phone.locator(".ticket--card:visible")
+    phone.fill("#query", "NOODLES 7")
+    expect(shown).to_have_count(1)
+    phone.fill("#query", "tea")
+    expect(shown).to_have_count(0)
+    expect(phone.get_by_text("No sale has these words.")).to_be_visible()
+    phone.fill("#query", "")
+    expect(shown).to_have_count(11)
+
+
+@pytest.mark.slow
+def test_card_leads_to_its_reminder(phone: Page) -> None:
+    now = timezone.now()
+    sale = make_sale(begins_at=now + 2 * HOUR, ends_at=now + 3 * HOUR)
+    open_list(phone, sales=1)
+    link = phone.locator(".reminder:visible")
+    expect(link).to_have_count(1)
+    box = link.bounding_box()
+    assert box
+    assert box["height"] >= 44
+    link.click()
+    phone.wait_for_url(f"**/accounts/login/?next=/vouchers/{sale.pk}/notice/")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("zone", "says"),
+    [("Asia/Shanghai", "none"), ("Asia/Singapore", "none"), ("Europe/Berlin", "(")],
+)
+def test_clock_names_its_zone_to_readers_elsewhere(people: Person, zone: str, says: str) -> None:
+    now = timezone.now()
+    sale = make_sale(begins_at=now + HOUR, ends_at=now + 2 * HOUR)
+    page = people(timezone_id=zone)
+    page.goto(f"/vouchers/{sale.pk}/")
+    after = "it => getComputedStyle(it, '::after').content"
+    for clock in page.locator("time[data-zone]").all():
+        content = clock.evaluate(after)
+        assert content == "none" if says == "none" else "(UTC+8)" in content
+    assert page.locator("time[data-zone]").count() >= 4

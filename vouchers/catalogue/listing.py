@@ -31,6 +31,12 @@ class SaleCard:
     remaining: int | None
     pending: int | None
 
+    @property
+    def searched_text(self) -> str:
+        """The words by which a sale is found, in both languages."""
+        voucher = self.sale.voucher
+        return f"{voucher.title} {voucher.title_en} {voucher.merchant or ''}".casefold()
+
 
 def list_sales(*, now: dt.datetime) -> list[SaleCard]:
     """Return the sales: open, scheduled, sold out, paused, then those that just ended.

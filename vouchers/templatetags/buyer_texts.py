@@ -21,6 +21,7 @@ def _replaced(page: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
 _TEXTS = read_texts(Path(__file__).with_suffix(".toml"))
 
 STOCK, TERMS, WHY, MAIL = (_TEXTS[it] for it in ("stock", "terms", "why", "mail"))
+MAIL_SUBJECTS = _TEXTS["mail_subject"]
 DAYS = _TEXTS["clock"]["days"]
 
 VISITOR_STATES = {"scheduled": "sign_in", "open": "sign_in_open"}
@@ -45,6 +46,7 @@ _PURCHASE: dict[str, Any] = {
     "your_turn": _TEXTS["room"]["heading"]["in"],
 }
 _PURCHASE_DRAW = _replaced(_PURCHASE, _TEXTS["purchase_draw"])
+_PURCHASE_DRAWN = _replaced(_PURCHASE_DRAW, _TEXTS["purchase_drawn"])
 
 RECEIPT = {
     **_TEXTS["receipt"],
@@ -56,6 +58,7 @@ RECEIPT = {
 PAGES: dict[str, dict[str, Any]] = {
     "purchase": _PURCHASE,
     "purchase_draw": _PURCHASE_DRAW,
+    "purchase_drawn": _PURCHASE_DRAWN,
     "purchase_form": _replaced(_PURCHASE, _TEXTS["purchase_form"]),
     "purchase_form_draw": _replaced(_PURCHASE_DRAW, _TEXTS["purchase_form"]),
     "list": {"badge": _TEXTS["badge"], **_LIVE},

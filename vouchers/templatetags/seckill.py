@@ -21,6 +21,7 @@ from seckill_site.formatting import (
     exact_date_and_time,
     grouped,
     money,
+    money_in,
     short_money,
     spelled_duration,
 )
@@ -51,6 +52,8 @@ def less(cents: int, other_cents: int) -> int:
 def _empty_for_none(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda value: "" if value is None else function(value)
 
+
+register.filter("money_in", money_in)
 
 for function in (
     epoch_ms,
@@ -106,6 +109,14 @@ def utc_offset(value: dt.datetime) -> str:
 
 
 @register.filter
+def clock(value: dt.datetime, text: str = "") -> SafeString:
+    """Return a moment on a page, with the shop's time zone for readers who are in another one."""
+    at = timezone.localtime(value).isoformat(timespec="seconds")
+    shown = text or date_and_time(value)
+    return format_html('<time datetime="{}" data-zone="{}">{}</time>', at, utc_offset(value), shown)
+
+
+@register.filter
 def qr(text: str) -> SafeString:
     """Return a text as a QR code: an SVG for the page, without inline styles."""
     code = segno.make(text, error="m", micro=False)
@@ -154,6 +165,8 @@ def sentences(page: str) -> dict[str, Any]:
 def receipt_state(receipt: Mapping[str, Any]) -> str:
     """Return the key of a receipt's sentences; agrees with ``static/seckill/receipt.js``."""
     status, payment = str(receipt["status"]), str(receipt["payment"])
+    if receipt["reason"] == "withdrawn":
+        return "withdrawn"
     if status in ("cancelled", "expired"):
         return str(receipt["late_payment"]) or status
     if payment in ("confirming", "silent"):
@@ -316,8 +329,9 @@ def day_and_time(value: dt.datetime) -> SafeString:
     It carries its date, for a page that is still open after midnight.
     """
     return format_html(
-        '<time datetime="{}" data-date="{}">{}</time>',
+        '<time datetime="{}" data-zone="{}" data-date="{}">{}</time>',
         timezone.localtime(value).isoformat(timespec="seconds"),
+        utc_offset(value),
         date_and_time(value),
         _name_day(value),
     )

@@ -4,6 +4,7 @@ from vouchers.web import views
 
 urlpatterns = [
     path("", views.voucher_list, name="voucher-list"),
+    path("search/", views.voucher_list, name="search"),
     path("vouchers/<id:sale_id>/live/", views.live, name="live"),
     path("vouchers/<id:sale_id>/calendar.ics", views.calendar, name="calendar"),
     re_path(r"^pictures/(?P<digest>[0-9a-f]{32})\.webp\Z", views.picture, name="picture"),

@@ -54,11 +54,14 @@ def _card_json(card: SaleCard) -> dict[str, Any]:
 
 @allow("GET", "HEAD")
 def voucher_list(request: HttpRequest) -> HttpResponseBase:
-    """List the current and coming sales."""
+    """List the current and coming sales, or those with the words in ``?q=``."""
     cards = list_sales(now=from_epoch_ms(ledger_now_ms()))
+    query = request.GET.get("q", "")[:100]
+    words = query.casefold().split()
+    cards = [card for card in cards if all(word in card.searched_text for word in words)]
     if not wants_html(request):
         return for_everybody(JsonResponse({"vouchers": [_card_json(card) for card in cards]}))
-    return as_shell(render(request, "vouchers/list.html", {"cards": cards}))
+    return as_shell(render(request, "vouchers/list.html", {"cards": cards, "query": query}))
 
 
 def _sale(sale_id: int) -> KnownSale:

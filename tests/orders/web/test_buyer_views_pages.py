@@ -176,7 +176,7 @@ def test_page_shows_deadline_or_queue_position(shopper: Client, buyer: User) -> 
     fulfil_sale(sale_id=sale.pk)
     pay_by = VoucherOrder.objects.get(user=buyer).pay_by
     assert pay_by
-    page = get_form(shopper, sale).text
+    page = re.sub("</?time[^>]*>", "", get_form(shopper, sale).text)
     assert f"It's yours! Pay by {timezone.localtime(pay_by):%-d %b, %H:%M}" in page
 
 
@@ -371,7 +371,8 @@ def test_filter_links_mark_the_current_one(shopper: Client) -> None:
 
 def test_listed_unpaid_order_shows_its_deadline(shopper: Client, buyer: User) -> None:
     order = make_order(make_sale(), buyer)
-    order.pay_by = timezone.now()
+    order.pay_by = timezone.now() + dt.timedelta(minutes=5)
     order.save()
     page = shopper.get("/orders/", headers={**HTML, "Accept-Language": "en"}).text
+    page = re.sub("</?time[^>]*>", "", page)
     assert f"Pay by {timezone.localtime(order.pay_by):%-d %b, %H:%M}" in page

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from pathlib import Path
 
 import pytest
 import time_machine
 from django.utils import timezone, translation
 
 from seckill_site.clocks.machine import epoch_ms
-from seckill_site.formatting import short_money
-from vouchers.templatetags.seckill import day_and_time, day_ends_at_ms
+from seckill_site.formatting import exact_date_and_time, short_money
+from vouchers.templatetags.seckill import clock, day_and_time, day_ends_at_ms
 
 pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("in_shanghai")]
 
@@ -64,9 +65,26 @@ def test_element_carries_moment_and_date():
         element = day_and_time(LATE + HOUR)
 
     assert element == (
-        '<time datetime="2026-11-22T00:30:00+08:00" data-date="22 Nov, 00:30">'
+        '<time datetime="2026-11-22T00:30:00+08:00" data-zone="UTC+8" data-date="22 Nov, 00:30">'
         "tomorrow, 00:30</time>"
     )
+
+
+def test_clock_carries_moment_and_zone():
+    with time_machine.travel(LATE, tick=False), translation.override("en"):
+        said = [clock(LATE), clock(LATE, exact_date_and_time(LATE))]
+
+    start = '<time datetime="2026-11-21T23:30:00+08:00" data-zone="UTC+8">'
+    assert said == [f"{start}21 Nov, 23:30</time>", f"{start}21 Nov, 23:30:00.000</time>"]
+
+
+def test_every_clock_of_a_buyers_page_has_its_zone():
+    plain = re.compile(r"\{\{[^}]*\|(?:exact_)?date_and_time *\}\}|with \w+=\S*\|date_and_time")
+    pages = [it for it in Path("templates").rglob("*.html") if it.parts[1] not in ("admin", "lab")]
+
+    # The sandbox is a test's; the waiting room has no byte left; the form has a time on a button.
+    unmarked = {it.name for it in pages if plain.search(it.read_text())}
+    assert unmarked <= {"sandbox.html", "room.html", "purchase_form.html"}
 
 
 def test_day_ends_at_midnight_of_shop():

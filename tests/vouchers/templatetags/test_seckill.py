@@ -31,7 +31,7 @@ from seckill_site.formatting import (
 )
 from vouchers.models import Merchant, SaleState, SeckillVoucher, Voucher
 from vouchers.templatetags import seckill
-from vouchers.templatetags.buyer_texts import MAIL, PAGES, RECEIPT
+from vouchers.templatetags.buyer_texts import MAIL, MAIL_SUBJECTS, PAGES, RECEIPT
 
 pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("in_shanghai")]
 
@@ -158,7 +158,7 @@ def test_receipt_state_is_overdue_after_deadline(
 ) -> None:
     receipt = {
         "status": status, "pay_by_ms": pay_by_ms, "server_time_ms": 1_000,
-        "payment": "", "late_payment": "",
+        "payment": "", "late_payment": "", "reason": "",
     }  # fmt: skip
     assert seckill.receipt_state(receipt) == shown
 
@@ -334,8 +334,9 @@ def test_scripts_import_only_what_is_exported() -> None:
 def test_every_status_and_reason_has_a_sentence() -> None:
     statuses = {status.value for status in OrderStatus} | {QUEUED, ENTERED, WAITING}
     back = {"confirming", "silent", "unconfirmed", "not_paid"}
-    assert statuses | back | {"overdue"} == set(RECEIPT["heading"]) == set(RECEIPT["text"])
-    assert {status.value for status in OrderStatus} == set(MAIL)
+    shown = statuses | back | {"overdue", "withdrawn"}
+    assert shown == set(RECEIPT["heading"]) == set(RECEIPT["text"])
+    assert {status.value for status in OrderStatus} | set(MAIL_SUBJECTS) == set(MAIL)
     assert {reason.value for reason in RefusalReason} <= set(RECEIPT["reason"])
 
 

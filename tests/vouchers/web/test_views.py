@@ -10,6 +10,7 @@ from django.utils import timezone
 from icalendar import Calendar
 
 from seckill_site.clocks.machine import epoch_ms
+from tests.support.draws import make_draw
 from tests.support.photos import give_picture, noise_file, opened
 from tests.support.sales import (
     HOUR,
@@ -24,13 +25,71 @@ from vouchers.catalogue import public_sales
 from vouchers.catalogue.pictures import store_picture
 from vouchers.catalogue.public_sales import revision_of
 from vouchers.inventory.keys import LedgerKeys
-from vouchers.models import SaleStage
+from vouchers.models import Merchant, SaleStage
 
 HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
 
 def live(client, sale_id, **extra):
     return client.get(f"/vouchers/{sale_id}/live/", **extra)
+
+
+ENGLISH = {"HTTP_ACCEPT": "text/html", "HTTP_ACCEPT_LANGUAGE": "en"}
+
+
+# --- The list -------------------------------------------------------------------------------------
+
+
+def make_sales(*titles):
+    for title in titles:
+        make_sale(voucher=make_voucher(title=title))
+
+
+@pytest.mark.django_db
+def test_each_card_offers_a_reminder(client):
+    sale = make_sale()
+    page = client.get("/", **ENGLISH).text
+    assert page.count(f'href="/vouchers/{sale.pk}/notice/"') == 2  # of the start, and of a unit
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("sales", "searches"), [(10, False), (11, True)])
+def test_list_of_more_than_ten_has_a_search(client, sales, searches):
+    make_sales(*[f"Noodles {number}" for number in range(sales)])
+    assert ('action="/search/"' in client.get("/", **ENGLISH).text) is searches
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("tea", ["Tea for two"]),
+        ("TWO tea", ["Tea for two"]),
+        ("茶", ["Tea for two"]),
+        ("老街", ["Tea for two"]),
+        ("zzz", []),
+        ("", ["Hotpot", "Tea for two"]),
+        ("x" * 5_000, []),
+    ],
+)
+def test_search_finds_title_and_merchant_in_both_languages(client, query, found):
+    shop = Merchant.objects.create(name="老街茶馆")
+    tea = make_voucher(title="双人茶", title_en="Tea for two", merchant=shop)
+    make_sale(voucher=tea)
+    make_sale(voucher=make_voucher(title="火锅", title_en="Hotpot"))
+    page = client.get("/search/", {"q": query}, **ENGLISH).text
+    assert sorted(re.findall(r'<a href="/vouchers/\d+/">([^<]+)</a>', page)) == found
+    assert ("No sale has these words." in page) is bool(query)
+    listed = client.get("/search/", {"q": query}).json()["vouchers"]
+    assert len(listed) == len(found)
+
+
+@pytest.mark.django_db
+def test_card_of_a_draw_has_the_units_to_win(client):
+    make_draw(stock=20)
+    page = client.get("/", **ENGLISH).text
+    assert "Vouchers to win: 20" in page
+    assert "20 of 20 left" not in page
 
 
 # --- live -----------------------------------------------------------------------------------------
