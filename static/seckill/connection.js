@@ -63,3 +63,7 @@ export class Rest {
     });
   }
 }
+
+function write(target, text) {
+  if (target.textContent !== text) target.textContent = text;
+}

@@ -69,6 +69,7 @@ def test_check_finds_what_is_later(script: str, found: str) -> None:
     [
         "class A {\n  constructor() {\n    this.timer = 1;\n  }\n}",
         "async function f() {\n  const a = await ask();\n  return a?.b ?? 10_000;\n}",
+        "const f = async () => Boolean(await ask());",
         "// list.at(-1), #timer\nconst a = 'a ??= 1';",
         "const a = /#b/.test(c);\nlist.timeout = 1;",
         "try {\n  a();\n} catch {\n  import('./work.js');\n}",

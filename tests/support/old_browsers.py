@@ -93,7 +93,8 @@ def _by_depth(code: str) -> Iterator[str]:
                 braces.pop()
                 start = place.end()
             case "await":
-                if not braces:
+                statement = re.split(r"[;}]", code[: place.start()])[-1]
+                if not braces and "async" not in statement:
                     yield "await outside a function"
             case _:
                 if braces and braces[-1] == "class":
@@ -117,7 +118,6 @@ LATER_PROPERTIES = (
     "translate",
     "rotate",
     "scale",
-    "accent-color",
     "container",
 )
 LATER_VALUES = ("color-mix(", "oklch(", "light-dark(", "lab(", "lch(", "round(", "mod(")
