@@ -6,6 +6,7 @@ A user's row is locked alone.
 from collections.abc import Iterable
 
 from django.contrib.auth.models import User
+from django.db.models import Q
 
 from orders.models import OrderStatus, Payment, VoucherOrder
 
@@ -35,10 +36,10 @@ def lock_payment(*, payment_id: int) -> Payment:
 
 
 def lock_orders(
-    *, sale_id: int, order_ids: Iterable[int], status: OrderStatus
+    *, sale_id: int, order_ids: Iterable[int], status: OrderStatus, only: Q | None = None
 ) -> list[VoucherOrder]:
     """Lock those of a sale's orders that have this status, by id, until the transaction ends."""
     orders = VoucherOrder.objects.select_for_update().filter(
-        pk__in=order_ids, seckill_voucher=sale_id, status=status
+        only or Q(), pk__in=order_ids, seckill_voucher=sale_id, status=status
     )
     return list(orders.order_by("pk"))

@@ -26,7 +26,7 @@ from tests.support.browsers import session_cookie
 from tests.support.draws import end, entered, make_draw
 from tests.support.notices import make_reader
 from tests.support.orders import make_buyer, make_sale, token_for, written_orders
-from tests.support.payments import make_unpaid_order, owner_of, pay
+from tests.support.payments import let_time_run_out, make_unpaid_order, owner_of, pay
 from tests.support.rooms import change_room
 from tests.support.wsgi import Answer
 from vouchers.models import Picture, SeckillVoucher
@@ -357,6 +357,11 @@ GIVEN: dict[str, Callable[[], Ask]] = {
     "cancelOrder 403": order_without_csrf("cancel/"),
     "cancelOrder 404": of_nobodys_order("cancel/"),
     "cancelOrder 409": lambda: of_order("cancel/", pay),
+    "extendOrder 200": lambda: of_order("extend/", let_time_run_out),
+    "extendOrder 401": order_by_nobody("extend/"),
+    "extendOrder 403": order_without_csrf("extend/"),
+    "extendOrder 404": of_nobodys_order("extend/"),
+    "extendOrder 409": lambda: of_order("extend/"),
     "refundOrder 200": lambda: of_order("refund/", pay),
     "refundOrder 401": order_by_nobody("refund/"),
     "refundOrder 403": order_without_csrf("refund/"),

@@ -330,6 +330,15 @@ class SeckillVoucher(models.Model):
         default=True,
         help_text=_("Whether a buyer may return a voucher that is paid and unused."),
     )
+    extendable = models.BooleanField(
+        _("more time to pay"),
+        default=True,
+        db_default=True,
+        help_text=_(
+            "Whether a buyer may extend the time to pay once, by at most ten minutes, in its "
+            "last two minutes."
+        ),
+    )
     stage = models.CharField(
         _("stage"),
         max_length=16,
@@ -513,6 +522,11 @@ class SeckillVoucher(models.Model):
 
     def __str__(self) -> str:
         return f"{self.voucher} #{self.pk}"
+
+    @property
+    def extension_min(self) -> int:
+        """The minutes by which the time to pay can be extended: at most as many as it has."""
+        return min(10, self.pay_within_s // 60)
 
     @property
     def is_draw(self) -> bool:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Q
 
 from locks import LockBusy, LockNotOwned, RedisLock
 from orders.audience.caps import check_cancellations
@@ -86,26 +87,32 @@ def cancel_order(*, order_id: int, by: Actor, now: dt.datetime, why: str = "") -
         raise WrongState(order.status)
 
 
-def end_orders(change: Change, *, sale_id: int, order_ids: Sequence[int]) -> list[VoucherOrder]:
+def end_orders(
+    change: Change, *, sale_id: int, order_ids: Sequence[int], only: Q | None = None
+) -> list[VoucherOrder]:
     """End those of a sale's orders that are in the source state, and return them.
 
+    ``only`` is a condition that they have to meet once they are locked.
     Their units are then free in the database, and in the ledger too. If Redis does not respond,
     the next reconcile frees them there.
     """
     with transaction.atomic(durable=True):
-        ended = end_locked(change, sale_id=sale_id, order_ids=order_ids)
+        ended = end_locked(change, sale_id=sale_id, order_ids=order_ids, only=only)
         failpoint("end.before_commit")
     failpoint("end.committed")
     give_back(sale_id=sale_id, orders=ended, reason=change.to)
     return ended
 
 
-def end_locked(change: Change, *, sale_id: int, order_ids: Sequence[int]) -> list[VoucherOrder]:
+def end_locked(
+    change: Change, *, sale_id: int, order_ids: Sequence[int], only: Q | None = None
+) -> list[VoucherOrder]:
     """End orders in the caller's transaction; the caller runs ``give_back`` after the commit."""
     sale = lock_seckill_voucher(sale_id=sale_id)
     # Locked, because a payment takes no lock on the sale: the first to lock the order wins
     # (Note [Late payments] in payments/service.py).
-    orders = lock_orders(sale_id=sale_id, order_ids=order_ids, status=SOURCES[change.to])
+    source = SOURCES[change.to]
+    orders = lock_orders(sale_id=sale_id, order_ids=order_ids, status=source, only=only)
     if not orders:
         return []
     ids = [order.pk for order in orders]

@@ -98,7 +98,7 @@ class VoucherOrder(models.Model):
 
     ``live`` is true while the order holds a unit and null afterwards. Null never equals null, so
     the unique key over it allows an order after a cancelled or refused one, also on databases
-    without partial indexes.
+    without partial indexes. ``extended_at`` is when the buyer took more time to pay.
     """
 
     id = models.BigIntegerField(primary_key=True)
@@ -122,6 +122,7 @@ class VoucherOrder(models.Model):
     reason = models.CharField(_("reason"), max_length=32, blank=True, choices=RefusalReason)
     price_cents = models.PositiveIntegerField(_("price in cents"))
     pay_by = models.DateTimeField(_("payment due"), null=True, blank=True)
+    extended_at = models.DateTimeField(null=True, editable=False)
     code = models.CharField(
         _("voucher code"),
         max_length=CODE_LENGTH,
@@ -188,6 +189,7 @@ class EventCode(models.TextChoices):
     """Why the system changed an order, and the sentence about it, in the reader's language."""
 
     RETRIED = "retried", _("retried")
+    EXTENDED = "extended", _("The buyer has taken more time to pay.")
     LATE_PAYMENT = "late_payment", _("The payment arrived too late and is being refunded.")
     WRONG_AMOUNT = (
         "wrong_amount",

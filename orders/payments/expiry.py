@@ -49,7 +49,7 @@ def expire_orders(*, clocks: Clocks) -> bool:
     def expire(batch: tuple[int, list[int]]) -> None:
         sale_id, order_ids = batch
         try:
-            _expire(sale_id, order_ids, clocks.database)
+            _expire(sale_id, order_ids, clocks)
         except DatabaseError:
             _passes.failing.add(sale_id)
             raise
@@ -89,13 +89,14 @@ def _ask_about_sale(sale_id: int, *, clocks: Clocks, budget: PollBudget) -> None
         asked = order_ids[first : first + ASK_AT_ONCE]
         their_payments = chain.from_iterable(orders[it] for it in asked)
         unknown = _orders_possibly_paid(their_payments, now, budget)
-        _expire(sale_id, [it for it in asked if it not in unknown], now)
+        _expire(sale_id, [it for it in asked if it not in unknown], clocks)
 
 
-def _expire(sale_id: int, order_ids: Sequence[int], now: dt.datetime) -> None:
+def _expire(sale_id: int, order_ids: Sequence[int], clocks: Clocks) -> None:
     if order_ids:
-        expired = Change(OrderStatus.EXPIRED, SYSTEM, now)
-        end_orders(expired, sale_id=sale_id, order_ids=order_ids)
+        expired = Change(OrderStatus.EXPIRED, SYSTEM, clocks.database)
+        # Asked again of the locked rows: a buyer may have taken more time since.
+        end_orders(expired, sale_id=sale_id, order_ids=order_ids, only=over(clocks))
 
 
 def _payments_over(clocks: Clocks) -> QuerySet[Payment]:

@@ -155,6 +155,9 @@ def start_payment(
         # The buyer comes back without having paid: the charge may be closed by now.
         query_payment(payment, now=now)
         payment = _open_payment(_payable(order_id, now), **at, now=now)
+    if order.extended_at and payment.created_at < order.extended_at:
+        # Its charge ends at the old time, and providers refuse another one for its reference.
+        payment = _open_payment(order, **at, now=now, after=payment)
     if payment.pay_url and (payment.link_ends_at is None or now < payment.link_ends_at):
         return payment.pay_url
     charge = Charge(

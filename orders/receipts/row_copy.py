@@ -35,16 +35,19 @@ class ReceiptRow(NamedTuple):
     pay_by_ms: int | None
     has_returned: bool = False
     """The buyer came back from a provider's page. Such a row is not copied."""
+    is_extended: bool = False
+    """The buyer took more time to pay. Such a row is not copied either."""
 
     def pack(self) -> str:
         """Return the row as text for the copy in Redis."""
-        user_id, sale_id, status, reason, price, accepted_at, pay_by, _ = self
+        user_id, sale_id, status, reason, price, accepted_at, pay_by, *_ = self
         user, until = "" if user_id is None else user_id, "" if pay_by is None else pay_by
         return f"{user}:{sale_id}:{status}:{reason}:{price}:{accepted_at}:{until}"
 
     @classmethod
     def of(cls, order: VoucherOrder) -> Self:
-        return cls.from_columns([getattr(order, column) for column in _COLUMNS])
+        row = cls.from_columns([getattr(order, column) for column in _COLUMNS])
+        return row._replace(is_extended=order.extended_at is not None)
 
     @classmethod
     def from_columns(cls, columns: Sequence[Any]) -> Self:
@@ -86,8 +89,10 @@ def read_receipt_row(*, order_id: int) -> ReceiptRow | None:
         row = cursor.fetchone()
     if row is None:
         return None
-    *columns, has_returned = row
-    return ReceiptRow.from_columns(columns)._replace(has_returned=bool(has_returned))
+    *columns, has_returned, extended_at = row
+    return ReceiptRow.from_columns(columns)._replace(
+        has_returned=bool(has_returned), is_extended=extended_at is not None
+    )
 
 
 @cache
@@ -96,7 +101,7 @@ def _select(vendor: str) -> str:
     columns = ", ".join(map(quoted, _COLUMNS))
     orders, payments = (quoted(it._meta.db_table) for it in (VoucherOrder, Payment))
     returned = f"SELECT 1 FROM {payments} WHERE order_id = {orders}.id AND returned_at IS NOT NULL"
-    return f"SELECT {columns}, EXISTS ({returned}) FROM {orders} WHERE id = %s"
+    return f"SELECT {columns}, EXISTS ({returned}), extended_at FROM {orders} WHERE id = %s"
 
 
 def _utc_ms(stored: dt.datetime) -> int:

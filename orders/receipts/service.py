@@ -73,6 +73,7 @@ class Receipt:
     price_cents: int | None = None
     accepted_at_ms: int | None = None
     pay_by_ms: int | None = None
+    extended: bool = False
     code: str = ""
     refundable: bool = False
     payment: PaymentView = NO_PAYMENT
@@ -91,6 +92,7 @@ class Receipt:
             price_cents=row.price_cents,
             accepted_at_ms=row.accepted_at_ms,
             pay_by_ms=row.pay_by_ms if unpaid else None,
+            extended=row.is_extended,
             **after_payment,
         )
 
@@ -223,7 +225,7 @@ def _from_row(
     _check_owner(row, sale_id, user_id, has_token)
     if row.status not in KEPT_STATUSES or (row.has_returned and row.status == OrderStatus.UNPAID):
         return receipt_of(orders_with_sales().get(pk=order_id))
-    if cache:
+    if cache and not row.is_extended:
         with suppress(LedgerUnavailable):
             cache_row(sale_id=sale_id, order_id=order_id, row=row.pack())
     return Receipt.from_row(order_id, row)

@@ -27,6 +27,7 @@ from orders.lifecycle.transitions import Actor
 from orders.lifecycle.waiting_list import join, leave, place_of, places_of
 from orders.models import OrderStatus, VoucherOrder
 from orders.payments.confirmation import note_return
+from orders.payments.extension import extend_time
 from orders.payments.providers import (
     ClientKind,
     PaymentProvider,
@@ -40,7 +41,7 @@ from orders.placing.places import sign_place
 from orders.receipts.place_in_line import view_of_place
 from orders.receipts.purchase_page import PurchaseOffer, purchase_offer
 from orders.receipts.service import find_receipt, orders_of, receipt_of
-from orders.web.challenge import challenge_form, has_answered, note_answer
+from orders.web.challenge import challenge_form, has_answered, note_answer, send_code
 from orders.web.order_api import login_required_answer
 from orders.web.refusals import Refusal, refusal_of, refusals_answered
 from orders.web.request_parsing import (
@@ -148,7 +149,10 @@ def purchase_form(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     )
     if user.pk and offer.place and offer.keeps_out:
         return _room_page(request, offer, offer.place, now_ms)
-    challenge = challenge_form(request, offer)
+    challenge = challenge_form(request, offer, now_ms=now_ms)
+    if challenge and request.POST.get("action") == "send":
+        send_code(request, now_ms=now_ms)
+        return HttpResponse(status=303, headers={"Location": request.path})
     if request.method == "POST" and refusal is None:
         if challenge and challenge.is_valid():
             note_answer(request, sale_id=sale_id, now_ms=now_ms)
@@ -157,6 +161,7 @@ def purchase_form(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     context = {
         **_context(request, offer),
         "challenge": challenge,
+        "contact": confirmed_contact(user) if challenge and isinstance(user, User) else None,
         "live": live_json(offer.snapshot) if offer.snapshot else None,
         "token": offer.token,
         "buyer": buyer_status_json(offer.buyer) if offer.buyer else None,
@@ -373,7 +378,15 @@ def pay_code(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpRespon
 @signed_in
 def cancel(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
     """Cancel the owner's unpaid order."""
-    return _end(request, sale_id, order_id, cancel_order)
+    return _change(request, sale_id, order_id, cancel_order)
+
+
+@allow("POST")
+@refusals_answered
+@signed_in
+def extend(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
+    """Give the owner of an unpaid order more time to pay."""
+    return _change(request, sale_id, order_id, extend_time)
 
 
 @allow("POST")
@@ -381,7 +394,7 @@ def cancel(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse
 @signed_in
 def refund(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
     """Refund the owner's paid and unused voucher."""
-    return _end(request, sale_id, order_id, refund_order)
+    return _change(request, sale_id, order_id, refund_order)
 
 
 def own_order(request: HttpRequest, sale_id: int, order_id: int) -> VoucherOrder:
@@ -393,11 +406,11 @@ def own_order(request: HttpRequest, sale_id: int, order_id: int) -> VoucherOrder
     return orders.get(pk=order_id, user=request.user.pk, seckill_voucher=sale_id)
 
 
-def _end(
-    request: HttpRequest, sale_id: int, order_id: int, end: Callable[..., object]
+def _change(
+    request: HttpRequest, sale_id: int, order_id: int, change: Callable[..., object]
 ) -> HttpResponse:
     order = own_order(request, sale_id, order_id)
-    end(order_id=order.pk, by=Actor.buyer(request.user.pk), now=database_now())
+    change(order_id=order.pk, by=Actor.buyer(request.user.pk), now=database_now())
     if wants_html(request):
         return see_page("receipt", sale_id, order_id)
     receipt = find_receipt(sale_id=sale_id, order_id=order_id, user_id=request.user.pk or 0)

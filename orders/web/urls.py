@@ -36,6 +36,7 @@ urlpatterns = [
         name="pay-code",
     ),
     path("vouchers/<id:sale_id>/orders/<id:order_id>/cancel/", buyer_views.cancel, name="cancel"),
+    path("vouchers/<id:sale_id>/orders/<id:order_id>/extend/", buyer_views.extend, name="extend"),
     path("vouchers/<id:sale_id>/orders/<id:order_id>/refund/", buyer_views.refund, name="refund"),
     path("vouchers/<id:sale_id>/orders/<id:order_id>/code/", code_views.code_page, name="code"),
     path(

@@ -11,23 +11,25 @@
  * It runs on performance.now(), because the buyer's own clock may be wrong or may be changed.
  */
 export class ServerClock {
-  #aheadMs = -Infinity;
+  constructor() {
+    this.aheadMs = -Infinity;
+  }
 
   get known() {
-    return this.#aheadMs !== -Infinity;
+    return this.aheadMs !== -Infinity;
   }
 
   now() {
-    return performance.now() + this.#aheadMs;
+    return performance.now() + this.aheadMs;
   }
 
   addSample(serverMs, receivedAt) {
-    this.#aheadMs = Math.max(this.#aheadMs, serverMs - receivedAt);
+    this.aheadMs = Math.max(this.aheadMs, serverMs - receivedAt);
   }
 
   /** Start again from fresh samples, after sleep or after the server's clock was set back. */
   replaceBy(other) {
-    if (other.known) this.#aheadMs = other.#aheadMs;
+    if (other.known) this.aheadMs = other.aheadMs;
   }
 }
 

@@ -1,5 +1,7 @@
 // Buttons with data-copy: they copy its text and say so.
 
+import { announce } from "./announce.js";
+
 const SAID_MS = 2000;
 
 document.addEventListener("click", ({ target }) => {
@@ -11,8 +13,7 @@ async function copy(button) {
   if (!(await written(button.dataset.copy)) || button.dataset.label) return;
   button.dataset.label = button.textContent;
   button.textContent = button.dataset.copied;
-  const announcement = document.getElementById("announcement");
-  if (announcement) announcement.textContent = button.dataset.copied;
+  announce(button.dataset.copied);
   setTimeout(() => {
     button.textContent = button.dataset.label;
     delete button.dataset.label;

@@ -56,5 +56,4 @@ if (page.dataset.recordUrl) {
   element("find").addEventListener("submit", find);
 }
 
-const { status, body } = await ask(page.dataset.meUrl);
-if (status === 200) showAccount(body);
+ask(page.dataset.meUrl).then(({ status, body }) => status === 200 && showAccount(body));

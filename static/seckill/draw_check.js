@@ -42,7 +42,8 @@ async function tickets({ seed, digest, ids }, onProgress) {
 export async function check(record, onProgress = () => {}) {
   const { ids } = record;
   if (new Set(ids).size !== ids.length || ids.length !== Number(record.entries)) return "list";
-  const list = ids.toSorted(byValue).map((id) => `${id}\n`);
+  // oxlint-disable-next-line unicorn/no-array-sort -- toSorted is younger than the oldest browsers
+  const list = [...ids].sort(byValue).map((id) => `${id}\n`);
   if ((await sha256(list.join(""))) !== record.digest) return "list";
   if (!record.seed) return "no_seed";
   if ((await sha256(record.seed)) !== record.commitment) return "seed";

@@ -8,24 +8,17 @@ const SAMPLES = 5;
 const MEASURED_MS = 45_000; // before the start the clock is measured once more
 
 export class Live {
-  clock = new ServerClock();
-  figures;
-  #url;
-  #buttonState;
-  #onAnswer;
-  #onStatus;
-  #timer;
-
   /**
    * `figures` are those of the page, until live/ answers. `buttonState` returns the state that the
    * button shows. `onAnswer` is called after each answer, `onStatus` with the status of any.
    */
   constructor({ url, figures, buttonState, onAnswer, onStatus }) {
-    this.#url = url;
+    this.clock = new ServerClock();
+    this.url = url;
     this.figures = figures;
-    this.#buttonState = buttonState;
-    this.#onAnswer = onAnswer;
-    this.#onStatus = onStatus;
+    this.buttonState = buttonState;
+    this.onAnswer = onAnswer;
+    this.onStatus = onStatus;
   }
 
   get state() {
@@ -42,12 +35,12 @@ export class Live {
   }
 
   async ask() {
-    const { status, body, receivedAt } = await ask(this.#url, { timeoutMs: 3000 });
-    this.#onStatus(status);
+    const { status, body, receivedAt } = await ask(this.url, { timeoutMs: 3000 });
+    this.onStatus(status);
     if (status !== 200) return null;
     this.clock.addSample(body.server_time_ms, receivedAt);
     if (!(body.server_time_ms < this.figures.server_time_ms)) this.figures = body;
-    this.#onAnswer();
+    this.onAnswer();
     return { serverMs: body.server_time_ms, receivedAt };
   }
 
@@ -60,7 +53,7 @@ export class Live {
       await pause(150 + 150 * Math.random());
     }
     this.clock.replaceBy(fresh);
-    this.#onAnswer();
+    this.onAnswer();
   }
 
   async poll({ isWoken = false } = {}) {
@@ -75,15 +68,15 @@ export class Live {
     this.stop();
     const { state: sale } = this;
     const leftToBeginMs = this.clock.known ? this.leftToBeginMs : 0; // then ask soon
-    const wait = pollMs({ state: this.#buttonState(), sale, leftToBeginMs, random: Math.random() });
-    if (wait !== null && !document.hidden) this.#timer = setTimeout(() => this.poll(), wait);
+    const wait = pollMs({ state: this.buttonState(), sale, leftToBeginMs, random: Math.random() });
+    if (wait !== null && !document.hidden) this.timer = setTimeout(() => this.poll(), wait);
   }
 
   wake() {
-    if (STATES[this.#buttonState()].polls) this.poll({ isWoken: true });
+    if (STATES[this.buttonState()].polls) this.poll({ isWoken: true });
   }
 
   stop() {
-    clearTimeout(this.#timer);
+    clearTimeout(this.timer);
   }
 }

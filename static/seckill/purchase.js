@@ -1,6 +1,7 @@
 // The purchase page: the countdown by the server's clock, the button, and the buyer's own orders.
 
 import { canBeSent, showAccount } from "./account.js";
+import { announce } from "./announce.js";
 import { order } from "./buying.js";
 import { BuyerStatusPoller } from "./buyer_status.js";
 import { fill, isFinal, leftText, milestone, shortLeftText, stockText, tickMs } from "./clock.js";
@@ -211,11 +212,6 @@ function showStock(figures) {
   meter.max = total;
   meter.value = total - (remaining ?? total);
   setText(element("stock-words"), stockText(figures, texts));
-}
-
-/** Announce to screen readers what the clock shows; "" clears an old announcement. */
-function announce(text) {
-  if (text !== undefined) setText(element("announcement"), text);
 }
 
 /** Write only a change: screen readers read a status line again each time it is written. */
@@ -456,7 +452,9 @@ window.addEventListener("pageshow", ({ persisted }) => {
 listenForCode({ texts: texts.code, onDone: () => statusPoller.poll() });
 button.disabled = false;
 tick();
-await live.ask(); // it names the pace for me/
-askMe();
-if (live.state === "scheduled") live.wake();
-else live.schedule();
+element("plain-way").hidden = true;
+live.ask().then(() => {
+  askMe(); // at the pace that live/ names
+  if (live.state === "scheduled") live.wake();
+  else live.schedule();
+});

@@ -12,14 +12,14 @@ const IDLE_PACE_MS = [0, 600, 1000, 2000];
  */
 export function withSample(samples, { place, atMs }) {
   if (!place) return [];
-  const rose = place > (samples.at(-1)?.place ?? Infinity);
+  const rose = place > (samples[samples.length - 1]?.place ?? Infinity);
   const kept = rose ? [] : samples.filter((sample) => atMs - sample.atMs <= KEPT_MS);
   return [...kept, { place, atMs }];
 }
 
 /** Milliseconds until the buyer's turn at the pace of the samples; null while the pace is unknown. */
 export function estimateMs(samples) {
-  const [first, last] = [samples[0], samples.at(-1)];
+  const [first, last] = [samples[0], samples[samples.length - 1]];
   const moved = (first?.place ?? 0) - (last?.place ?? 0);
   return moved > 0 && last.atMs > first.atMs
     ? (last.place * (last.atMs - first.atMs)) / moved
@@ -40,31 +40,33 @@ export function aboutText(ms, texts) {
 
 /** A page's view of the queue, from answer to answer. */
 export class Queue {
-  #samples = [];
-  #idleAnswers = 0;
+  constructor() {
+    this.samples = [];
+    this.idleAnswers = 0;
+  }
 
   addSample({ place, atMs }) {
-    this.#idleAnswers = place && place !== this.#place ? 0 : this.#idleAnswers + 1;
-    this.#samples = withSample(this.#samples, { place, atMs });
+    this.idleAnswers = place && place !== this.place ? 0 : this.idleAnswers + 1;
+    this.samples = withSample(this.samples, { place, atMs });
   }
 
   noAnswer() {
-    this.#idleAnswers += 1;
+    this.idleAnswers += 1;
   }
 
   paceMs(shopMs) {
-    return paceMs(shopMs, this.#idleAnswers);
+    return paceMs(shopMs, this.idleAnswers);
   }
 
   /** The place in words, by the texts `name` and `name`_about; "" while it is unknown. */
   text(texts, name) {
-    if (!this.#place) return "";
-    const ms = estimateMs(this.#samples);
+    if (!this.place) return "";
+    const ms = estimateMs(this.samples);
     const about = ms === null ? "" : aboutText(ms, texts);
-    return fill(texts[about ? `${name}_about` : name], { place: this.#place, about });
+    return fill(texts[about ? `${name}_about` : name], { place: this.place, about });
   }
 
-  get #place() {
-    return this.#samples.at(-1)?.place;
+  get place() {
+    return this.samples[this.samples.length - 1]?.place;
   }
 }

@@ -2,6 +2,7 @@
 
 import "./code_picture.js";
 import "./copy.js";
+import { announce } from "./announce.js";
 import { ServerClock, milestone, shortLeftText, tickMs } from "./clock.js";
 import { tellKeeper } from "./kept_codes.js";
 import { askPage } from "./pages.js";
@@ -19,6 +20,7 @@ const LATER_MS = 3000; // while a payment or a refund is in progress
 const MUCH_LATER_MS = 10_000; // after LATER_FOR_MS
 const LATER_FOR_MS = 180_000;
 const IN_LINE_MS = 15_000; // while the entry is on the waiting list
+const EXTENDED_FROM_MS = 120_000; // the last of the time to pay
 const OVER = ["refused", "cancelled", "expired", "refunded"];
 
 const element = (id) => document.getElementById(id);
@@ -108,7 +110,7 @@ async function placeAgain() {
 
 async function show(now, receivedAt) {
   if (now.server_time_ms < receipt.server_time_ms) return; // older than the answer shown
-  const parts = ["status", "reason", "payment", "late_payment"];
+  const parts = ["status", "reason", "payment", "late_payment", "extended"];
   const changed = parts.some((key) => now[key] !== receipt[key]);
   receipt = now;
   if (receivedAt) clock.addSample(now.server_time_ms, receivedAt);
@@ -180,6 +182,7 @@ async function renew() {
 function replaceActions(old, doing) {
   const focused = old.contains(document.activeElement);
   old.replaceWith(document.adoptNode(doing));
+  announce("");
   if (focused) element("heading").focus();
   tick();
 }
@@ -204,16 +207,25 @@ function tick() {
   const beforeMs = leftMs;
   leftMs = payByMs - clock.now();
   if (leftMs <= 0) return overdue();
-  const words = texts.end[milestone(beforeMs, leftMs)];
-  if (words) setText("announcement", words);
+  announce(texts.end[milestone(beforeMs, leftMs)]);
+  if (leftMs <= EXTENDED_FROM_MS) offerExtension();
   setText("pay-left", shortLeftText(leftMs, texts.clock.days));
   element("pay-clock").hidden = false;
   ticker = setTimeout(tick, tickMs(leftMs));
 }
 
+/** Offer more time to pay, once. */
+function offerExtension() {
+  const form = element("extend");
+  if (!form?.hidden) return;
+  form.hidden = false;
+  announce(element("extend-offer").textContent.trim());
+}
+
 /** Only the server says whether the order has ended. Until then there is nothing to do. */
 function overdue() {
-  element("doing").replaceChildren();
+  announce("");
+  element("doing").textContent = "";
   showStatus("overdue");
 }
 

@@ -33,14 +33,14 @@ export function momentText(ms, { lang, timeZone }) {
 }
 
 function timeText(ms, { lang, timeZone }) {
-  return new Intl.DateTimeFormat(lang === "en" ? "en-GB" : lang, {
+  const time = new Intl.DateTimeFormat(lang === "en" ? "en-GB" : lang, {
     hour: "2-digit",
     minute: "2-digit",
     second: "2-digit",
-    fractionalSecondDigits: 3,
     hourCycle: "h23",
     timeZone,
   }).format(ms);
+  return `${time}.${String(ms % 1000).padStart(3, "0")}`; // the oldest browsers show no milliseconds
 }
 
 function dayText(ms, { lang, timeZone, year }) {

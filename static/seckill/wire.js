@@ -5,16 +5,14 @@ export async function ask(url, { method = "GET", body, headers = {}, timeoutMs =
   try {
     const response = await fetch(url, {
       method,
-      // oxlint-disable-next-line unicorn/no-invalid-fetch-options -- a GET comes without a body
-      body: body && JSON.stringify(body),
+      ...(body && { body: JSON.stringify(body) }),
       headers: {
         Accept: "application/json",
         ...(body && { "Content-Type": "application/json" }),
         ...headers,
       },
-      credentials: "same-origin",
-      cache: "no-store", // an answer from the browser's cache would set the clock back
-      signal: AbortSignal.timeout(timeoutMs),
+      cache: "no-store", // a cached answer would set the clock back
+      signal: abortedAfter(timeoutMs),
     });
     const receivedAt = performance.now();
     const answer = await response.json().catch(() => null);
@@ -27,6 +25,14 @@ export async function ask(url, { method = "GET", body, headers = {}, timeoutMs =
   } catch {
     return { status: 0, receivedAt: performance.now(), retryAfterMs: 0, body: {} };
   }
+}
+
+/** `AbortSignal.timeout`, which the oldest browsers lack. */
+export function abortedAfter(ms) {
+  if (AbortSignal.timeout) return AbortSignal.timeout(ms);
+  const end = new AbortController();
+  setTimeout(() => end.abort(), ms);
+  return end.signal;
 }
 
 /**

@@ -139,6 +139,15 @@ def make_unpaid_order(sale: SeckillVoucher, buyers: list[User] | None = None) ->
     return order
 
 
+def let_time_run_out(order: VoucherOrder, left: dt.timedelta = dt.timedelta(minutes=1)) -> None:
+    """Have an unpaid order accepted and written earlier, with so much time left to pay."""
+    assert order.pay_by
+    earlier = order.pay_by - timezone.now() - left
+    order.pay_by, order.created_at = order.pay_by - earlier, order.created_at - earlier
+    order.accepted_at -= earlier
+    order.save(update_fields=["pay_by", "created_at", "accepted_at"])
+
+
 def owner_of(order: VoucherOrder) -> User:
     assert order.user is not None
     return order.user

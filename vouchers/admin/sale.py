@@ -100,7 +100,7 @@ class SeckillVoucherAdmin(SaleColumns, CodedHistory):
         sale: list[Any] = ["stock", ("begins_at", "ends_at"), limits, stage]
         may_type = obj is None or self.has_change_permission(request, obj)
         pay, wait = ("pay_within_s", "draw_wait_s") if may_type else ("pay_within", "draw_wait")
-        after = (_("After the purchase"), {"fields": [pay, "rebuy", "refundable"]})
+        after = (_("After the purchase"), {"fields": [pay, "extendable", "rebuy", "refundable"]})
         draw = (_("Draw"), {"fields": ["mode", wait]})
         room = (_("Waiting room"), {"fields": ["room", "room_rate", "room_shuffled"]})
         bots = (_("Against bots"), {"fields": ["work"]})

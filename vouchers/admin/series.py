@@ -38,7 +38,7 @@ FIELDSETS = (
         "voucher", "begins_at", ("length", "length_unit"), "sales", ("number", "unit"), "weekdays",
     )}),
     (_("Each sale"), {"fields": ("stock", "limit", "stage")}),
-    (_("After the purchase"), {"fields": ("pay_within_s", "rebuy", "refundable")}),
+    (_("After the purchase"), {"fields": ("pay_within_s", "extendable", "rebuy", "refundable")}),
 )  # fmt: skip
 
 INITIAL = {"length_unit": 60, "sales": 7, "number": 1, "unit": "days", "stage": SaleStage.DRAFT}

@@ -99,6 +99,7 @@ class SaleTerms(Audience):
     pay_within_s: int = 15 * 60
     rebuy: bool = True
     refundable: bool = True
+    extendable: bool = True
     stage: str = SaleStage.PUBLIC
     room: str = RoomKind.OFF
     room_rate: int = 200

@@ -26,7 +26,7 @@ from vouchers.models import PAY_WITHIN_S, YEARS, SeckillVoucher, Voucher
 
 LONGEST = dt.timedelta(days=366)
 LENGTHS = ((60, _("minutes")), (3_600, _("hours")), (86_400, _("days")))
-TERMS = ("stock", "limit", "pay_within_s", "rebuy", "refundable", "stage")
+TERMS = ("stock", "limit", "pay_within_s", "extendable", "rebuy", "refundable", "stage")
 
 
 class SeriesForm(forms.ModelForm):  # type: ignore[type-arg]

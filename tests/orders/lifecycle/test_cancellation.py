@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -169,10 +170,10 @@ def test_failing_sale_does_not_stop_expiry_of_others(monkeypatch: pytest.MonkeyP
         won(sale, make_buyers(2))
         overdue(sale)
 
-    def fails_for_one(change: Change, *, sale_id: int, order_ids: list[int]) -> object:
+    def fails_for_one(change: Change, *, sale_id: int, **options: Any) -> object:
         if sale_id == bad.pk:
             raise OperationalError(1205, "by the test")
-        return end_orders(change, sale_id=sale_id, order_ids=order_ids)
+        return end_orders(change, sale_id=sale_id, **options)
 
     monkeypatch.setattr(expiry, "end_orders", fails_for_one)
     assert expire_all(clocks=both_at(timezone.now())) == 2

@@ -7,10 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from allauth.account.models import EmailAddress
 from captcha.models import CaptchaStore
 from django.contrib.auth.models import User
+from django.core.mail import EmailMessage
 from django.test import Client
 
+from accounts.models import Phone
 from orders.placing.tokens import PurchaseToken, read_token
 from orders.web import challenge
 from tests.support import asgi, wsgi
@@ -182,3 +185,94 @@ def test_post_without_a_question_leads_back_to_the_page(shopper: Client) -> None
     sale = make_sale(stock=5)
     answer = shopper.post(f"/vouchers/{sale.pk}/form/", {"answer_1": "x"})
     assert (answer.status_code, answer["Location"]) == (303, f"/vouchers/{sale.pk}/form/")
+
+
+# --- A code, for people who do not see the picture ------------------------------------------------
+
+
+def ask_for_code(shopper: Client, sale: SeckillVoucher) -> Any:
+    return shopper.post(f"/vouchers/{sale.pk}/form/", {"action": "send"})
+
+
+def enter(shopper: Client, sale: SeckillVoucher, code: str) -> Any:
+    return shopper.post(f"/vouchers/{sale.pk}/form/", {"sent_code": code})
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """The texts that were sent, with their numbers."""
+    texts: list[tuple[str, str]] = []
+    monkeypatch.setattr("accounts.adapter.send_text", lambda *text: texts.append(text))
+    return texts
+
+
+def code_in(text: str) -> str:
+    found = re.search(r"\b\d{6}\b", text)
+    assert found
+    return found[0]
+
+
+@pytest.mark.parametrize("way", ["email", "phone"])
+def test_sent_code_takes_the_place_of_the_picture(
+    ask: Ask,
+    sale: SeckillVoucher,
+    shopper: Client,
+    buyer: User,
+    sent: list[tuple[str, str]],
+    mailoutbox: list[EmailMessage],
+    way: str,
+) -> None:
+    if way == "email":
+        EmailAddress.objects.create(user=buyer, email="ada@example.com", verified=True)
+    else:
+        Phone.objects.create(user=buyer, number="+8613800000000")
+    wanted = {"email": "Get a code by email", "phone": "Get a code by text message"}[way]
+    assert wanted in form_page(shopper, sale)
+    assert ask_for_code(shopper, sale).status_code == 303
+    text = mailoutbox[0].body if way == "email" else sent[0][1]
+    page = form_page(shopper, sale)
+    assert 'class="captcha"' not in page
+    assert 'autocomplete="one-time-code"' in page
+    answer = enter(shopper, sale, code_in(str(text)))
+    assert (answer.status_code, answer["Location"]) == (303, f"/vouchers/{sale.pk}/form/")
+    found = re.search(r'name="token" value="([^"]+)"', form_page(shopper, sale))
+    assert found
+    assert place(ask, sale, found[1]).status == 202
+
+
+def test_wrong_code_is_said_and_five_bring_the_picture_back(
+    sale: SeckillVoucher, shopper: Client, buyer: User, mailoutbox: list[EmailMessage]
+) -> None:
+    EmailAddress.objects.create(user=buyer, email="ada@example.com", verified=True)
+    ask_for_code(shopper, sale)
+    right = code_in(str(mailoutbox[0].body))
+    wrong = f"{(int(right) + 1) % 1_000_000:06}"
+    for _ in range(5):
+        assert "This code is not right." in enter(shopper, sale, wrong).content.decode()
+    assert 'class="captcha"' in form_page(shopper, sale)
+    enter(shopper, sale, right)
+    assert 'name="token"' not in form_page(shopper, sale)
+
+
+def test_code_is_good_for_ten_minutes(
+    sale: SeckillVoucher, shopper: Client, buyer: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    EmailAddress.objects.create(user=buyer, email="ada@example.com", verified=True)
+    ask_for_code(shopper, sale)
+    now_ms = redis_now_ms() + challenge.SENT_FOR_MS
+    monkeypatch.setattr("orders.web.buyer_views.ledger_now_ms", lambda: now_ms)
+    assert 'class="captcha"' in form_page(shopper, sale)
+
+
+def test_codes_are_limited(sale: SeckillVoucher, shopper: Client, buyer: User) -> None:
+    EmailAddress.objects.create(user=buyer, email="ada@example.com", verified=True)
+    assert [ask_for_code(shopper, sale).status_code for _ in range(4)] == [303, 303, 303, 429]
+
+
+def test_without_a_contact_the_page_leads_to_the_account(
+    sale: SeckillVoucher, shopper: Client, mailoutbox: list[EmailMessage]
+) -> None:
+    assert "Verify an email address or phone number to get a code" in form_page(shopper, sale)
+    ask_for_code(shopper, sale)
+    assert mailoutbox == []
+    assert 'class="captcha"' in form_page(shopper, sale)

@@ -434,6 +434,7 @@ def test_receipt_of_queued_unpaid_and_refused_order(client: Client, by: str) -> 
         "price_cents": None,
         "accepted_at_ms": None,
         "pay_by_ms": None,
+        "extended": False,
         "code": "",
         "refundable": False,
         "payment": "",

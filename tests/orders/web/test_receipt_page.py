@@ -19,7 +19,14 @@ from orders.models import OrderStatus, Payment, PaymentStatus, RefusalReason, Vo
 from tests.support.browsers import browser_of
 from tests.support.html_forms import fields_of, get_page, send
 from tests.support.orders import make_buyers, make_order, make_sale, pending, reserved
-from tests.support.payments import make_payment, make_unpaid_order, pay, receipt_url, status_of
+from tests.support.payments import (
+    let_time_run_out,
+    make_payment,
+    make_unpaid_order,
+    pay,
+    receipt_url,
+    status_of,
+)
 from vouchers.inventory.reservations import Release, release
 from vouchers.templatetags.buyer_texts import RECEIPT
 from vouchers.templatetags.seckill import qr
@@ -140,6 +147,35 @@ def test_each_status_offers_its_actions(
     code = CODE if status in ("paid", "used") else None
     order = an_order(buyer, OrderStatus(status), code=code)
     assert forms_in(page_of(client, order), order) == forms
+
+
+@pytest.mark.parametrize(
+    ("left_s", "terms", "offered", "shown"),
+    [
+        (600, {}, True, False),  # the script shows it in time
+        (110, {}, True, True),
+        (110, {"extendable": False}, False, False),
+    ],
+)
+def test_unpaid_order_offers_more_time(
+    client: Client, buyer: User, left_s: int, terms: dict[str, Any], offered: bool, shown: bool
+) -> None:
+    order = make_unpaid_order(make_sale(**terms), [buyer])
+    let_time_run_out(order, dt.timedelta(seconds=left_s))
+    page = page_of(client, order)
+    assert ("Take 10 more minutes" in page) is offered
+    assert bool(re.search(r'id="extend"\s*>', page)) is shown
+
+
+def test_more_time_leads_back_to_a_receipt_that_says_so(client: Client, buyer: User) -> None:
+    order = make_unpaid_order(make_sale(), [buyer])
+    let_time_run_out(order)
+    url = receipt_url(order)
+    answer = send(client, page_of(client, order), f"{url}extend/")
+    assert (answer.status_code, answer["Location"]) == (303, url)
+    page = page_of(client, order)
+    assert "· extended" in page
+    assert "/extend/" not in page
 
 
 def test_queued_order_shows_position_and_reloads(client: Client, buyer: User) -> None:

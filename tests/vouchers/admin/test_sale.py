@@ -102,6 +102,7 @@ def entries_of(sale, **changes):
         "stock": sale.stock,
         "limit": sale.limit,
         "pay_within_s": f"{sale.pay_within_s / 60:g}",
+        "extendable": "on",
         "begins_at_0": begins[0],
         "begins_at_1": begins[1],
         "ends_at_0": ends[0],

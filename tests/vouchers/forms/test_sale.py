@@ -49,6 +49,7 @@ ENTRIES = {
     "ends_at": "2030-01-01 12:00:00",
     "limit": "1",
     "pay_within_s": "15",
+    "extendable": "on",
     "rebuy": "on",
     "refundable": "on",
 }
