@@ -57,7 +57,6 @@ from seckill_site.web.responses import (
     see_page,
     wants_html,
 )
-from vouchers.catalogue.public_sales import revision_of
 from vouchers.inventory.waiting_room import Place
 from vouchers.models import SeckillVoucher
 from vouchers.web.live_answer import live_json
@@ -201,7 +200,6 @@ def _context(request: HttpRequest, offer: PurchaseOffer) -> dict[str, Any]:
         "state": offer.state.value,
         "remaining": offer.remaining,
         "total": offer.total,
-        "revision": revision_of(offer.sale),
         "urls": _urls(request, offer.sale.pk),
         "commitment": commitment_of(offer.sale.draw.seed) if offer.sale.is_draw else "",
     }

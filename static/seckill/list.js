@@ -14,7 +14,6 @@ const list = document.getElementById("sales");
 const texts = readJson("sentences");
 const cards = [...document.querySelectorAll("[data-begins-at-ms]")];
 const clock = new ServerClock();
-const revisions = new Map(); // of a card: what live/ said first, and since it was taken over
 const connection =
   list && new Connection({ element: document.getElementById("connection"), texts });
 let isMet = false; // whether me/ has told who is there
@@ -85,13 +84,11 @@ async function refresh(card) {
 
 /** Take title, price and times of a card over from the newer page, once they have changed. */
 async function takeOver(card, revision) {
-  const seen = revisions.get(card);
-  if (seen === undefined) revisions.set(card, revision);
-  if (seen === undefined || seen === revision) return;
+  if (!revision || revision === card.dataset.revision) return;
   const page = await askPage(location.href);
   const newer = page?.querySelector(`[data-live-url="${card.dataset.liveUrl}"]`);
   if (!newer) return;
-  revisions.set(card, revision);
+  card.dataset.revision = newer.dataset.revision;
   for (const part of [".ticket__title", ".price", ".when"]) {
     card.querySelector(part).replaceWith(document.importNode(newer.querySelector(part), true));
   }

@@ -13,7 +13,6 @@ const texts = readJson("sentences");
 let line = readJson("line");
 let timer;
 let polls = 0;
-let revision; // of the terms that the page shows
 
 function schedule(atLeastMs = 0) {
   clearTimeout(timer);
@@ -41,13 +40,13 @@ function onAnswer(now) {
 /** Price and times may change while the buyer waits: take them over from the newer page. */
 async function keepUp() {
   const { status, body } = await ask(page.dataset.url.replace("waiting/", "live/"));
-  if (status !== 200 || body.revision === revision) return;
-  const newer = revision && (await askPage(location.pathname));
-  revision = body.revision;
+  if (status !== 200 || body.revision === page.dataset.revision) return;
+  const newer = await askPage(location.pathname);
   for (const part of newer ? [".next", ".facts"] : []) {
     const [before, after] = [document, newer].map((it) => it.querySelector(part));
     if (before && after) before.replaceWith(document.importNode(after, true));
   }
+  page.dataset.revision = newer?.getElementById("waiting")?.dataset.revision ?? page.dataset.revision;
 }
 
 /** The buyer no longer waits: there is an order, or the waiting list is closed. */

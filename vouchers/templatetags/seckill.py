@@ -26,10 +26,12 @@ from seckill_site.formatting import (
 )
 from seckill_site.web.responses import absolute_url
 from vouchers.catalogue.audience import SALE_RULES
+from vouchers.catalogue.public_sales import revision_of
 from vouchers.models import SeckillVoucher
 from vouchers.templatetags.buyer_texts import PAGES, STOCK, TERMS, VISITOR_STATES, WHY
 
 register = template.Library()
+register.filter("revision", revision_of)
 
 RELOADS_S = 3600
 
