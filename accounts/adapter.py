@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from allauth.account import app_settings
 from allauth.account.adapter import DefaultAccountAdapter
-from allauth.account.models import EmailConfirmation, Login
+from allauth.account.models import EmailAddress, EmailConfirmation, Login
 from allauth.core import context as core
 from allauth.core import ratelimit
 from allauth.core.exceptions import ImmediateHttpResponse
@@ -17,6 +17,7 @@ from django.core.validators import MaxLengthValidator
 from django.db import IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
+from django.utils.crypto import get_random_string
 from django.utils.translation import get_language, gettext
 
 from accounts.backends import find_account
@@ -25,6 +26,7 @@ from accounts.mails import MailNotSent, may_be_sent, send_mail
 from accounts.models import Phone
 from accounts.phones import PhoneNumberField, as_phone, send_text
 from accounts.usernames import as_username, username_is_taken
+from accounts.way_back import way_back, with_way_back
 from seckill_site.face.site_face import shop_name
 from seckill_site.web.clients import client_ip, client_network
 from seckill_site.web.errors import login_locked
@@ -66,6 +68,12 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         if not shallow and username_is_taken(username):
             raise self.validation_error("username_taken")
         return username
+
+    def populate_username(self, request: HttpRequest, user: User) -> None:
+        """Give an account without a name one that says nothing of its owner."""
+        if not user.username:
+            user.username = "user-" + get_random_string(12).lower()
+            user.has_made_up_name = True  # type: ignore[attr-defined]
 
     def clean_email(self, email: str) -> str:
         """Return the address.
@@ -121,15 +129,15 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
 
     def get_reset_password_from_key_url(self, key: str) -> str:
         """Return the link of a reset on the site's own address, whatever host was asked."""
-        return absolute_url(urlsplit(super().get_reset_password_from_key_url(key)).path)
+        path = urlsplit(super().get_reset_password_from_key_url(key)).path
+        return with_way_back(absolute_url(path), core.request)
 
     def get_email_confirmation_url(
         self, request: HttpRequest, emailconfirmation: EmailConfirmation
     ) -> str:
         """Return the link that confirms an address, on the site's own address."""
-        return absolute_url(
-            urlsplit(super().get_email_confirmation_url(request, emailconfirmation)).path
-        )
+        path = urlsplit(super().get_email_confirmation_url(request, emailconfirmation)).path
+        return with_way_back(absolute_url(path), request)
 
     def send_mail(self, template_prefix: str, email: str, context: dict[str, Any]) -> None:
         """Send a mail if this address may get it.
@@ -188,9 +196,9 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         :raises RateLimited: this is one too many.
         """
         count_text(phone)
-        text = gettext("%(code)s is your code. Do not share it with anyone.") % {"code": code}
+        text = kwargs.get("text") or gettext("%(code)s is your code. Do not share it with anyone.")
         try:
-            send_text(phone, text)
+            send_text(phone, text % {"code": code})
         except OSError as error:
             logger.warning("a code was not sent to a phone: %r", error)
 
@@ -204,8 +212,11 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
     # --- Signing in by a code ---------------------------------------------------------------------
 
     def is_login_by_code_required(self, login: Login) -> bool:
-        """Return whether a code must be entered: to sign up without a password."""
-        return login.signup and login.user is not None and not login.user.has_usable_password()
+        """Return whether a code must be entered: to sign up without a password or a known name."""
+        if not login.signup or login.user is None:
+            return False
+        user = login.user
+        return not user.has_usable_password() or hasattr(user, "has_made_up_name")
 
     def post_login(self, request: HttpRequest, user: User, **kwargs: Any) -> HttpResponse:
         """Remember the language of who has signed in; staff goes to the back office."""
@@ -215,3 +226,19 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
             # They came to work, and asked for no other page.
             response["Location"] = reverse("admin:index")
         return response
+
+    # --- Where it leads ---------------------------------------------------------------------------
+
+    def get_login_redirect_url(self, request: HttpRequest) -> str:
+        return way_back(request) or str(super().get_login_redirect_url(request))
+
+    def get_signup_redirect_url(self, request: HttpRequest) -> str:
+        return way_back(request) or str(super().get_signup_redirect_url(request))
+
+    def get_password_change_redirect_url(self, request: HttpRequest) -> str:
+        return way_back(request) or reverse("profile")
+
+    def get_email_verification_redirect_url(self, email_address: EmailAddress) -> str:
+        """Return where the link of a mail leads: its reader may not be signed in here."""
+        home = "profile" if core.request.user.is_authenticated else "login"
+        return way_back(core.request) or reverse(home)

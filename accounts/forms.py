@@ -13,15 +13,20 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxLengthValidator
 from django.db import IntegrityError, transaction
-from django.forms import CharField, Form, ModelForm, PasswordInput
+from django.forms import BooleanField, CharField, Form, ModelForm, PasswordInput
 from django.http import HttpRequest, HttpResponse, QueryDict
+from django.utils.html import format_html
 from django.utils.translation import gettext, gettext_lazy
 from django_redis import get_redis_connection
 from redis import RedisError
 
 from accounts.adapter import count_text
+from accounts.backends import find_account
+from accounts.codes import CODE_INPUT, SentCodeForm, has_just_entered, ways_of_codes
+from accounts.models import Agreement
 from accounts.sessions import limit_staff_session
 from accounts.usernames import as_username
+from seckill_site.face.site_face import site_face, terms_version
 from seckill_site.web.clients import client_network
 from seckill_site.web.request_rates import RATE_LIMITED_TEXT
 
@@ -111,8 +116,29 @@ class ChangePhoneForm(forms.ChangePhoneForm):  # type: ignore[misc]
         return phone
 
 
+class ConfirmCodeForm(SentCodeForm, forms.ConfirmLoginCodeForm):  # type: ignore[misc]
+    """The code of a sign-in, of a sign-up, or of the end of an account."""
+
+
+class VerifyPhoneForm(SentCodeForm, forms.VerifyPhoneForm):  # type: ignore[misc]
+    """The code of a number that an account wants to have."""
+
+
+class ChangePasswordForm(forms.ChangePasswordForm):  # type: ignore[misc]
+    """allauth's form, without the old password for who forgot it and signed in by a code."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if has_just_entered(core.request):
+            del self.fields["oldpassword"]
+
+
 class _CodeForm:
     """allauth's form, which says so if codes of an app cannot be checked without the cache."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["code"].widget.attrs |= CODE_INPUT  # type: ignore[attr-defined]
 
     def clean_code(self) -> str:
         """Return the code; without the cache, a wrong one may have been right."""
@@ -156,22 +182,38 @@ class UsernameTaken(Exception):
 
 
 class SignUpForm(forms.SignupForm):  # type: ignore[misc]
-    """allauth's form, with a name that somebody else may just have taken.
+    """allauth's form, which asks for a phone number or an address, whichever gets codes here.
 
-    Without a password, the account is signed in to by codes; the first completes the sign-up.
+    The first code completes the sign-up. A shop that can send none asks for a name and a password,
+    which programs may send to any shop.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Say which fields may stay empty."""
+        """Ask for what this shop needs, and for what was sent."""
         super().__init__(*args, **kwargs)
-        fields = self.fields
-        fields["email"].label = gettext_lazy("Email address (optional)")
-        fields["email"].help_text = gettext_lazy(
-            "For order updates, sign-in codes and reminders you ask for."
-        )
-        fields["phone"].label = gettext_lazy("Phone number (optional)")
+        fields, ways = self.fields, ways_of_codes()
+        chosen = core.request.GET.get("by")
+        self.way = chosen if chosen in ways else next(iter(ways), "")
+        self.other_way = next((it for it in ways if it != self.way), "")
+        self.owner: User | None = None
+        names = {"username", "email", "phone"}
+        for name in names - {self.way, *self.data} if self.way else ():
+            del fields[name]
+        if self.way:
+            fields[self.way].required = not names & {*self.data} - {self.way}
+            fields["password1"].label = gettext_lazy("Password (optional)")
+            if "password2" not in self.data:
+                del fields["password2"]
+        else:
+            fields["email"].label = gettext_lazy("Email address (optional)")
+            fields["email"].help_text = gettext_lazy(
+                "For order updates, sign-in codes and reminders you ask for."
+            )
+            fields["phone"].label = gettext_lazy("Phone number (optional)")
         for field in fields.values():
             field.widget.attrs.pop("placeholder", None)
+        if url := site_face().terms_url:
+            fields["terms"] = _terms_field(url)
 
     def validate_unique_email(self, value: str) -> str:
         """Return the address: it belongs to whoever confirms it first."""
@@ -183,7 +225,8 @@ class SignUpForm(forms.SignupForm):  # type: ignore[misc]
     def clean(self) -> dict[str, Any]:
         """Refuse an account that nobody could sign in to, or too many codes to one address."""
         cleaned: dict[str, Any] = super().clean()
-        if not any(self.data.get(it) for it in ("password1", "password2")):
+        has_password = any(self.data.get(it) for it in ("password1", "password2"))
+        if not has_password or not cleaned.get("username"):
             if not self.errors:
                 self._clean_way_of_codes(cleaned.get("email", ""), cleaned.get("phone", ""))
         elif not cleaned.get("password1") and "password1" not in self.errors:
@@ -204,6 +247,8 @@ class SignUpForm(forms.SignupForm):  # type: ignore[misc]
                 "Choose a password, or enter an email address or phone number for sign-in codes."
             )
             self.add_error("password1", text)
+        elif owner := find_account(email=email, phone=phone):
+            self.owner = owner  # whoever gets the code may sign in: that form counts
         else:
             field = "email" if email else "phone"
             self._limit_codes(field, email or phone, action="request_login_code")
@@ -231,6 +276,20 @@ class SignUpForm(forms.SignupForm):  # type: ignore[misc]
             self.add_error("username", gettext("This username has just been taken."))
             raise UsernameTaken from error
 
+    def custom_signup(self, request: HttpRequest, user: User) -> None:
+        """Keep what the owner of the new account agreed to."""
+        super().custom_signup(request, user)
+        if "terms" in self.fields:
+            Agreement.objects.create(user=user, version=terms_version())
+
+
+def _terms_field(url: str) -> BooleanField:
+    link = format_html('<a href="{}" target="_blank" rel="noopener">{}</a>', url, gettext("terms"))
+    return BooleanField(
+        label=format_html(gettext("I agree to the {terms}."), terms=link),
+        error_messages={"required": gettext("To sign up, agree to the terms.")},
+    )
+
 
 class ProfileForm(ModelForm):  # type: ignore[type-arg]
     """What an account says of itself."""
@@ -242,20 +301,19 @@ class ProfileForm(ModelForm):  # type: ignore[type-arg]
 
 
 class DeletionForm(Form):
-    """Deletion of an account, confirmed by its password or, without one, by its username."""
+    """Deletion of an account, confirmed by its password, if it has one."""
 
     password = CharField(
         label=gettext_lazy("Password"),
         strip=False,
         widget=PasswordInput(attrs={"autocomplete": "current-password"}),
     )
-    username = CharField(label=gettext_lazy("Your username, to confirm"))
 
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
-        """Ask for one of both."""
         super().__init__(*args, **kwargs)
         self.user = user
-        del self.fields["username" if user.has_usable_password() else "password"]
+        if not user.has_usable_password():
+            del self.fields["password"]
 
     def clean_password(self) -> str:
         """Return the password, which is checked as at a sign-in."""
@@ -263,8 +321,3 @@ class DeletionForm(Form):
         if not get_adapter().reauthenticate(self.user, password):
             raise get_adapter().validation_error("incorrect_password")
         return password
-
-    def clean_username(self) -> str:
-        if self.cleaned_data["username"] != self.user.username:
-            raise ValidationError(gettext("This is not your username."))
-        return self.user.username

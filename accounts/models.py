@@ -51,6 +51,20 @@ class Reader(models.Model):
         return self.language
 
 
+class Agreement(models.Model):
+    """What the owner of an account agreed to at the sign-up; it stays, as the orders do."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    version = models.CharField(max_length=500)
+    agreed_at = models.DateTimeField(default=database_now)
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return self.version
+
+
 class Invitation(models.Model):
     """An invitation of staff: whoever holds the mailed link gets the role, once, within days."""
 

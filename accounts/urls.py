@@ -8,6 +8,7 @@ urlpatterns = [
     path("login/", views.login, name="login"),
     path("logout/", views.logout, name="logout"),
     path("login/code/confirm/", views.confirm_login_code),
+    path("phone/verify/", views.verify_phone),
     path("signup/", views.signup, name="signup"),
     path("profile/", views.profile, name="profile"),
     path("sessions/everywhere/", views.sign_out_everywhere, name="sign-out-everywhere"),

@@ -221,6 +221,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "allauth.account.middleware.AccountMiddleware",
+    "accounts.way_back.WayBackMiddleware",
     "accounts.hashing.TooManyMiddleware",
     "accounts.second_factor.StaffSecondFactorMiddleware",
 ]
@@ -537,11 +538,15 @@ ACCOUNT_FORMS = {
     "login": "accounts.forms.LoginForm",
     "signup": "accounts.forms.SignUpForm",
     "request_login_code": "accounts.forms.LoginCodeForm",
+    "confirm_login_code": "accounts.forms.ConfirmCodeForm",
+    "verify_phone": "accounts.forms.VerifyPhoneForm",
+    "change_password": "accounts.forms.ChangePasswordForm",
     "reset_password": "accounts.forms.ResetPasswordForm",
     "change_phone": "accounts.forms.ChangePhoneForm",
 }
 ACCOUNT_LOGIN_METHODS = {"username", "email", "phone"}
 ACCOUNT_SIGNUP_FIELDS = ["username*", "email", "phone", "password1", "password2"]
+ALLAUTH_USER_CODE_FORMAT = {"numeric": True, "dashed": False, "length": 6}
 ACCOUNT_EMAIL_VERIFICATION = "optional"
 ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False  # an address that nobody confirmed gets no mail
 ACCOUNT_EMAIL_NOTIFICATIONS = True
@@ -552,6 +557,7 @@ ACCOUNT_LOGIN_BY_CODE_TIMEOUT = 300
 ACCOUNT_LOGIN_BY_CODE_SUPPORTS_RESEND = 2
 ACCOUNT_PHONE_VERIFICATION_TIMEOUT = 300
 ACCOUNT_PHONE_VERIFICATION_SUPPORTS_RESEND = 2
+ACCOUNT_LOGIN_ON_PASSWORD_RESET = True
 ACCOUNT_SESSION_REMEMBER = True
 ACCOUNT_LOGOUT_ON_PASSWORD_CHANGE = False  # other sessions end: each carries the password's hash
 ACCOUNT_RATE_LIMITS = {
@@ -560,6 +566,7 @@ ACCOUNT_RATE_LIMITS = {
     "signup": None,
     "reset_password_from_key": None,
     "login_failed": "5/6m/key",  # an account from one address
+    "wrong_codes": "10/d/key",  # an account, wherever they are entered
     # What accounts.forms counts: a client's requests for a code to one name, and to all names.
     "code_of_client": "3/10m/key",
     "codes_of_client": "20/m/key",
@@ -579,6 +586,8 @@ MFA_FORMS = {
     "add_webauthn": "accounts.forms.AddKeyForm",
     "edit_webauthn": "accounts.forms.EditKeyForm",
 }
+MFA_PASSKEY_LOGIN_ENABLED = True
+MFA_RATE_LIMITS = {"webauthn_login": None}  # SECKILL_SIGN_INS_PER_ADDRESS bounds these too
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
 MFA_ALLOW_UNVERIFIED_EMAIL = True  # an account needs no address
 MFA_WEBAUTHN_ALLOW_INSECURE_ORIGIN = DEBUG  # http://localhost

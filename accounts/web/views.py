@@ -1,21 +1,30 @@
 """The views of accounts that differ from allauth's."""
 
+from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from allauth.account import views
 from allauth.account.adapter import get_adapter
+from allauth.core.exceptions import RateLimited
+from django.contrib import messages
 from django.contrib.auth import logout as logout_here
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.forms import Form
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils.translation import gettext
 
 from accounts.contacts import confirmed_contact
 from accounts.forms import ProfileForm, SignUpForm, UsernameTaken
 from accounts.invitations import InvitationInvalid, accept_invitation, find_invitation
+from accounts.models import Phone
 from accounts.sessions import end_all_sessions, end_other_sessions, limit_staff_session
+from accounts.way_back import way_back
+from seckill_site.clocks.database import database_now
+from seckill_site.web.request_rates import RATE_LIMITED_TEXT
 from seckill_site.web.responses import allow, for_owner, problem
 
 
@@ -23,22 +32,57 @@ class SignUpView(views.SignupView):  # type: ignore[misc]
     """allauth's view, which shows the form again if the name was taken meanwhile."""
 
     def form_valid(self, form: SignUpForm) -> HttpResponseBase:
-        """Create the account and sign its owner in."""
+        """Create the account and sign its owner in; who has one already signs in to that."""
         try:
+            if form.owner:
+                return self._sign_in(form)
             return super().form_valid(form)  # type: ignore[no-any-return]
         except UsernameTaken:
             return self.form_invalid(form)  # type: ignore[no-any-return]
 
+    def _sign_in(self, form: SignUpForm) -> HttpResponseBase:
+        """Send a code as to a new account: the answer must not show that there is one."""
+        with suppress(RateLimited):
+            response: HttpResponseBase = views.request_login_code(self.request)
+            if response.status_code == 302:
+                return response
+        field = "email" if form.cleaned_data.get("email") else "phone"
+        form.add_error(field, gettext(RATE_LIMITED_TEXT))
+        return self.form_invalid(form)  # type: ignore[no-any-return]
+
 
 class ConfirmLoginCodeView(views.ConfirmLoginCodeView):  # type: ignore[misc]
     """allauth's view, which cannot send a code again to a phone that nobody has."""
+
+    def get_form_kwargs(self) -> dict[str, Any]:
+        """Say whose code it is."""
+        kwargs: dict[str, Any] = super().get_form_kwargs()
+        if "code" in kwargs:  # else one is asked for again
+            state, user = self._process.state, self._process.user
+            kwargs["account"] = user.pk if user else state.get("email") or state.get("phone")
+        return kwargs
 
     def form_valid(self, form: Form) -> HttpResponseBase:
         """Sign in, or send the code again; the answer must not show who has an account."""
         process = self._process
         if (phone := process.state.get("phone")) and not process.user:
             process.generate_code = partial(get_adapter().send_unknown_account_sms, phone)
+        if self.request.POST.get("action") == "resend":
+            process.state["at"] = database_now().timestamp()  # the new code is as good as the first
         return super().form_valid(form)  # type: ignore[no-any-return]
+
+
+@allow("GET", "HEAD", "POST")
+def verify_phone(request: HttpRequest) -> HttpResponseBase:
+    """Confirm a number by its code, and lead back to where it was needed."""
+    known = Phone.objects.filter(pk=request.user.pk)
+    before = str(known.first())
+    response: HttpResponseBase = views.verify_phone(request)
+    if response.headers.get("Location") == reverse("account_change_phone"):
+        if str(known.first()) != before:
+            return redirect(way_back(request) or "profile")
+        messages.error(request, gettext("This code is not valid any more. Ask for a new one."))
+    return response
 
 
 @allow("GET", "HEAD", "POST")
@@ -48,6 +92,7 @@ def profile(request: HttpRequest) -> HttpResponseBase:
     form = ProfileForm(request.POST or None, instance=_user_of(request))
     if request.method == "POST" and form.is_valid():
         form.save()
+        messages.success(request, gettext("Saved."))
         return redirect("profile")
     contact = confirmed_contact(_user_of(request))
     return for_owner(render(request, "account/profile.html", {"form": form, "contact": contact}))
@@ -59,6 +104,7 @@ def sign_out_everywhere(request: HttpRequest) -> HttpResponseBase:
     """End all sessions of the account, this one too."""
     end_all_sessions(_user_of(request))
     logout_here(request)
+    messages.success(request, gettext("You are signed out on all devices."))
     return _forgetting(redirect("login"))
 
 

@@ -12,6 +12,7 @@ from django.db.models import Model
 from accounts.contacts import confirmed_contact
 from accounts.deletion import anonymise
 from accounts.invitations import invitations_of
+from accounts.models import Agreement
 from orders.draws.entries import withdraw
 from orders.lifecycle.waiting_list import NotWaiting, leave
 from orders.models import (
@@ -32,6 +33,7 @@ from vouchers.models import Draw
 _SALE = "seckill_voucher_id"
 _BUYERS_ROWS: dict[str, tuple[type[Model], tuple[str, ...]]] = {
     "emails": (EmailAddress, ("email", "verified", "primary")),
+    "agreements": (Agreement, ("version", "agreed_at")),
     "sessions": (UserSession, ("ip", "user_agent", "created_at", "last_seen_at")),
     "second_factors": (Authenticator, ("type", "created_at", "last_used_at")),
     "waiting_lists": (WaitingEntry, (_SALE, "joined_at", "outcome")),

@@ -1,13 +1,16 @@
 """A buyer's data, and the end of their account."""
 
+from django.contrib import messages
 from django.contrib.auth import logout
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
+from django.forms import Form
 from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 
-from accounts.forms import DeletionForm
+from accounts.codes import code_contact, deletion_code, send_deletion_code
+from accounts.forms import ConfirmCodeForm, DeletionForm
 from orders.lifecycle.personal_data import IsStaff, data_of, delete_account
 from seckill_site.web.responses import allow, for_owner, problem, unavailable
 from vouchers.inventory.keys import LedgerUnavailable
@@ -28,17 +31,28 @@ def data(request: HttpRequest) -> HttpResponseBase:
 @allow("GET", "HEAD", "POST")
 @login_required
 def delete(request: HttpRequest) -> HttpResponseBase:
-    """Delete the account once its owner has confirmed it."""
-    assert isinstance(request.user, User)
-    form = DeletionForm(request.POST or None, user=request.user)
-    if request.method != "POST" or not form.is_valid():
-        return for_owner(render(request, "account/delete.html", {"form": form}))
+    """Delete the account once its owner has confirmed it: by a code, if there is no password."""
+    user = request.user
+    assert isinstance(user, User)
+    address = "" if user.has_usable_password() else code_contact(user)[1]
+    if address and request.POST.get("action") == "resend":
+        send_deletion_code(request, user)
+        return redirect("account-delete")
+    code = deletion_code(request)
+    data = request.POST if request.method == "POST" else None
+    form: Form = DeletionForm(data, user=user)
+    if address:
+        form = ConfirmCodeForm(data, code=code, account=user.pk)
+    if not form.is_valid():
+        context = {"form": form, "address": address, "is_sent": bool(code)}
+        return for_owner(render(request, "account/delete.html", context))
     try:
-        delete_account(request.user)
+        delete_account(user)
     except IsStaff:
         text = _("Ask an administrator to close a staff account.")
         return problem(request, status=409, code="wrong_state", message=text)
     except LedgerUnavailable:
         return unavailable(request)
     logout(request)
+    messages.success(request, _("Your account is deleted."))
     return redirect("voucher-list")

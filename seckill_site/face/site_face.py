@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from django.conf import settings
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.functional import lazy
 from django.utils.translation import get_language
 
@@ -83,6 +84,14 @@ class Face:
 def site_face() -> Face:
     """Return the face of the shop in the reader's language."""
     return _faces()[(get_language() or "").startswith("en")]
+
+
+def terms_version() -> str:
+    """Return what identifies the terms that the reader sees: a digest, or an address and a day."""
+    terms = site_face().terms
+    if IS_ADDRESS.fullmatch(terms):
+        return f"{terms} {timezone.localdate()}"
+    return f"sha256:{hashlib.sha256(Path(terms).read_bytes()).hexdigest()}"
 
 
 shop_name = lazy(lambda: site_face().name, str)()

@@ -26,3 +26,20 @@ export function canBeSent(form) {
   field.value = CSRF_COOKIE.exec(document.cookie)?.[1] ?? "";
   return field.value !== "";
 }
+
+/** Say once what a page of accounts has just done; accounts/way_back.py wrote the cookie. */
+function tell() {
+  const told = /(?:^|; )told="?([\w+/]+)/.exec(document.cookie);
+  const place = document.getElementById("told");
+  if (!told || !place) return;
+  document.cookie = "told=; path=/; max-age=0";
+  for (const text of JSON.parse(atob(told[1]))) {
+    const line = document.createElement("p");
+    line.className = "message message--success";
+    line.textContent = text;
+    place.append(line);
+  }
+  for (const event of ["pointerdown", "keydown"]) addEventListener(event, () => place.remove());
+}
+
+tell();

@@ -152,18 +152,15 @@ def test_sign_up_tells_no_number(ada, passwords):
     )
 
     assert (known.status_code, known["Location"]) == (unknown.status_code, unknown["Location"])
-    assert set(User.objects.values_list("username", flat=True)) == {"ada", "bob", "eve"}
+    assert User.objects.filter(username="bob").exists()
 
 
-@pytest.mark.parametrize(
-    ("passwords", "where"), [(PASSWORDS, "phone/verify/"), ({}, "login/code/confirm/")]
-)
-def test_taken_phone_is_not_confirmed_again(client, ada, sent, passwords, where):
-    client.post("/accounts/signup/", {"username": "eve", "phone": NUMBER, **passwords})
+def test_taken_phone_is_not_confirmed_again(client, ada, sent):
+    client.post("/accounts/signup/", {"username": "eve", "phone": NUMBER, **PASSWORDS})
 
-    response = client.post(f"/accounts/{where}", {"code": code_in(sent[0][1])})
+    response = client.post("/accounts/phone/verify/", {"code": code_in(sent[0][1])})
 
-    assert response.status_code in (200, 409)
+    assert response.status_code == 200
     assert signed_in_as(client) is None
     assert Phone.objects.get().user == ada
 

@@ -10,7 +10,14 @@ from allauth.mfa.models import Authenticator
 from django.contrib.auth.models import User
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import PASSWORD, Faults, Person, make_person, sign_in_by_form
+from tests.browser.conftest import (
+    PASSWORD,
+    Faults,
+    Person,
+    make_person,
+    put_on_sale,
+    sign_in_by_form,
+)
 from tests.support.accounts import totp
 from tests.support.patience import eventually
 from tests.support.stack import Web
@@ -18,8 +25,8 @@ from tests.support.stack import Web
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
 LINK = re.compile(r"http://\S+(/accounts/confirm-email/\S+)")
-CODE = re.compile(r"^[A-Z]{4}-[A-Z]{4}$", re.MULTILINE)
-SMS = re.compile(r"SMS to \+8613800000009: ([A-Z]{4}-[A-Z]{4})")
+CODE = re.compile(r"^[0-9]{6}$", re.MULTILINE)
+SMS = re.compile(r"SMS to \+8613800000009: ([0-9]{6})")
 
 
 @pytest.fixture
@@ -88,16 +95,21 @@ def test_account_from_sign_up_to_its_end(
     assert not faults.found
 
 
+def with_key(page: Page, **options: bool) -> None:
+    """Plug a key into the browser whose owner always agrees."""
+    chromium = page.context.new_cdp_session(page)
+    chromium.send("WebAuthn.enable")
+    key = {"protocol": "ctap2", "transport": "usb", "hasUserVerification": True, **options}
+    more = {"isUserVerified": True, "automaticPresenceSimulation": True}
+    chromium.send("WebAuthn.addVirtualAuthenticator", {"options": {**key, **more}})
+
+
 def test_security_key_is_added_and_asked_for(people: Person, web: Web) -> None:
     make_person("kim", password=PASSWORD)
     site = web.url.replace("127.0.0.1", "localhost")  # a key belongs to a name, not to a number
     page, faults = people(), Faults(site)
     faults.watch(page)
-    chromium = page.context.new_cdp_session(page)
-    chromium.send("WebAuthn.enable")
-    key = {"protocol": "ctap2", "transport": "usb", "hasUserVerification": True}
-    more = {"isUserVerified": True, "automaticPresenceSimulation": True}
-    chromium.send("WebAuthn.addVirtualAuthenticator", {"options": {**key, **more}})
+    with_key(page)
 
     def enter() -> None:
         page.goto(f"{site}/accounts/login/")
@@ -118,3 +130,50 @@ def test_security_key_is_added_and_asked_for(people: Person, web: Web) -> None:
     page.wait_for_url(f"{site}/")
     faults.leave()
     assert not faults.found
+
+
+def test_passkey_signs_in_alone_and_the_page_says_so(people: Person, web: Web) -> None:
+    sale = put_on_sale()
+    make_person("kit", password=PASSWORD)
+    site = web.url.replace("127.0.0.1", "localhost")
+    page, faults = people(), Faults(site)
+    faults.watch(page)
+    with_key(page, hasResidentKey=True)
+    page.goto(f"{site}/accounts/login/")
+    submit(page, username="kit", password=PASSWORD)
+    page.goto(f"{site}/accounts/2fa/webauthn/add/")
+    submit(page, password=PASSWORD)
+    page.get_by_role("checkbox").check()
+    page.locator("#mfa_webauthn_add").click()
+    page.wait_for_url(lambda url: "webauthn/add" not in url)
+
+    page.context.clear_cookies()
+    page.goto(f"{site}/accounts/login/?next=/vouchers/{sale.pk}/")
+    page.locator("#passkey_login").click()
+
+    page.wait_for_url(f"**/vouchers/{sale.pk}/")
+    expect(page.locator("#told")).to_have_text("You are signed in.")
+    expect(page.get_by_role("link", name="Account")).to_be_visible()
+    page.mouse.click(5, 300)
+    expect(page.locator("#told")).to_have_count(0)
+    page.reload()
+    expect(page.get_by_role("link", name="Account")).to_be_visible()
+    expect(page.locator("#told")).to_be_empty()
+    faults.leave()
+    assert not faults.found
+
+
+def test_code_is_sent_again_after_a_minute(people: Person) -> None:
+    make_person("cy")
+    page = people()
+    page.clock.install()
+    page.goto("/accounts/login/code/")
+    submit(page, email="nobody@example.com")
+    again = page.locator("#again")
+    expect(again).to_be_disabled()
+    expect(again).to_contain_text("Send again in")
+
+    page.clock.run_for(61_000)
+
+    expect(again).to_be_enabled()
+    expect(again).to_have_text("Send again")

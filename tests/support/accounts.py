@@ -39,7 +39,7 @@ def signed_in_as(client: Client) -> str | None:
 
 
 def code_in(text: object) -> str:
-    found = re.search(r"[A-Z]{4}-[A-Z]{4}", str(text))
+    found = re.search(r"\b[0-9]{6}\b", str(text))
     assert found
     return found[0]
 

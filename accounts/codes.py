@@ -1,0 +1,106 @@
+"""Six-digit codes that are sent to a phone or address."""
+
+from typing import Any
+from unicodedata import normalize
+
+from allauth.account.adapter import get_adapter
+from allauth.core import context as core
+from allauth.core import ratelimit
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest
+from django.utils.translation import gettext, gettext_lazy
+
+from accounts.contacts import confirmed_contact
+from seckill_site.clocks.database import database_now
+
+PROOF_S = 600
+"""How long after a sign-in by a code the password may be changed without the old one."""
+
+CODE_INPUT = {"inputmode": "numeric", "placeholder": "", "autofocus": True}
+_ENTERED_AT, _DELETION = "code_entered_at", "deletion_code"
+
+
+def ways_of_codes() -> list[str]:
+    """Return what this shop can send codes to, the quickest first; a console sends nothing."""
+    texts = settings.SECKILL_SMS_BACKEND != "accounts.phones.ConsoleBackend"
+    mails = settings.EMAIL_BACKEND != "django.core.mail.backends.console.EmailBackend"
+    return ["phone"] * texts + ["email"] * mails
+
+
+def on_step_completed(*, request: HttpRequest, method: str, **kwargs: object) -> None:
+    """Note that a code was the proof at a sign-in (a receiver of allauth's signal)."""
+    if method == "code":
+        request.session[_ENTERED_AT] = database_now().timestamp()
+
+
+def has_just_entered(request: HttpRequest) -> bool:
+    """Return whether a code was the proof at a sign-in a moment ago."""
+    return bool(database_now().timestamp() - request.session.get(_ENTERED_AT, 0) < PROOF_S)
+
+
+class SentCodeForm:
+    """A form of allauth for a code; the wrong ones of an account are counted by the day.
+
+    Where it does not know its user, it is given the id, or the address that no account has.
+    """
+
+    def __init__(self, *args: Any, account: object = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        user = getattr(self, "user", None)
+        self._account = str(user.pk if user else account)
+        code = self.fields["code"]  # type: ignore[attr-defined]
+        code.label = gettext_lazy("Six-digit code")
+        code.widget.attrs |= CODE_INPUT
+
+    def clean_code(self) -> str:
+        """Return the code, unless too many were wrong today."""
+        typed = self.cleaned_data["code"]  # type: ignore[has-type]
+        self.cleaned_data = {"code": normalize("NFKC", typed)}  # as keyboards of China write it
+        count = {"action": "wrong_codes", "key": self._account}
+        if not ratelimit.consume(core.request, **count, dry_run=True):
+            text = gettext("Too many wrong codes today. Sign in another way, or try tomorrow.")
+            raise ValidationError(text)
+        try:
+            return str(super().clean_code())  # type: ignore[misc]
+        except ValidationError:
+            ratelimit.consume(core.request, **count)
+            raise
+
+
+# --- To delete an account without a password ------------------------------------------------------
+
+
+def code_contact(user: User) -> tuple[str, str]:
+    """Return the way in which this account gets codes, and where to; both empty if in none."""
+    contact = confirmed_contact(user)
+    found = {"phone": contact.phone, "email": contact.email}
+    ways = [*ways_of_codes(), "email", "phone"]
+    return next(((it, found[it]) for it in ways if found[it]), ("", ""))
+
+
+def send_deletion_code(request: HttpRequest, user: User) -> None:
+    """Send a code that confirms the end of this account.
+
+    :raises RateLimited: this is one too many.
+    """
+    adapter, (way, address) = get_adapter(), code_contact(user)
+    code = adapter.generate_login_code()
+    request.session[_DELETION] = (code, database_now().timestamp())
+    if way == "phone":
+        text = gettext("%(code)s deletes your account. If this was not you, ignore it.")
+        adapter.send_verification_code_sms(user, address, code, text=text)
+    else:
+        ratelimit.consume(request, action="code_of_client", key=address, raise_exception=True)
+        adapter.send_mail("account/email/deletion_code", address, {"code": code})
+
+
+def deletion_code(request: HttpRequest) -> str:
+    """Return the code that was sent, while it is valid."""
+    code, sent_at = request.session.get(_DELETION, ("", 0))
+    return (
+        code
+        if database_now().timestamp() - sent_at < settings.ACCOUNT_LOGIN_BY_CODE_TIMEOUT
+        else ""
+    )
