@@ -200,11 +200,7 @@ def test_place_moves_while_no_request_is_made(person: Person) -> None:
 
 def test_page_moves_its_place_as_the_server_does(person: Person) -> None:
     """Never ahead of the next answer, and two places behind at most."""
-    page = person()
-    page.goto(room_url(put_in_a_room()))
-    source = page.evaluate(
-        "performance.getEntriesByType('resource').find((it) => /line[.].*js$/.test(it.name)).name"
-    )
+    page, source = page_with_its_line(person)
     draw, cases = random.Random(42), []
     for rate in (1, 7, 50, 333, 2_000):
         for _ in range(100):
@@ -234,6 +230,47 @@ def test_page_moves_its_place_as_the_server_does(person: Person) -> None:
 
 
 START_MS = 10_000_000
+
+
+def page_with_its_line(person: Person) -> tuple[Page, str]:
+    """Return a page of a waiting room, and the address of its module of moving places."""
+    page = person()
+    page.goto(room_url(put_in_a_room()))
+    source = page.evaluate(
+        "performance.getEntriesByType('resource').find((it) => /line[.].*js$/.test(it.name)).name"
+    )
+    return page, source
+
+
+JUMPS = [
+    # the rate before; an answer's turn, rate and place, where 500 is shown; what is said
+    ("waiting", 5, "waiting", 5, 510, ""),  # two seconds of the line: shown once it is passed
+    ("waiting", 5, "waiting", 5, 511, "slower"),
+    ("waiting", 5, "waiting", 5, 490, ""),
+    ("waiting", 5, "waiting", 5, 489, "faster"),
+    ("waiting", 5, "waiting", 0, 600, "slower"),  # paused meanwhile
+    ("waiting", 5, "waiting", 0, 500, ""),
+    ("waiting", 5, "waiting", 9, 500, "faster"),
+    ("waiting", 9, "waiting", 5, 500, "slower"),
+    ("drawn_later", 5, "waiting", 5, 77, "drawn"),
+    ("asking", 0, "waiting", 5, 77, ""),
+    ("expired", 0, "waiting", 5, 777, ""),
+    ("waiting", 5, "in", 0, None, ""),
+]
+
+
+def test_no_answer_moves_the_place_without_a_word(person: Person) -> None:
+    page, source = page_with_its_line(person)
+    said = page.evaluate(
+        """async ([source, jumps]) => {
+          const { changeOf } = await import(source);
+          return jumps.map(([before, was, turn, rate, position]) => changeOf({
+            before: { turn: before, rate: was }, line: { turn, rate, position }, shown: 500,
+          }));
+        }""",
+        [source, JUMPS],
+    )
+    assert said == [it[-1] for it in JUMPS]
 
 
 def view_at(terms: RoomTerms, number: int, now_ms: int) -> LineView:
