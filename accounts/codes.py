@@ -19,7 +19,7 @@ PROOF_S = 600
 """How long after a sign-in by a code the password may be changed without the old one."""
 
 CODE_INPUT = {"inputmode": "numeric", "placeholder": "", "autofocus": True}
-_ENTERED_AT, _DELETION = "code_entered_at", "deletion_code"
+_ENTERED_AT = "code_entered_at"
 
 
 def ways_of_codes() -> list[str]:
@@ -60,7 +60,7 @@ class SentCodeForm:
         self.cleaned_data = {"code": normalize("NFKC", typed)}  # as keyboards of China write it
         count = {"action": "wrong_codes", "key": self._account}
         if not ratelimit.consume(core.request, **count, dry_run=True):
-            text = gettext("Too many wrong codes today. Sign in another way, or try tomorrow.")
+            text = gettext("Too many wrong codes today. Use another way, or try again tomorrow.")
             raise ValidationError(text)
         try:
             return str(super().clean_code())  # type: ignore[misc]
@@ -69,7 +69,7 @@ class SentCodeForm:
             raise
 
 
-# --- To delete an account without a password ------------------------------------------------------
+# --- Codes that confirm one thing in one session --------------------------------------------------
 
 
 def code_contact(user: User) -> tuple[str, str]:
@@ -80,27 +80,25 @@ def code_contact(user: User) -> tuple[str, str]:
     return next(((it, found[it]) for it in ways if found[it]), ("", ""))
 
 
-def send_deletion_code(request: HttpRequest, user: User) -> None:
-    """Send a code that confirms the end of this account.
+def send_code(request: HttpRequest, user: User, *, purpose: str, text: str = "") -> None:
+    """Send a code for a purpose: a mail of that name, or a text message, which may have words.
 
     :raises RateLimited: this is one too many.
     """
     adapter, (way, address) = get_adapter(), code_contact(user)
+    if not way:
+        return
     code = adapter.generate_login_code()
-    request.session[_DELETION] = (code, database_now().timestamp())
+    request.session[f"{purpose}_code"] = (code, database_now().timestamp())
     if way == "phone":
-        text = gettext("%(code)s deletes your account. If this was not you, ignore it.")
         adapter.send_verification_code_sms(user, address, code, text=text)
     else:
         ratelimit.consume(request, action="code_of_client", key=address, raise_exception=True)
-        adapter.send_mail("account/email/deletion_code", address, {"code": code})
+        adapter.send_mail(f"account/email/{purpose}_code", address, {"code": code})
 
 
-def deletion_code(request: HttpRequest) -> str:
-    """Return the code that was sent, while it is valid."""
-    code, sent_at = request.session.get(_DELETION, ("", 0))
-    return (
-        code
-        if database_now().timestamp() - sent_at < settings.ACCOUNT_LOGIN_BY_CODE_TIMEOUT
-        else ""
-    )
+def sent_code(request: HttpRequest, *, purpose: str) -> str:
+    """Return the code that was sent for a purpose, while it is valid."""
+    code, sent_at = request.session.get(f"{purpose}_code", ("", 0))
+    age_s = database_now().timestamp() - sent_at
+    return code if age_s < settings.ACCOUNT_LOGIN_BY_CODE_TIMEOUT else ""

@@ -133,7 +133,7 @@ def shop(db: None, settings: Any, cheap_passwords: None, tmp_path: Path) -> Shop
 
 def make_sales(buyer: User) -> dict[str, SeckillVoucher]:
     """Return a sale in each state, and with each rule."""
-    everything = {"needs_code": True, "account_age_h": 30, "first_order_only": True}
+    everything: dict[str, Any] = {"needs_code": True, "account_age_h": 30, "first_order_only": True}
     sales = {
         "open": make_sale(),
         "coming": make_sale(begins_in_s=9_000, ends_in_s=99_000),
@@ -351,7 +351,7 @@ def security_key() -> dict[str, Any]:
     public = ES256.from_cryptography_key(generate_private_key(SECP256R1()).public_key())
     credential = AttestedCredentialData.create(bytes(16), b"key", public)
     answer = AttestationObject.create(
-        "none", AuthenticatorData.create(bytes(32), 0x41, 0, credential), {}
+        "none", AuthenticatorData.create(bytes(32), AuthenticatorData.FLAG(0x41), 0, credential), {}
     )
     asked = {"type": "webauthn.create", "challenge": "AA", "origin": "https://shop.example"}
     key_id = websafe_encode(b"key")
@@ -573,7 +573,7 @@ def test_mails_and_texts_of_orders_keep_to_the_glossary(
         invite_staff(shop)
     Client(headers={"Accept-Language": language}).post("/accounts/login/code/", {"phone": PHONE})
 
-    lines = [it for each in mail.outbox for it in (each.subject, *each.body.splitlines())]
+    lines = [it for each in mail.outbox for it in (str(each.subject), *str(each.body).splitlines())]
     assert wrong_in([*lines, *Texts.sent], language) == {}
     assert len(mail.outbox) == len(told) + len(EventCode) + len(Notice.Kind) + len(Role)
     assert len(Texts.sent) == len(Notice.Kind) + 1

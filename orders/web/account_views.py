@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 
-from accounts.codes import code_contact, deletion_code, send_deletion_code
+from accounts.codes import code_contact, send_code, sent_code
 from accounts.forms import ConfirmCodeForm, DeletionForm
 from orders.lifecycle.personal_data import IsStaff, data_of, delete_account
 from seckill_site.web.responses import allow, for_owner, problem, unavailable
@@ -36,9 +36,10 @@ def delete(request: HttpRequest) -> HttpResponseBase:
     assert isinstance(user, User)
     address = "" if user.has_usable_password() else code_contact(user)[1]
     if address and request.POST.get("action") == "resend":
-        send_deletion_code(request, user)
+        text = _("%(code)s deletes your account. If this was not you, ignore it.")
+        send_code(request, user, purpose="deletion", text=text)
         return redirect("account-delete")
-    code = deletion_code(request)
+    code = sent_code(request, purpose="deletion")
     data = request.POST if request.method == "POST" else None
     form: Form = DeletionForm(data, user=user)
     if address:

@@ -15,6 +15,7 @@ from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop
 
+from accounts.codes import code_contact, send_code
 from accounts.contacts import confirmed_contact
 from accounts.second_factor import lacks_second_factor
 from orders.audience.verdicts import NotEligible
@@ -41,7 +42,7 @@ from orders.placing.places import sign_place
 from orders.receipts.place_in_line import view_of_place
 from orders.receipts.purchase_page import PurchaseOffer, purchase_offer
 from orders.receipts.service import find_receipt, orders_of, receipt_of
-from orders.web.challenge import challenge_form, has_answered, note_answer, send_code
+from orders.web.challenge import PURPOSE, challenge_form, has_answered, note_answer
 from orders.web.order_api import login_required_answer
 from orders.web.refusals import Refusal, refusal_of, refusals_answered
 from orders.web.request_parsing import (
@@ -149,9 +150,9 @@ def purchase_form(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     )
     if user.pk and offer.place and offer.keeps_out:
         return _room_page(request, offer, offer.place, now_ms)
-    challenge = challenge_form(request, offer, now_ms=now_ms)
-    if challenge and request.POST.get("action") == "send":
-        send_code(request, now_ms=now_ms)
+    challenge = challenge_form(request, offer)
+    if challenge and isinstance(user, User) and request.POST.get("action") == "send":
+        send_code(request, user, purpose=PURPOSE)
         return HttpResponse(status=303, headers={"Location": request.path})
     if request.method == "POST" and refusal is None:
         if challenge and challenge.is_valid():
@@ -161,7 +162,7 @@ def purchase_form(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     context = {
         **_context(request, offer),
         "challenge": challenge,
-        "contact": confirmed_contact(user) if challenge and isinstance(user, User) else None,
+        "code_way": code_contact(user)[0] if challenge and isinstance(user, User) else "",
         "live": live_json(offer.snapshot) if offer.snapshot else None,
         "token": offer.token,
         "buyer": buyer_status_json(offer.buyer) if offer.buyer else None,

@@ -4,27 +4,20 @@ Who cannot see it asks for a code instead. An answer holds for one session and s
 the page may be loaded again.
 """
 
-from string import digits
-from unicodedata import normalize
-
-from allauth.account.adapter import get_adapter
-from allauth.core import ratelimit
 from captcha.fields import CaptchaField
 from django import forms
-from django.contrib.auth.models import User
-from django.core.exceptions import ValidationError
 from django.http import HttpRequest
-from django.utils.crypto import constant_time_compare, get_random_string
 from django.utils.translation import gettext_lazy as _
 
-from accounts.contacts import confirmed_contact
+from accounts.codes import sent_code
+from accounts.forms import ConfirmCodeForm
 from orders.receipts.purchase_page import PurchaseOffer
 
 ANSWERED_MS = 15 * 60_000
 """How long an answer holds."""
 
-SENT, SENT_FOR_MS, MOST_TRIES = "challenge_code", 10 * 60_000, 5
-"""A code that was sent, how long it can be typed, and how often."""
+PURPOSE = "challenge"
+"""What the code is for that is sent in the place of the picture."""
 
 
 class ChallengeForm(forms.Form):
@@ -41,43 +34,9 @@ class ChallengeForm(forms.Form):
     )
 
 
-class SentCodeForm(forms.Form):
-    """The code that was sent to a buyer."""
-
-    use_required_attribute = False
-    sent_code = forms.CharField(
-        label=_("Six-digit code"),
-        widget=forms.TextInput(attrs={"inputmode": "numeric", "autocomplete": "one-time-code"}),
-    )
-    sent = ""
-
-    def clean_sent_code(self) -> None:
-        typed = normalize("NFKC", self.cleaned_data["sent_code"])
-        if not constant_time_compare(typed, self.sent):
-            raise ValidationError(_("This code is not right."))
-
-
-def send_code(request: HttpRequest, *, now_ms: int) -> None:
-    """Send a code in the place of the picture, if the account has a confirmed contact.
-
-    :raises RateLimited: this is one too many.
-    """
-    assert isinstance(request.user, User)
-    contact, adapter = confirmed_contact(request.user), get_adapter(request)
-    code = get_random_string(6, digits)
-    if contact.email:
-        ratelimit.consume(request, action="code_of_client", key=contact.email, raise_exception=True)
-        adapter.send_mail("account/email/challenge_code", contact.email, {"code": code})
-    elif contact.phone:
-        adapter.send_verification_code_sms(request.user, contact.phone, code)
-    else:
-        return
-    request.session[SENT] = (code, now_ms + SENT_FOR_MS, MOST_TRIES)
-
-
 def challenge_form(
-    request: HttpRequest, offer: PurchaseOffer, *, now_ms: int
-) -> ChallengeForm | SentCodeForm | None:
+    request: HttpRequest, offer: PurchaseOffer
+) -> ChallengeForm | ConfirmCodeForm | None:
     """Return the question for a buyer who must answer one before they can buy, else None."""
     buyer = offer.buyer
     if (
@@ -89,14 +48,9 @@ def challenge_form(
     ):
         return None
     data = request.POST if request.method == "POST" else None
-    code, until_ms, tries = request.session.get(SENT, ("", 0, 0))
-    if now_ms >= until_ms or tries == 0:
-        return ChallengeForm(data)
-    if data:
-        request.session[SENT] = (code, until_ms, tries - 1)
-    form = SentCodeForm(data)
-    form.sent = code
-    return form
+    if code := sent_code(request, purpose=PURPOSE):
+        return ConfirmCodeForm(data, code=code, account=request.user.pk, prefix="sent")
+    return ChallengeForm(data)
 
 
 def has_answered(request: HttpRequest, *, sale_id: int, now_ms: int) -> bool:
@@ -108,7 +62,7 @@ def has_answered(request: HttpRequest, *, sale_id: int, now_ms: int) -> bool:
 def note_answer(request: HttpRequest, *, sale_id: int, now_ms: int) -> None:
     """Note in the session that the question of a sale was answered."""
     request.session[_key(sale_id)] = now_ms + ANSWERED_MS
-    request.session.pop(SENT, None)
+    request.session.pop(f"{PURPOSE}_code", None)
 
 
 def _key(sale_id: int) -> str:
