@@ -39,7 +39,7 @@ def receipt_with(people: Person, seconds: float) -> Page:
 
 def test_receipt_keeps_no_old_announcement(people: Person) -> None:
     page = receipt_with(people, 64)
-    page.clock.run_for(8_000)
+    page.clock.run_for(5_500)
     expect(page.locator("#announcement")).to_have_text("1 minute left to pay.")
     page.clock.run_for(5_000)
     expect(page.locator("#announcement")).to_be_empty()
