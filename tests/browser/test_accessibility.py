@@ -256,12 +256,13 @@ SMALL_TARGETS = """least => {
   const words = (it) => it.textContent.trim();
   const inline = (it) => // a link in a sentence may be small, one that stands alone may not
     getComputedStyle(it).display === "inline" && words(it.parentElement) !== words(it);
+  const whole = (it) => getComputedStyle(it, "::after").position === "absolute"; // its card is it
   const shown = (it) => it.checkVisibility({ visibilityProperty: true }) && !it.closest(".unseen");
-  const small = ({ width, height }) => width < least || height < least;
+  const small = ({ width, height }, px) => width < px || height < px;
   const targets = "a[href], button, summary, select, input:not([type=hidden])";
   return [...document.querySelectorAll(targets)]
-    .filter((it) => shown(it) && !inline(it) && !it.matches(".skip"))
-    .filter((it) => small(it.getBoundingClientRect()))
+    .filter((it) => shown(it) && !inline(it) && !whole(it) && !it.matches(".skip"))
+    .filter((it) => small(it.getBoundingClientRect(), it.type === "radio" ? 24 : least))
     .map((it) => it.outerHTML.slice(0, 120) + JSON.stringify(it.getBoundingClientRect()));
 }"""
 
