@@ -10,5 +10,5 @@ export function announce(text) {
   if (text === undefined || !target) return;
   clearTimeout(timer);
   if (target.textContent !== text) target.textContent = text;
-  if (text) timer = setTimeout(() => announce(""), KEPT_MS);
+  if (text) timer = setTimeout(announce, KEPT_MS, "");
 }
