@@ -21,6 +21,7 @@ from allauth.account.models import EmailAddress, EmailConfirmationHMAC
 from allauth.mfa.models import Authenticator
 from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
 from allauth.mfa.totp.internal.auth import TOTP
+from allauth.usersessions.models import UserSession
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from django.conf import settings
 from django.contrib.auth.models import Group, User
@@ -66,6 +67,7 @@ from vouchers.models import Merchant, SeckillVoucher, Voucher, Work
 ROOT = Path(settings.BASE_DIR)
 SANDBOX = "orders.payments.sandbox.Sandbox"
 LANGUAGES = ("zh-hans", "en")
+PHONE_BROWSER = "Mozilla/5.0 (Linux; Android 14) Chrome/120.0 Mobile Safari/537.36"
 PHONE, OTHER_PHONE = "+8613800138000", "+8613800138009"
 
 
@@ -209,7 +211,16 @@ NO_PAGES = {
         *("healthz", "readyz", "metrics", "mfa_login_webauthn"),
     },
     "a press that leads to another page": {
-        *("pay", "payment-return", "cancel", "refund", "withdraw", "leave-line", "invitation"),
+        *(
+            "pay",
+            "extend",
+            "payment-return",
+            "cancel",
+            "refund",
+            "withdraw",
+            "leave-line",
+            "invitation",
+        ),
         *("stop-notice", "sign-out-everywhere", "set-language-link", "mfa_download_recovery_codes"),
     },
 }
@@ -396,6 +407,8 @@ def browser(who: str, shop: Shop, language: str) -> Client:
         if who == "owner":
             User.objects.filter(pk=user.pk).update(is_staff=True, is_superuser=True)
         client.force_login(user)
+        seen = {"user": user, "ip": "203.0.113.7", "user_agent": PHONE_BROWSER}
+        UserSession.objects.create(session_key=client.session.session_key, **seen)
         if not who.startswith("forgotten"):
             client.post("/accounts/reauthenticate/", {"password": PASSWORD})
     if who == "coder":

@@ -17,7 +17,7 @@ CHINESE = "\u4e00-\u9fff"
 NAMES = re.compile(
     r"\d (Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\b|"
     "My orders|Reminders under Account|WeChat( Pay)?|Alipay|Stripe|Authorization|Idempotency-Key|"
-    r"\(?(Simplified )?Chinese|English|JavaScript"
+    r"\(?(Simplified )?Chinese|English|JavaScript|Chrome|Android|Safari|Firefox|Windows|Edge"
 )
 """English names that keep their capitals within a sentence."""
 
