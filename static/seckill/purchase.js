@@ -10,7 +10,6 @@ import { Live } from "./live.js";
 import { askPage } from "./pages.js";
 import { STATES, meDelayMs, mePollMs, move, roomDelayMs, shownState } from "./purchase_states.js";
 import { Queue } from "./queue.js";
-import { eligibleText, listenForCode, ruleText, showHelp } from "./refusal.js";
 import { Tabs } from "./tabs.js";
 import { changesText, isAtPrice, takeOver, termsOf, turnMs } from "./terms.js";
 import { keptRefusal, keptTokens, needsWork, orderIdOf, worked } from "./tickets.js";
@@ -30,6 +29,8 @@ const ticket = { token: "", attempt: 0 };
 const queue = new Queue();
 const { title } = document;
 const isFromRoom = document.referrer.endsWith(urls.room);
+let helper = null; // refusal.js, once a rule refuses the buyer
+let helperLoads = null;
 const spent = new Set(); // ids of orders that exist: their tokens buy nothing more
 
 let visitor = false; // until me/ has answered, the page takes everybody for a buyer
@@ -118,7 +119,7 @@ function showOrder(state) {
   reading.payMs = timed ? leftMs : 0;
   showHoldings();
   showLine();
-  showHelp(state === "not_eligible" && mine ? mine : {}, { texts, urls });
+  helper?.showHelp(state === "not_eligible" && mine ? mine : {}, { texts, urls });
 }
 
 function showHoldings() {
@@ -157,6 +158,13 @@ function showButton(state) {
   document.title = isFromRoom && state === "open" ? `${texts.your_turn} · ${title}` : title;
 }
 
+/** Load what helps with a rule: most buyers never need it. */
+async function loadHelper() {
+  helper = await import("./refusal.js");
+  helper.listenForCode({ texts: texts.code, onDone: () => statusPoller.poll() });
+  tick();
+}
+
 /** The button is gone: go on at what stands in its place, or at the reason. */
 function focusBeside() {
   const places = ["sign-in", "order-link", "help", "code"].map(element);
@@ -185,12 +193,12 @@ function keepRefusal(answer) {
 }
 
 function labelOf(state) {
-  if (state === "not_eligible") return mine ? eligibleText(mine, rules()) : "";
+  if (state === "not_eligible") return mine && helper ? helper.eligibleText(mine, rules()) : "";
   return state === "scheduled" ? texts.button.countdown : texts.button[state];
 }
 
 /** The rule that refuses the buyer, in words. */
-const reasonText = (state) => (state === "not_eligible" && mine ? ruleText(mine, rules()) : "");
+const reasonText = (state) => (state === "not_eligible" && mine && helper ? helper.ruleText(mine, rules()) : "");
 
 function rules() {
   const { lang } = document.documentElement;
@@ -308,6 +316,7 @@ function takeBuyer(now, receivedAt) {
   if (toRoomMs(now) === 0) return location.replace(urls.room);
   const isOver = mine?.order_id && !now.order_id;
   mine = now;
+  if (mine.rule && !helperLoads) helperLoads = loadHelper();
   useMine(receivedAt);
   step(mine.own_state ?? "free");
   // The link still leads to the old order: a success does not just disappear.
@@ -449,7 +458,6 @@ window.addEventListener("pageshow", ({ persisted }) => {
   if (persisted || navigation?.type === "back_forward") seenAgain();
 });
 
-listenForCode({ texts: texts.code, onDone: () => statusPoller.poll() });
 button.disabled = false;
 tick();
 element("plain-way").hidden = true;
