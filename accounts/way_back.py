@@ -42,12 +42,11 @@ class WayBackMiddleware:
         self._get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        login_path = resolve_url(settings.LOGIN_URL)
-        if request.path == login_path:
+        if _is_login(request.path):
             _say_ended(request)
         response = self._get_response(request)
         to = urlsplit(response.headers.get("Location", ""))
-        if to.path == login_path and to.query:
+        if to.query and _is_login(to.path):
             _say_ended(request)
         if request.path.startswith(PAGES):
             self._keep_way_back(request, response, to.path)
@@ -64,6 +63,10 @@ class WayBackMiddleware:
         elif request.method == "GET" and (target := _place_left(request)):
             cookie |= {"path": PAGES, "max_age": 1800, "httponly": True}
             response.set_cookie(WAY_BACK, quote(target), **cookie)  # type: ignore[arg-type]
+
+
+def _is_login(path: str) -> bool:
+    return path.startswith(PAGES) and path == resolve_url(settings.LOGIN_URL)
 
 
 def _place_left(request: HttpRequest) -> str:

@@ -58,7 +58,8 @@ def test_kept_codes_open_without_network(keep: Keep) -> None:
     give_code("olga", "0FF1NE34EFGH5678")
     page = keep("olga")
     page.goto("/")
-    expect(page.locator("#sign-out")).to_be_visible()  # me/ has named the account: the same one
+    # me/ has named the account: the same one.
+    expect(page.locator("#sign-out")).to_have_attribute("title", "olga")
 
     page.context.set_offline(True)
     page.goto("/orders/")  # leads to what there is

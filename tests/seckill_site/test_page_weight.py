@@ -99,7 +99,8 @@ def test_what_a_page_loads_later_is_light(sent_bytes, settings):
 
     assert any("/work." in name for name in later)
     weights = {name: sent_bytes(normpath(join("seckill", name))) for name in later}
-    assert sum(weights.values()) < MOST_BYTES_LATER, weights
+    # One or the other: who is refused by a rule has no work to do.
+    assert max(weights.values()) < MOST_BYTES_LATER, weights
 
 
 def test_no_picture_exceeds_the_assumed_size():

@@ -29,6 +29,7 @@ def new(sale: SeckillVoucher, number: int, user_id: int | None, reason: str = ""
 def test_every_column_is_written() -> None:
     """A column that is added to a model, with a default that only the ORM knows, fails here."""
     orders = {field.column for field in VoucherOrder._meta.concrete_fields}
+    orders -= {"extended_at"}  # nobody has taken more time yet
     events = {field.column for field in OrderEvent._meta.concrete_fields}
     events -= {"id", "webhooks_due"}  # no webhook tells of a new order
     assert set(ORDER_COLUMNS) == orders
