@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import DatabaseError
 from django.db.models import Count, Max
 
-from orders.audience.verdicts import NotEligible, UnpaidOrder, Verdict
+from orders.audience.verdicts import NotEligible, Verdict
 from orders.models import ActorKind, OrderEvent, OrderStatus, VoucherOrder
 from seckill_site.process_memory import Latest
 from vouchers.catalogue.audience import CANCELLATIONS, UNPAID_ORDERS
@@ -30,9 +30,9 @@ HOUR = dt.timedelta(hours=1)
 logger = logging.getLogger(__name__)
 
 
-capped_accounts = Latest[Mapping[int, UnpaidOrder]]({}, for_s=KNOWN_S)
-"""The accounts with too many unpaid orders as this process knows them, with the latest of these
-orders: the one with the most time left to be paid."""
+capped_accounts = Latest[Mapping[int, tuple[int, int]]]({}, for_s=KNOWN_S)
+"""The accounts with too many unpaid orders as this process knows them, each with the sale and the
+id of the latest of these orders: the one with the most time left to be paid."""
 
 
 def refresh_capped_accounts() -> None:
@@ -45,7 +45,7 @@ def refresh_capped_accounts() -> None:
     capped_accounts.trust(for_s=max(KNOWN_S, SHARE * (monotonic() - started)))
 
 
-def _read_capped() -> dict[int, UnpaidOrder]:
+def _read_capped() -> dict[int, tuple[int, int]]:
     most = settings.SECKILL_UNPAID_ORDERS
     if not most:
         return {}
@@ -54,10 +54,10 @@ def _read_capped() -> dict[int, UnpaidOrder]:
     latest = counts.filter(orders__gte=most).values("latest")
     orders = VoucherOrder.objects.filter(pk__in=[it["latest"] for it in latest], user__isnull=False)
     rows = orders.values_list("user_id", "seckill_voucher_id", "pk")
-    return {user_id: UnpaidOrder(sale_id, order_id) for user_id, sale_id, order_id in rows}
+    return {user_id: (sale_id, order_id) for user_id, sale_id, order_id in rows}
 
 
-def unpaid_verdict(unpaid: UnpaidOrder) -> Verdict:
+def unpaid_verdict(unpaid: tuple[int, int]) -> Verdict:
     """Return the verdict on an account with too many unpaid orders."""
     return Verdict(UNPAID_ORDERS.name, settings.SECKILL_UNPAID_ORDERS, unpaid=unpaid)
 

@@ -3,23 +3,17 @@
 from typing import NamedTuple
 
 
-class UnpaidOrder(NamedTuple):
-    """An order to pay, and its sale."""
-
-    sale_id: int
-    order_id: int
-
-
 class Verdict(NamedTuple):
     """The rule that refuses a buyer, and the number in it; empty if none does.
 
-    What helps: ``from_ms``, when the account is old enough, or the order to pay.
+    What helps: ``from_ms``, when the account is old enough, or ``unpaid``, the sale and the id of
+    an order to pay.
     """
 
     rule: str = ""
     number: int = 0
     from_ms: int | None = None
-    unpaid: UnpaidOrder | None = None
+    unpaid: tuple[int, int] | None = None
 
 
 ELIGIBLE = Verdict()

@@ -42,7 +42,6 @@ class PublishedDraw:
     seed: str
     closed_at: dt.datetime | None
     drawn_at: dt.datetime | None
-    winners: int | None
 
     @property
     def record_tag(self) -> str:
@@ -70,7 +69,6 @@ def find_draw(*, sale_id: int) -> PublishedDraw:
         seed=draw.seed if draw.drawn_at else "",
         closed_at=draw.closed_at,
         drawn_at=draw.drawn_at,
-        winners=draw.winners,
     )
 
 

@@ -37,6 +37,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from django.db import transaction
+from django.db.models import F
 from django.utils.translation import gettext_noop
 
 from orders.lifecycle.cancellation import Busy, user_lock
@@ -218,6 +219,8 @@ def code_to_scan(*, order_id: int, now: dt.datetime) -> CodeToScan | None:
     apps = {it.name: it.code_apps for it in offered_providers()}
     payments = Payment.objects.filter(order=order_id, status=PaymentStatus.OPEN)
     payments = payments.exclude(link_ends_at__lte=now)
+    # The charge of a payment that is older than an extension ends at the old time.
+    payments = payments.exclude(created_at__lt=F("order__extended_at"))
     for payment in payments.order_by("-pk"):
         for start, app in apps.get(payment.provider, {}).items():
             if payment.pay_url.startswith(start):

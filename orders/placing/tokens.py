@@ -38,6 +38,7 @@ _PAYLOAD = re.compile(
     r"(?:-([0-9]{1,19})(?:-([0-9]{1,19})(?:-(1))?)?)?(?:-p([0-9]{1,10}))?(?:-w([1-9][0-9]?))?"
 )
 _PRICE = re.compile(r"p([0-9]{1,10})")
+_HIGHEST_PRICE = 2**31 - 1  # that every database can store
 _NONCE = re.compile(r"[0-9a-z]{1,24}")
 
 
@@ -123,7 +124,7 @@ def read_token(text: object, *, sale_id: int, now_ms: int) -> PurchaseToken:
     *ids, price, work = match.groups()
     if rest and work is None:
         unsigned = _PRICE.fullmatch(rest)
-        if unsigned is None:
+        if unsigned is None or int(unsigned[1]) > _HIGHEST_PRICE:
             raise BadToken("what follows the signature is no price")
         price = unsigned[1]
     price_cents = int(price) if price else None

@@ -90,7 +90,7 @@ def _draw_json(draw: PublishedDraw) -> dict[str, Any]:
         "commitment": draw.commitment,
         "entries": draw.entries,
         "units": draw.units,
-        "winners": draw.winners,
+        "winners": draw.sale.draw.winners,
         "digest": draw.digest,
         "seed": draw.seed,
         "ends_at_ms": epoch_ms(draw.sale.ends_at),

@@ -84,9 +84,17 @@ def _rest(sale_ids: Collection[int], *, until: float) -> None:
 
 
 def lock_to_reprice(*, prices: Mapping[Any, int]) -> list[SeckillVoucher]:
-    """Lock the sales of the vouchers that have other prices, before a voucher is locked."""
+    """Lock the sales of the vouchers that have other prices, before a voucher is locked.
+
+    :raises PriceIsSettled: there is a draw that has entries.
+    :raises LedgerUnavailable: Redis did not respond.
+    """
     stored = Voucher.objects.filter(pk__in=prices).values_list("pk", "price_cents")
-    return lock_sales(voucher_ids=[pk for pk, cents in stored if cents != prices[pk]])
+    sales = lock_sales(voucher_ids=[pk for pk, cents in stored if cents != prices[pk]])
+    ledgers = snapshots(sale_ids=[sale.pk for sale in sales])
+    if any(_is_settled(sale, ledgers[sale.pk]) for sale in sales):
+        raise PriceIsSettled
+    return sales
 
 
 def close_to_reprice(*, voucher_ids: Collection[int], locked: Collection[SeckillVoucher]) -> None:
@@ -96,16 +104,12 @@ def close_to_reprice(*, voucher_ids: Collection[int], locked: Collection[Seckill
     other refusals come first: a rollback does not open the sales.
 
     :raises OrdersOnTheirWay: something is pending, or a sale is not loaded.
-    :raises PriceIsSettled: there is a draw that has entries.
     :raises LedgerUnavailable: Redis did not respond.
     """
     sales = {sale.pk: sale for sale in locked if sale.voucher_id in voucher_ids}
     active = [pk for pk, it in sales.items() if it.ends_at > it.locked_at - ACTIVE_AFTER_END]
-    ledgers = snapshots(sale_ids=sales)
-    if any(_is_settled(sale, ledgers[pk]) for pk, sale in sales.items()):
-        raise PriceIsSettled
-    for sale_id in active:
-        if ledgers[sale_id]:
+    for sale_id, ledger in snapshots(sale_ids=active).items():
+        if ledger:
             terms = replace(LedgerTerms.from_sale(sales[sale_id]), paused=True, price_cents=None)
             write_terms(sale_id=sale_id, terms=terms)
     failpoint("price.closed")

@@ -16,7 +16,7 @@ from orders.lifecycle.transitions import WrongState, note
 from orders.models import EventCode, OrderEvent, OrderStatus, VoucherOrder
 from orders.payments import expiry, extension
 from orders.payments.extension import extend_time
-from orders.payments.service import start_payment
+from orders.payments.service import code_to_scan, start_payment
 from orders.receipts.service import cached_receipt, find_receipt, receipt_of
 from seckill_site.clocks.steps import Clocks
 from tests.support.inspection import assert_conserved
@@ -143,6 +143,23 @@ def test_payment_made_later_gets_the_new_time(settings: Settings) -> None:
     assert new != old
     assert [it.pay_by for it in fake.charges.values()] == [order.pay_by, order.pay_by + 10 * MINUTE]
     assert pay_at(now + MINUTE / 30) == new, "one charge with the new time is enough"
+
+
+def test_code_with_the_old_time_is_shown_no_more(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake, order, now = use_fake(settings), ending_order(), timezone.now()
+    monkeypatch.setattr(fake, "code_apps", {"https://": "WeChat"})
+
+    def code_at(now: dt.datetime) -> bool:
+        return code_to_scan(order_id=order.pk, now=now) is not None
+
+    start_payment(order_id=order.pk, addresses=ADDRESSES, now=now)
+    assert code_at(now)
+    extend(order, now=now + MINUTE / 120)
+    assert not code_at(now + MINUTE / 60)
+    start_payment(order_id=order.pk, addresses=ADDRESSES, now=now + MINUTE / 60)
+    assert code_at(now + MINUTE / 60)
 
 
 # --- Against an expiry ----------------------------------------------------------------------------

@@ -11,7 +11,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
+from orders.lifecycle import waiting_list
 from orders.lifecycle.transitions import Actor
+from orders.lifecycle.waiting_list import places_of
 from orders.models import Payment, PaymentStatus, VoucherOrder
 from orders.payments.confirmation import note_return
 from orders.payments.refunds import refund_order
@@ -20,6 +22,7 @@ from tests.support.draws import draw_to_the_end, end, entered_draw
 from tests.support.orders import make_buyers, make_sale
 from tests.support.payments import expire_pay_by, make_payment, make_unpaid_order, pay
 from tests.support.sales import make_waiting
+from vouchers.inventory.waiting_list import waiting_position
 
 pytestmark = pytest.mark.django_db
 
@@ -152,6 +155,23 @@ def test_place_is_listed_without_redis(
     make_waiting(sale, buyer, order_id=7)
     lose_ledger()
     assert f'href="/vouchers/{sale.pk}/waiting/"' in orders_page(shopper)
+
+
+def test_redis_that_is_away_is_asked_for_places_once(
+    buyer: User, lose_ledger: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (1, 2, 3):
+        make_waiting(make_sale(stock=0), buyer, order_id=number)
+    lose_ledger()
+    asked: list[int] = []
+
+    def position(*, sale_id: int, order_id: int, user_id: int) -> int | None:
+        asked.append(sale_id)
+        return waiting_position(sale_id=sale_id, order_id=order_id, user_id=user_id)
+
+    monkeypatch.setattr(waiting_list, "waiting_position", position)
+    assert [place for _, place in places_of(user_id=buyer.pk)] == [None] * 3
+    assert len(asked) == 1
 
 
 def test_waiting_entry_of_a_draw_is_listed_once(shopper: Client, buyer: User) -> None:

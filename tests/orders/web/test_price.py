@@ -222,6 +222,20 @@ def test_order_from_the_waiting_list_names_both_prices(client: Client) -> None:
     assert "加入候补时售价为 ¥80.00，现为 ¥95.00。" in letter.body
 
 
+@pytest.mark.parametrize("path", ["orders", "waiting"])
+def test_price_too_high_to_store_is_no_token(client: Client, path: str) -> None:
+    sale, buyer = make_sale(stock=1), make_buyer()
+    written_orders(sale, [make_buyer()])
+    text = token_for(sale, buyer).sign().partition("~")[0] + "~p9999999999"
+    client.force_login(buyer)
+
+    answer = client.post(
+        f"/vouchers/{sale.pk}/{path}/", {"token": text}, headers={"Accept": "application/json"}
+    )
+
+    assert (answer.status_code, answer.json()["code"]) == (403, "bad_token")
+
+
 def test_order_at_the_price_of_joining_names_one(client: Client) -> None:
     order = from_the_waiting_list(make_sale(stock=1), at=None)
     assert order.user

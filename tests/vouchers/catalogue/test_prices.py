@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -261,6 +262,16 @@ def test_draw_keeps_the_price_of_its_first_entry() -> None:
         reprice(sale)
 
     assert price_of(sale) == (OLD, OLD, SaleState.OPEN)
+
+
+def test_settled_price_leaves_the_other_terms_as_they_are() -> None:
+    sale, _ = entered_draw([make_user("ada")])
+    fewer = replace(terms_of(sale), stock=1)
+
+    with pytest.raises(PriceIsSettled):
+        once_at_rest(lambda: edit_sale(sale_id=sale.pk, terms=fewer, details=details(sale)))
+
+    assert snapshot(sale_id=sale.pk).terms.total == sale.stock > 1
 
 
 def test_draw_without_entries_gets_the_price() -> None:
