@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from allauth.account import app_settings
 from allauth.account.adapter import DefaultAccountAdapter
-from allauth.account.models import EmailAddress, EmailConfirmation, Login
+from allauth.account.models import EmailAddress, EmailConfirmation
 from allauth.core import context as core
 from allauth.core import ratelimit
 from allauth.core.exceptions import ImmediateHttpResponse
@@ -17,7 +17,6 @@ from django.core.validators import MaxLengthValidator
 from django.db import IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
-from django.utils.crypto import get_random_string
 from django.utils.translation import get_language, gettext
 
 from accounts.backends import find_account
@@ -25,7 +24,7 @@ from accounts.contacts import remember_language
 from accounts.mails import MailNotSent, may_be_sent, send_mail
 from accounts.models import Phone
 from accounts.phones import PhoneNumberField, as_phone, send_text
-from accounts.usernames import as_username, username_is_taken
+from accounts.usernames import as_username, made_up_name, username_is_taken
 from accounts.way_back import way_back, with_way_back
 from seckill_site.face.site_face import shop_name
 from seckill_site.web.clients import client_ip, client_network
@@ -72,8 +71,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
     def populate_username(self, request: HttpRequest, user: User) -> None:
         """Give an account without a name one that says nothing of its owner."""
         if not user.username:
-            user.username = "user-" + get_random_string(12).lower()
-            user.has_made_up_name = True  # type: ignore[attr-defined]
+            user.username = made_up_name()
 
     def clean_email(self, email: str) -> str:
         """Return the address.
@@ -209,14 +207,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         """
         count_text(phone)
 
-    # --- Signing in by a code ---------------------------------------------------------------------
-
-    def is_login_by_code_required(self, login: Login) -> bool:
-        """Return whether a code must be entered: to sign up without a password or a known name."""
-        if not login.signup or login.user is None:
-            return False
-        user = login.user
-        return not user.has_usable_password() or hasattr(user, "has_made_up_name")
+    # --- Signing in -------------------------------------------------------------------------------
 
     def post_login(self, request: HttpRequest, user: User, **kwargs: Any) -> HttpResponse:
         """Remember the language of who has signed in; staff goes to the back office."""

@@ -6,6 +6,7 @@ from unicodedata import normalize
 from allauth.account.adapter import get_adapter
 from allauth.core import context as core
 from allauth.core import ratelimit
+from allauth.core.internal.ratelimit import consume
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
@@ -58,15 +59,16 @@ class SentCodeForm:
         """Return the code, unless too many were wrong today."""
         typed = self.cleaned_data["code"]  # type: ignore[has-type]
         self.cleaned_data = {"code": normalize("NFKC", typed)}  # as keyboards of China write it
-        count = {"action": "wrong_codes", "key": self._account}
-        if not ratelimit.consume(core.request, **count, dry_run=True):
+        # Counted as wrong before it is compared: many at once must not all be the tenth.
+        count = consume(
+            core.request, app="allauth.account", action="wrong_codes", key=self._account
+        )
+        if not count:
             text = gettext("Too many wrong codes today. Use another way, or try again tomorrow.")
             raise ValidationError(text)
-        try:
-            return str(super().clean_code())  # type: ignore[misc]
-        except ValidationError:
-            ratelimit.consume(core.request, **count)
-            raise
+        code = str(super().clean_code())  # type: ignore[misc]
+        count.rollback()
+        return code
 
 
 # --- Codes that confirm one thing in one session --------------------------------------------------

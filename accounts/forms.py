@@ -21,7 +21,6 @@ from django_redis import get_redis_connection
 from redis import RedisError
 
 from accounts.adapter import count_text
-from accounts.backends import find_account
 from accounts.codes import CODE_INPUT, SentCodeForm, has_just_entered, ways_of_codes
 from accounts.models import Agreement
 from accounts.sessions import limit_staff_session
@@ -195,7 +194,7 @@ class SignUpForm(forms.SignupForm):  # type: ignore[misc]
         chosen = core.request.GET.get("by")
         self.way = chosen if chosen in ways else next(iter(ways), "")
         self.other_way = next((it for it in ways if it != self.way), "")
-        self.owner: User | None = None
+        self.by_code = False
         names = {"username", "email", "phone"}
         for name in names - {self.way, *self.data} if self.way else ():
             del fields[name]
@@ -247,9 +246,8 @@ class SignUpForm(forms.SignupForm):  # type: ignore[misc]
                 "Choose a password, or enter an email address or phone number for sign-in codes."
             )
             self.add_error("password1", text)
-        elif owner := find_account(email=email, phone=phone):
-            self.owner = owner  # whoever gets the code may sign in: that form counts
         else:
+            self.by_code = True
             field = "email" if email else "phone"
             self._limit_codes(field, email or phone, action="request_login_code")
 

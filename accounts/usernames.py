@@ -6,6 +6,14 @@ from unicodedata import category, normalize
 from django.contrib.auth.models import User
 from django.db import connection
 from django.db.models import Q
+from django.utils.crypto import get_random_string
+
+MADE_UP_NAME = "^user-[a-z0-9]{12}$"
+
+
+def made_up_name() -> str:
+    """Return a name that says nothing of its owner."""
+    return "user-" + get_random_string(12).lower()
 
 
 def as_username(text: str) -> str:

@@ -181,7 +181,7 @@ delete_ended_sessions = _periodic(
     "delete_ended_sessions",
     lambda: old_sessions.delete_ended_sessions(now=settled_clocks().earlier),
 )
-"""Delete ended sessions."""
+"""Delete ended sessions, and accounts of sign-ups that nobody completed."""
 
 store_tallies = _periodic("store_tallies", lambda: store_request_counts(now=database_now()))
 """Move the counts of answered order requests into the database."""

@@ -1,12 +1,10 @@
 """The views of accounts that differ from allauth's."""
 
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from allauth.account import views
 from allauth.account.adapter import get_adapter
-from allauth.core.exceptions import RateLimited
 from django.contrib import messages
 from django.contrib.auth import logout as logout_here
 from django.contrib.auth.decorators import login_required
@@ -17,6 +15,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext
 
+from accounts.backends import find_account
 from accounts.contacts import confirmed_contact
 from accounts.forms import ProfileForm, SignUpForm, UsernameTaken
 from accounts.invitations import InvitationInvalid, accept_invitation, find_invitation
@@ -24,7 +23,6 @@ from accounts.models import Phone
 from accounts.sessions import end_all_sessions, end_other_sessions, limit_staff_session
 from accounts.way_back import way_back
 from seckill_site.clocks.database import database_now
-from seckill_site.web.request_rates import RATE_LIMITED_TEXT
 from seckill_site.web.responses import allow, for_owner, problem
 
 
@@ -32,23 +30,24 @@ class SignUpView(views.SignupView):  # type: ignore[misc]
     """allauth's view, which shows the form again if the name was taken meanwhile."""
 
     def form_valid(self, form: SignUpForm) -> HttpResponseBase:
-        """Create the account and sign its owner in; who has one already signs in to that."""
+        """Create the account; sign its owner in, or send the code that does."""
         try:
-            if form.owner:
-                return self._sign_in(form)
-            return super().form_valid(form)  # type: ignore[no-any-return]
+            return self._send_code(form) if form.by_code else super().form_valid(form)
         except UsernameTaken:
             return self.form_invalid(form)  # type: ignore[no-any-return]
 
-    def _sign_in(self, form: SignUpForm) -> HttpResponseBase:
-        """Send a code as to a new account: the answer must not show that there is one."""
-        with suppress(RateLimited):
-            response: HttpResponseBase = views.request_login_code(self.request)
-            if response.status_code == 302:
-                return response
-        field = "email" if form.cleaned_data.get("email") else "phone"
-        form.add_error(field, gettext(RATE_LIMITED_TEXT))
-        return self.form_invalid(form)  # type: ignore[no-any-return]
+    def _send_code(self, form: SignUpForm) -> HttpResponseBase:
+        """Send a code to the account of this address, a new one if it has none.
+
+        Nothing may show which it was. Whoever gets the code may sign in.
+        """
+        address = {it: form.cleaned_data[it] for it in ("email", "phone") if it in form.fields}
+        user = find_account(**address) or form.try_save(self.request)[0]
+        views.flows.login_by_code.LoginCodeVerificationProcess.initiate(
+            request=self.request, user=user if user and user.is_active else None, **address
+        )
+        self.request.session["signing_up"] = "".join(address.values())
+        return redirect(self.passthrough_next_url(reverse("account_confirm_login_code")))
 
 
 class ConfirmLoginCodeView(views.ConfirmLoginCodeView):  # type: ignore[misc]
@@ -59,7 +58,8 @@ class ConfirmLoginCodeView(views.ConfirmLoginCodeView):  # type: ignore[misc]
         kwargs: dict[str, Any] = super().get_form_kwargs()
         if "code" in kwargs:  # else one is asked for again
             state, user = self._process.state, self._process.user
-            kwargs["account"] = user.pk if user else state.get("email") or state.get("phone")
+            is_known = user and user.last_login  # else each sign-up had a count of its own
+            kwargs["account"] = user.pk if is_known else state.get("email") or state.get("phone")
         return kwargs
 
     def form_valid(self, form: Form) -> HttpResponseBase:

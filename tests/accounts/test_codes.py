@@ -12,11 +12,14 @@ from typing import Any
 import pytest
 import time_machine
 from allauth.account.models import EmailAddress
+from allauth.core.context import request_context
 from django.contrib.auth.models import User
 from django.core import mail
+from django.core.exceptions import ValidationError
+from django.forms import CharField, Form
 from django.test import Client
 
-from accounts.codes import ways_of_codes
+from accounts.codes import SentCodeForm, ways_of_codes
 from accounts.forms import SecondFactorForm
 from accounts.models import Agreement, Phone
 from tests.support.accounts import PASSWORD, code_in, signed_in_as
@@ -196,6 +199,48 @@ def test_owner_of_a_number_signs_in_by_signing_up(
     assert ada.has_usable_password()
 
 
+def signing_up(address: dict[str, str]) -> list[str]:
+    """What a stranger sees who signs up with somebody's address and guesses at the code."""
+    stranger, way = Client(headers=ENGLISH), next(iter(address))
+    first = stranger.post(f"/accounts/signup/?by={way}", address)
+    pages = [stranger.get(CONFIRM), *(stranger.post(CONFIRM, {"code": "no"}) for _ in range(3))]
+    again = stranger.post(f"/accounts/signup/?by={way}", address)
+    pages += [first, stranger.get("/accounts/signup/"), again]
+    secrets = "|".join([re.escape(address[way]), 'name="csrfmiddlewaretoken" value="[^"]+"'])
+    return [f"{it.get('Location')} {re.sub(secrets, '', it.text)}" for it in pages]
+
+
+@pytest.mark.parametrize(
+    ("known", "unknown"),
+    [
+        ({"phone": NUMBER}, {"phone": "+8613800000002"}),
+        ({"email": EMAIL}, {"email": "eve@example.com"}),
+    ],
+    ids=["phone", "email"],
+)
+def test_sign_up_shows_nobody_who_has_an_account(
+    ada: User, known: dict[str, str], unknown: dict[str, str]
+) -> None:
+    own_number(ada)
+    EmailAddress.objects.create(user=ada, email=EMAIL, verified=True)
+
+    assert signing_up(known) == signing_up(unknown)
+
+
+@pytest.mark.servers
+def test_wrong_codes_of_sign_ups_count_by_the_address(browser: Client, settings: Any) -> None:
+    """Each makes an account; the tenth would show that there was none."""
+    limits = {"code_of_client": None, "request_login_code": None, "texts_to_phone_of_client": None}
+    settings.ACCOUNT_RATE_LIMITS = {**settings.ACCOUNT_RATE_LIMITS, **limits}
+    for _ in range(5):
+        guesser = Client()
+        guesser.post("/accounts/signup/", {"phone": NUMBER})
+        wrong(guesser, 2)
+    browser.post("/accounts/signup/", {"phone": NUMBER})
+
+    assert "Too many wrong codes today" in browser.post(CONFIRM, {"code": "123456"}).text
+
+
 @pytest.mark.servers
 @pytest.mark.parametrize("number", [NUMBER, "+8613800000002"], ids=["known", "unknown"])
 def test_limit_of_sign_ups_tells_no_number(ada: User, number: str) -> None:
@@ -310,6 +355,30 @@ def test_wrong_codes_of_a_stranger_number_count_alike(browser: Client, settings:
     ask(browser)
 
     assert "Too many wrong codes today" in browser.post(CONFIRM, {"code": "123456"}).text
+
+
+@pytest.mark.servers
+def test_guesses_at_once_count_before_they_are_compared(rf: Any) -> None:
+    seen = []
+
+    class Slow(Form):
+        """Compares a code while another is compared."""
+
+        code = CharField()
+
+        def clean_code(self) -> str:
+            if len(seen) < 20:
+                seen.append("")
+                Guess({"code": "no"}, account=7).is_valid()
+            raise ValidationError("wrong")
+
+    class Guess(SentCodeForm, Slow):
+        pass
+
+    with request_context(rf.post("/")):
+        Guess({"code": "no"}, account=7).is_valid()
+
+    assert len(seen) == 10
 
 
 # --- A forgotten password -------------------------------------------------------------------------

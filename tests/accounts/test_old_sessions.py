@@ -1,12 +1,15 @@
-"""Ended sessions are deleted, present ones are not."""
+"""Ended sessions and sign-ups are deleted, present ones are not."""
 
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 import pytest
+from allauth.account.models import EmailAddress
 from allauth.usersessions.models import UserSession
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 from django.utils import timezone
 
@@ -40,6 +43,32 @@ def test_only_what_is_over_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert [it.session_key for it in Session.objects.all()] == ["good"]
     assert {it.session_key for it in UserSession.objects.all()} == {"good", "new"}
+
+
+DAY = dt.timedelta(days=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "age", "facts", "stays"),
+    [
+        ("user-0123456789ab", DAY, {}, False),
+        ("user-0123456789ab", DAY - 2 * SECOND, {}, True),
+        ("user-0123456789ab", DAY, {"last_login": timezone.now()}, True),
+        ("user-0123456789ab", DAY, {"is_staff": True}, True),
+        ("user-chosen", DAY, {}, True),
+    ],
+    ids=["nobody came", "under way", "signed in", "staff", "name of a person"],
+)
+def test_account_of_a_sign_up_without_its_code_goes(
+    name: str, age: dt.timedelta, facts: dict[str, Any], stays: bool
+) -> None:
+    now = timezone.now()
+    user = User.objects.create(username=name, date_joined=now - age - SECOND, **facts)
+    EmailAddress.objects.create(user=user, email="ada@example.com")
+
+    delete_ended_sessions(now=now)
+
+    assert User.objects.exists() is EmailAddress.objects.exists() is stays
 
 
 def test_beat_has_it_done_each_hour() -> None:

@@ -29,12 +29,17 @@ PARTS = {
         allauth.account.auth_backends:AuthenticationBackend._authenticate 88a7fc28
         allauth.account.auth_backends:AuthenticationBackend._check_password 6bde421c
     """,
+    "accounts/codes.py": """
+        allauth.core.internal.ratelimit:consume 9243619a
+        allauth.core.internal.ratelimit:RateLimitUsage.rollback bca4d9a8
+    """,
     "accounts/forms.py": """
         allauth.account.forms:BaseSignupForm._clean_phone ce467fc7
     """,
     "accounts/web/views.py": """
     allauth.account.views:ConfirmLoginCodeView._process -
     allauth.account.views:flows.login_by_code.LoginCodeVerificationProcess.generate_code 9a4312a4
+    allauth.account.views:flows.login_by_code.LoginCodeVerificationProcess.initiate 5aeb96b5
     """,
     "orders/placing/signer.py": """
         django.core.signing:Signer.signature 8d0c8889
