@@ -166,11 +166,7 @@ _NOT_REPLICATED = _UNAVAILABLE._replace(
     )
 )
 
-_BAD_TOKEN = Refusal(
-    403,
-    "bad_token",
-    _("The purchase token is not valid for this sale. Reload the page."),
-)
+_BAD_TOKEN = Refusal(403, "bad_token", _("This page is out of date. Reload it to go on."))
 
 _REFUSALS: dict[type[Exception], Refusal | Callable[[Any], Refusal]] = {
     InvalidRequest: lambda error: Refusal(error.status, "invalid", error.text),

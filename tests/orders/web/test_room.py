@@ -654,7 +654,7 @@ def title_of(text: str) -> str:
 
 
 NOTES = [
-    ({"room": RoomKind.START}, "A line forms; come from 09:50. Places go by when you come"),
+    ({"room": RoomKind.START}, "A line forms; come from 09:50. First come, first in line"),
     ({"room": RoomKind.START, "room_shuffled": True}, "A line forms; come from 09:50. Places are"),
     ({"room": RoomKind.BUSY}, "If many people come at once, a line forms"),
     ({"room": RoomKind.START, "room_opened_ms": 0}, ""),
