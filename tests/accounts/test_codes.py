@@ -359,7 +359,7 @@ def test_wrong_codes_of_a_stranger_number_count_alike(browser: Client, settings:
 
 @pytest.mark.servers
 def test_guesses_at_once_count_before_they_are_compared(rf: Any) -> None:
-    seen = []
+    seen: list[str] = []
 
     class Slow(Form):
         """Compares a code while another is compared."""
