@@ -38,7 +38,7 @@ _PAYLOAD = re.compile(
     r"(?:-([0-9]{1,19})(?:-([0-9]{1,19})(?:-(1))?)?)?(?:-p([0-9]{1,10}))?(?:-w([1-9][0-9]?))?"
 )
 _PRICE = re.compile(r"p([0-9]{1,10})")
-_HIGHEST_PRICE = 2**31 - 1  # that every database can store
+_HIGHEST_PRICE = 2**32 - 1  # that a row can store
 _NONCE = re.compile(r"[0-9a-z]{1,24}")
 
 
