@@ -168,8 +168,8 @@ class VoucherAdmin(CodedHistory):
         except VouchersChanged as error:
             self.message_user(request, str(error), messages.WARNING)
             return self._preview(request, error.preview, status=409)
-        except StaffRefusal as error:
-            self.message_user(request, str(error), messages.ERROR)
+        except SALE_REFUSALS as error:
+            self.message_user(request, refusal_text(error), messages.ERROR)
         except (OperationalError, InterfaceError):
             text = gettext(
                 "The database did not respond, so the file may or may not have been "

@@ -82,3 +82,16 @@ def test_price_stays_if_orders_take_long(
     assert Voucher.objects.get().price_cents == OLD
     assert snapshot(sale_id=sale.pk).state is SaleState.OPEN
     assert not VoucherOrder.objects.exists()
+
+
+@doors
+def test_price_stays_without_redis(
+    shop: Client, change_price: Door, lose_ledger: Callable[[], object]
+) -> None:
+    sale = make_loaded_sale()
+    lose_ledger()
+
+    page = change_price(shop, sale)
+
+    assert "The change was not saved: Redis did not respond." in page.text
+    assert Voucher.objects.get().price_cents == OLD
