@@ -281,13 +281,12 @@ def _urls(request: HttpRequest, sale_id: int) -> dict[str, str]:
 @refusals_answered
 @signed_in
 def invitation(request: HttpRequest, *, sale_id: int) -> HttpResponse:
-    """Enter an invitation code; a form leads back to the page it is on."""
+    """Enter an invitation code; a browser is led back to the sale."""
     code, user_id = read_code_request(request), request.user.pk or 0
     enter_code(sale_id=sale_id, user_id=user_id, text=code, now=database_now())
     if not wants_html(request):
         return JsonResponse({"voucher_id": str(sale_id), "entered": True})
-    page = "purchase-form" if request.POST.get("back") == "form" else "purchase"
-    return see_page(page, sale_id)
+    return see_page("purchase", sale_id)
 
 
 # --- The owner's order ----------------------------------------------------------------------------

@@ -204,7 +204,10 @@ def edit_sale(
     :raises django.core.exceptions.ValidationError: a rule of the model is broken.
     """
     with transaction.atomic():
-        locked = _lock_to_reprice(sale_id, details) if details else []
+        locked: list[SeckillVoucher] = []
+        if details:
+            voucher_id = SeckillVoucher.objects.values_list("voucher", flat=True).get(pk=sale_id)
+            locked = lock_to_reprice(prices={voucher_id: details.price_cents})
         sale = lock_seckill_voucher(sale_id=sale_id)
         if terms.limit < sale.limit:
             raise LimitLowered
@@ -336,11 +339,6 @@ def _changes(voucher: Voucher, details: VoucherDetails) -> bool:
         return True
     given = [*_DETAILS, "merchant"] if details.merchant else _DETAILS
     return not all(is_stored(voucher, name, getattr(details, name)) for name in given)
-
-
-def _lock_to_reprice(sale_id: int, details: VoucherDetails) -> list[SeckillVoucher]:
-    voucher_id = SeckillVoucher.objects.values_list("voucher", flat=True).get(pk=sale_id)
-    return lock_to_reprice(prices={voucher_id: details.price_cents})
 
 
 def _edit_voucher(sale: SeckillVoucher, details: VoucherDetails, *, may_run: bool) -> list[int]:

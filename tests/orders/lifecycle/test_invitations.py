@@ -146,14 +146,11 @@ def shopper(buyer: User) -> Client:
     return browser_of(buyer, headers={"Accept-Language": "en"})
 
 
-@pytest.mark.parametrize(("back", "page"), [("form", "form/"), ("", ""), ("//evil", "")])
-def test_form_leads_back_to_its_page(
-    sale: SeckillVoucher, shopper: Client, buyer: User, back: str, page: str
-) -> None:
+def test_form_leads_back_to_its_page(sale: SeckillVoucher, shopper: Client, buyer: User) -> None:
     give_code(sale, None)
-    fields = {"code": "welcome1", "back": back}
+    fields = {"code": "welcome1"}
     answer = shopper.post(f"/vouchers/{sale.pk}/code/", fields, headers={"Accept": "text/html"})
-    assert (answer.status_code, answer["Location"]) == (303, f"/vouchers/{sale.pk}/{page}")
+    assert (answer.status_code, answer["Location"]) == (303, f"/vouchers/{sale.pk}/")
     assert owner_of(sale) == buyer
 
 
