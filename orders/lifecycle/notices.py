@@ -288,7 +288,9 @@ def _who_hold_enough(notices: Sequence[Notice]) -> set[tuple[int, int]]:
     if not hopes:
         return set()
     sales, users = {it.seckill_voucher_id for it in hopes}, {it.user_id for it in hopes}
-    orders = VoucherOrder.objects.filter(seckill_voucher__in=sales, user__in=users, live=True)
+    # Of an order from a draw its buyer has heard, even if it is over.
+    counts = Q(live=True) | Q(seckill_voucher__mode=SaleMode.DRAW)
+    orders = VoucherOrder.objects.filter(counts, seckill_voucher__in=sales, user__in=users)
     held = orders.values("seckill_voucher", "user", limit=F("seckill_voucher__limit"))
     held = held.annotate(units=Count("pk")).filter(units__gte=F("limit"))
     return set(held.values_list("seckill_voucher", "user"))

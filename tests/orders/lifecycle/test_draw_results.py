@@ -121,6 +121,19 @@ def test_offered_before_the_mail_hears_only_of_the_turn() -> None:
     assert send() == {}
 
 
+def test_ended_offer_is_not_called_bad_luck() -> None:
+    """All of it before the results are sent: the mails of a large draw take a while."""
+    sale = drawn(2, stock=1, draw_wait_s=3_600)
+    for _ in range(2):
+        order = VoucherOrder.objects.get(seckill_voucher=sale, live=True)
+        cancel_order(order_id=order.pk, by=Actor.staff(None), why="", now=timezone.now())
+        fulfil_sale(sale_id=sale.pk)
+    tell_buyers(now=timezone.now())
+    mail.outbox.clear()
+    send_notices(now=timezone.now())
+    assert mail.outbox == []
+
+
 def test_withdrawn_entry_is_told_nothing() -> None:
     sale, [token, _] = entered_draw([make_reader(), make_reader()], stock=0)
     ids = {"order_id": token.order_id, "user_id": token.user_id}
