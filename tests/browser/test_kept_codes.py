@@ -141,6 +141,15 @@ def test_session_that_ended_empties_the_device(keep: Keep, path: str) -> None:
 
 
 @pytest.mark.slow
+def test_address_without_its_slash_empties_nothing(keep: Keep) -> None:
+    page = keep("olga")
+    page.goto(CODES.rstrip("/"))
+    page.wait_for_url(f"**{CODES}")
+    page.reload()
+    assert page.evaluate(IS_KEPT)
+
+
+@pytest.mark.slow
 def test_open_page_leads_to_the_login_after_a_401(keep: Keep) -> None:
     page = keep("olga")
     page.context.clear_cookies()
