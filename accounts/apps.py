@@ -12,14 +12,11 @@ class AccountsConfig(AppConfig):
 
     def ready(self) -> None:
         """Listen to what happens to accounts."""
-        from allauth.account.signals import authentication_step_completed
         from django.contrib.auth.signals import user_logged_in
 
-        from accounts.codes import on_step_completed
         from accounts.contacts import on_language_chosen  # models exist from now on
         from accounts.sessions import on_signed_in
         from seckill_site.web.language import language_chosen
 
         language_chosen.connect(on_language_chosen)
         user_logged_in.connect(on_signed_in)
-        authentication_step_completed.connect(on_step_completed)

@@ -4,6 +4,7 @@ from typing import Any
 from unicodedata import normalize
 
 from allauth.account.adapter import get_adapter
+from allauth.account.authentication import get_authentication_records
 from allauth.core import context as core
 from allauth.core import ratelimit
 from allauth.core.internal.ratelimit import consume
@@ -20,7 +21,6 @@ PROOF_S = 600
 """How long after a sign-in by a code the password may be changed without the old one."""
 
 CODE_INPUT = {"inputmode": "numeric", "placeholder": "", "autofocus": True}
-_ENTERED_AT = "code_entered_at"
 
 
 def ways_of_codes() -> list[str]:
@@ -30,15 +30,11 @@ def ways_of_codes() -> list[str]:
     return ["phone"] * texts + ["email"] * mails
 
 
-def on_step_completed(*, request: HttpRequest, method: str, **kwargs: object) -> None:
-    """Note that a code was the proof at a sign-in (a receiver of allauth's signal)."""
-    if method == "code":
-        request.session[_ENTERED_AT] = database_now().timestamp()
-
-
 def has_just_entered(request: HttpRequest) -> bool:
     """Return whether a code was the proof at a sign-in a moment ago."""
-    return bool(database_now().timestamp() - request.session.get(_ENTERED_AT, 0) < PROOF_S)
+    since = database_now().timestamp() - PROOF_S
+    records = get_authentication_records(request, request.user)
+    return any(it["method"] == "code" and it["at"] > since for it in records)
 
 
 class SentCodeForm:

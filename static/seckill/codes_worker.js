@@ -36,7 +36,7 @@ async function page(event) {
   const answer = await inTime(fetch(event.request));
   if (answer && answer.status < 500 && answer.status !== 429) {
     // My orders shows no codes, but whether there still is a session, and that the shop is there.
-    event.waitUntil(isCodes || isSignedOut(answer) ? renew(answer.clone()) : refresh());
+    event.waitUntil(isCodes ? renew(answer.clone()) : refresh());
     return answer;
   }
   return isCodes ? marked(kept) : Response.redirect(PAGE);

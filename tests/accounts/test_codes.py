@@ -408,7 +408,7 @@ def test_old_password_is_asked_for_later(browser: Client, ada: User, sent: list[
     ask(browser)
     browser.post(CONFIRM, {"code": code_in(sent[0])})
     session = browser.session
-    session["code_entered_at"] -= 601
+    session["account_authentication_methods"][0]["at"] -= 601
     session.save()
 
     browser.post("/accounts/password/change/", {"password1": NEW, "password2": NEW})
