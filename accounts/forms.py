@@ -199,6 +199,8 @@ class SignUpForm(forms.SignupForm):  # type: ignore[misc]
         for name in names - {self.way, *self.data} if self.way else ():
             del fields[name]
         if self.way:
+            labels = {"email": gettext_lazy("Email address"), "phone": gettext_lazy("Phone number")}
+            fields[self.way].label = labels[self.way]
             fields[self.way].required = not names & {*self.data} - {self.way}
             fields["password1"].label = gettext_lazy("Password (optional)")
             if "password2" not in self.data:

@@ -133,7 +133,7 @@ async function show(now, receivedAt) {
 /** The key of the sentences; agrees with `receipt_state` of the server's templates. */
 function shownState() {
   const { status, reason, payment, late_payment: late } = receipt;
-  if (reason === "withdrawn") return reason;
+  if (["not_drawn", "withdrawn"].includes(reason)) return reason;
   if (wasEnded()) return late || status;
   return payment || status;
 }

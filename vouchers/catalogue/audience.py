@@ -89,7 +89,7 @@ ACCOUNT_AGE = SaleRule(
     listed=_("Only for accounts that are at least {age} old"),
     button=_("Eligible from {time}"),
     told=_("Your account is too new for this sale."),
-    message=gettext_noop("This sale is only for accounts that are at least %(number)s h old."),
+    message=gettext_noop("Your account is too new for this sale."),
     option="--account-age-hours",
     option_help="only accounts at least this old",
 )

@@ -165,8 +165,8 @@ def sentences(page: str) -> dict[str, Any]:
 def receipt_state(receipt: Mapping[str, Any]) -> str:
     """Return the key of a receipt's sentences; agrees with ``static/seckill/receipt.js``."""
     status, payment = str(receipt["status"]), str(receipt["payment"])
-    if receipt["reason"] == "withdrawn":
-        return "withdrawn"
+    if receipt["reason"] in ("not_drawn", "withdrawn"):
+        return str(receipt["reason"])
     if status in ("cancelled", "expired"):
         return str(receipt["late_payment"]) or status
     if payment in ("confirming", "silent"):

@@ -102,7 +102,7 @@ CASES: list[Case] = [
         "account_age",
         lambda buyer: make_sale(account_age_h=24, ends_in_s=THREE_DAYS_S),
         lambda sale, buyer: make_old(buyer, hours=25),
-        "This sale is only for accounts that are at least 24 h old.",
+        "Your account is too new for this sale.",
     ),
     (
         "first_order",

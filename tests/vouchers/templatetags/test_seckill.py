@@ -334,7 +334,7 @@ def test_scripts_import_only_what_is_exported() -> None:
 def test_every_status_and_reason_has_a_sentence() -> None:
     statuses = {status.value for status in OrderStatus} | {QUEUED, ENTERED, WAITING}
     back = {"confirming", "silent", "unconfirmed", "not_paid"}
-    shown = statuses | back | {"overdue", "withdrawn"}
+    shown = statuses | back | {"overdue", "not_drawn", "withdrawn"}
     assert shown == set(RECEIPT["heading"]) == set(RECEIPT["text"])
     assert {status.value for status in OrderStatus} | set(MAIL_SUBJECTS) == set(MAIL)
     assert {reason.value for reason in RefusalReason} <= set(RECEIPT["reason"])
