@@ -4,8 +4,7 @@ import datetime as dt
 
 from api.webhooks.delivery import are_webhooks_due
 from orders.lifecycle.notices import notices_due
-from orders.lifecycle.notifications import events_to_tell
-from orders.models import OrderStatus, Payment, PaymentStatus, VoucherOrder
+from orders.models import OrderEvent, OrderStatus, Payment, PaymentStatus, VoucherOrder
 from vouchers.models import Draw, SaleMode, SaleStage, SeckillVoucher
 
 AHEAD = dt.timedelta(seconds=20)
@@ -21,7 +20,7 @@ def something_is_due(*, now: dt.datetime) -> bool:
         VoucherOrder.objects.filter(status=OrderStatus.UNPAID, pay_by__lte=soon),
         Payment.objects.filter(status__in=unsettled, ask_at__lte=soon),
         Draw.objects.filter(finished_at=None, seckill_voucher__in=drawn),
-        events_to_tell(now=soon),
+        OrderEvent.to_tell(now=soon),
     )
     return (
         any(rows.exists() for rows in due)

@@ -25,9 +25,8 @@ from django.utils.translation import gettext
 
 from accounts.contacts import Contact, confirmed_contact, confirmed_contacts
 from locks import LockBusy, RedisLock
-from orders.lifecycle.notifications import events_to_tell
 from orders.lifecycle.outbox import Delivery, Letter, Message, channel_to, deliver
-from orders.models import Notice, VoucherOrder, WaitingEntry
+from orders.models import Notice, OrderEvent, VoucherOrder, WaitingEntry
 from seckill_site.clocks.machine import from_epoch_ms
 from seckill_site.failpoints import failpoint
 from seckill_site.formatting import date_and_time
@@ -205,7 +204,7 @@ def notices_due(*, now: dt.datetime) -> list[Notice]:
     if drawn := _sales_with_results():
         same = {"seckill_voucher": OuterRef("seckill_voucher"), "user": OuterRef("user")}
         waits = Exists(WaitingEntry.objects.filter(**same, live=True))
-        for sale_id in drawn if not events_to_tell(now=now).exists() else ():
+        for sale_id in drawn if not OrderEvent.to_tell(now=now).exists() else ():
             due += _asked(sale_id, Kind.RESULT, now).annotate(waits=waits)[: AT_ONCE - len(due)]
     return due
 

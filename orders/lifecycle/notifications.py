@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from django.conf import settings
-from django.db.models import Case, Exists, OuterRef, Q, QuerySet, Subquery, Value, When
+from django.db.models import Case, Exists, OuterRef, Subquery, Value, When
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import translation
@@ -54,7 +54,7 @@ def _skip_buyers_without_address(now: dt.datetime) -> None:
 
 
 def _events_due(now: dt.datetime) -> list[OrderEvent]:
-    events = events_to_tell(now=now).order_by("pk")
+    events = OrderEvent.to_tell(now=now).order_by("pk")
     events = events.select_related("order__user", "order__seckill_voucher__voucher__merchant")
     drawn = DrawEntry.objects.filter(pk=OuterRef("order"))
     waited = WaitingEntry.objects.filter(order_id=OuterRef("order"))
@@ -66,11 +66,6 @@ def _events_due(now: dt.datetime) -> list[OrderEvent]:
     won = When(Exists(drawn), **new, then=Value("won"))
     events = events.annotate(joined_cents=joined, kind=Case(turn, won, default="after"))
     return list(events[:MAILS_AT_ONCE])
-
-
-def events_to_tell(*, now: dt.datetime) -> QuerySet[OrderEvent]:
-    """Return the changes whose mails are due."""
-    return OrderEvent.objects.filter(Q(notify_at=None) | Q(notify_at__lte=now), notified_at=None)
 
 
 def _send_all(events: Sequence[OrderEvent], lock: RedisLock, now: dt.datetime) -> int:

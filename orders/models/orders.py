@@ -1,8 +1,10 @@
 """Orders with their states and history, and the buyers who wait for one."""
 
+import datetime as dt
+
 from django.conf import settings
 from django.db import models
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
@@ -246,6 +248,11 @@ class OrderEvent(models.Model):
 
     def __str__(self) -> str:
         return f"{self.order_id}: {self.before or '–'} → {self.after}"
+
+    @classmethod
+    def to_tell(cls, *, now: dt.datetime) -> QuerySet["OrderEvent"]:
+        """Return the changes whose mails are due."""
+        return cls.objects.filter(Q(notify_at=None) | Q(notify_at__lte=now), notified_at=None)
 
     @property
     def text(self) -> str:
