@@ -177,7 +177,7 @@ def test_confirmed_contact_is_asked_of_the_one_function(
 
 def test_refusal_is_worded_in_the_buyers_language(shopper: Shopper) -> None:
     refused = shopper.token(make_sale(account_age_h=24), "zh-CN")
-    assert "24 小时" in refused.json["message"]
+    assert "注册时间" in refused.json["message"]
 
 
 def test_all_rules_have_to_be_passed(shopper: Shopper) -> None:
