@@ -7,7 +7,6 @@ from allauth.account.adapter import get_adapter
 from allauth.account.authentication import get_authentication_records
 from allauth.core import context as core
 from allauth.core import ratelimit
-from allauth.core.internal.ratelimit import consume
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
@@ -56,7 +55,7 @@ class SentCodeForm:
         typed = self.cleaned_data["code"]  # type: ignore[has-type]
         self.cleaned_data = {"code": normalize("NFKC", typed)}  # as keyboards of China write it
         # Counted as wrong before it is compared: many at once must not all be the tenth.
-        count = consume(
+        count = ratelimit._impl.consume(
             core.request, app="allauth.account", action="wrong_codes", key=self._account
         )
         if not count:

@@ -30,8 +30,7 @@ PARTS = {
         allauth.account.auth_backends:AuthenticationBackend._check_password 6bde421c
     """,
     "accounts/codes.py": """
-        allauth.core.internal.ratelimit:consume 9243619a
-        allauth.core.internal.ratelimit:RateLimitUsage.rollback bca4d9a8
+        allauth.core.ratelimit:_impl 94accd83
     """,
     "accounts/forms.py": """
         allauth.account.forms:BaseSignupForm._clean_phone ce467fc7
@@ -145,7 +144,7 @@ PRODUCT = {"accounts", "api", "backoffice", "bench", "lab", "locks", "orders", "
 PRODUCT |= {"seckill_site", "vouchers"}
 OURS = PRODUCT | {it.stem for it in (ROOT / "script/lib").glob("*.py")}
 DOCUMENTED = {"_asdict", "_default_manager", "_exit", "_fields", "_meta", "_replace", "_save"}
-DOCUMENTED |= {"_state", "_typeshed"}
+DOCUMENTED |= {"_make", "_state", "_typeshed"}
 """Python and Django document these names."""
 
 
