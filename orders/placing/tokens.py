@@ -129,7 +129,7 @@ def read_token(text: object, *, sale_id: int, now_ms: int) -> PurchaseToken:
         price = unsigned[1]
     price_cents = int(price) if price else None
     numbers = [int(it) if it else 0 for it in (*ids, work)]
-    token = PurchaseToken(*numbers, price_cents=price_cents)
+    token = PurchaseToken._make([*numbers, price_cents])
     is_expired = token.expires_at_ms + CLOCK_TOLERANCE_MS <= now_ms
     if token.sale_id != sale_id or is_expired or token.order_id > LARGEST_ID:
         raise BadToken("the token is expired or another sale's")
