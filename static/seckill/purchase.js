@@ -11,7 +11,7 @@ import { askPage } from "./pages.js";
 import { STATES, meDelayMs, mePollMs, move, roomDelayMs, shownState } from "./purchase_states.js";
 import { Queue } from "./queue.js";
 import { Tabs } from "./tabs.js";
-import { changesText, isAtPrice, takeOver, termsOf, turnMs } from "./terms.js";
+import { changesText, isAtPrice, LEAST_MS, takeOver, termsOf, turnMs } from "./terms.js";
 import { keptRefusal, keptTokens, needsWork, orderIdOf, worked } from "./tickets.js";
 import { whySoldOut } from "./why.js";
 import { readJson } from "./wire.js";
@@ -269,13 +269,14 @@ function renewInTurn() {
 /** Take over what has changed in the newer page, and say what that is. */
 async function renew() {
   const newer = (await askPage(location.pathname))?.getElementById("main");
-  if (!newer?.dataset.revision || buying) return;
+  if (!newer?.dataset.revision || buying) return false;
   const isNewer = newer.dataset.revision !== page.dataset.revision;
   takeOver(page, newer);
   const changes = changesText(seenTerms, termsOf(page), texts.changed);
   if (isNewer || changes) tellChanges(changes);
   // For a token at this price, and the rules for this buyer.
   if (mine && (isNewer || !isAgreed(mine.token))) statusPoller.poll();
+  return isNewer;
 }
 
 function tellChanges(text) {
@@ -410,7 +411,8 @@ function onOtherPrice({ message = texts.changed.price_unknown }) {
   step("refused");
   tellChanges(message);
   statusPoller.poll();
-  renew();
+  // A server that still had the old page has the new one by then.
+  renew().then((isNewer) => isNewer || setTimeout(renew, LEAST_MS));
 }
 
 function refused(answer, retryAfterMs = 0) {

@@ -4,7 +4,7 @@ import { fill } from "./clock.js";
 
 const PARTS = [".ticket__stub", ".ticket__body", "#when", "#room-note", ".drawing", ".details"];
 const FACTS = ["revision", "priceCents", "beginsAtMs", "endsAtMs"];
-const LEAST_MS = 2000; // by then every server and cache knows of the change
+export const LEAST_MS = 2000; // by then every server and cache knows of the change
 const SPREAD_MS = 10_000;
 
 /** The terms in the page's words, by name. */

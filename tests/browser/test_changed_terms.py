@@ -72,6 +72,28 @@ def test_press_at_an_old_price_buys_nothing_and_shows_the_new(opened: Person) ->
 
 
 @pytest.mark.slow
+def test_press_asks_again_if_a_server_still_had_the_old_page(opened: Person) -> None:
+    sale, buyer = make_sale(stock=5), make_buyer()
+    page = opened(sale, buyer, script="Math.random = () => 0.99;", viewport=PHONE["viewport"])
+    old, asked = page.context.request.get(page.url).text(), []
+
+    def answer(route: Route) -> None:
+        asked.append(route.request.url)
+        if len(asked) == 1:
+            route.fulfill(body=old, content_type="text/html")
+        else:
+            route.continue_()
+
+    page.route(page.url, answer)
+    raise_price(sale)
+
+    page.locator("#buy").click()
+
+    expect(price(page)).to_have_text("¥1.50")
+    assert len(asked) == 2
+
+
+@pytest.mark.slow
 def test_token_at_another_price_than_the_page_is_not_sent(opened: Person) -> None:
     """The page is older than the answer of me/, so the server would sell at a price not shown."""
     sale, buyer = make_sale(stock=5), make_buyer()
