@@ -86,12 +86,13 @@ def send_code(request: HttpRequest, user: User, *, purpose: str, text: str = "")
     if not way:
         return
     code = adapter.generate_login_code()
-    request.session[f"{purpose}_code"] = (code, database_now().timestamp())
     if way == "phone":
         adapter.send_verification_code_sms(user, address, code, text=text)
     else:
         ratelimit.consume(request, action="code_of_client", key=address, raise_exception=True)
         adapter.send_mail(f"account/email/{purpose}_code", address, {"code": code})
+    # A code that was not sent must not take the place of one that was.
+    request.session[f"{purpose}_code"] = (code, database_now().timestamp())
 
 
 def sent_code(request: HttpRequest, *, purpose: str) -> str:

@@ -16,7 +16,7 @@ GRACE_PERIOD = dt.timedelta(hours=1)
 """A session of which only this is known so far is no ended one."""
 
 SIGN_UP = dt.timedelta(days=1)
-"""A sign-up by a code that took longer than this is none: the code is valid for minutes."""
+"""How long a sign-up may stay incomplete; its code is valid for minutes only."""
 
 
 def delete_ended_sessions(*, now: dt.datetime) -> bool:

@@ -46,7 +46,7 @@ async function part(request) {
   return (await caches.match(request.url, { cacheName: KEPT })) ?? fetch(request);
 }
 
-/** The answer of the shop, or null if there is none or it takes too long for somebody at a counter. */
+/** The shop's answer, or null if it does not come soon enough for somebody at a counter. */
 function inTime(answer) {
   const late = new Promise((resolve) => setTimeout(() => resolve(null), PATIENCE_MS));
   return Promise.race([answer.catch(() => null), late]);

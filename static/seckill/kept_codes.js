@@ -10,6 +10,6 @@ export async function tellKeeper(message) {
     active.postMessage(message, [port2]);
     await done;
   } catch {
-    // there is none, or the browser forbids it
+    // no worker runs, or the browser forbids them
   }
 }

@@ -1,4 +1,4 @@
-// "Send again" waits a minute, because the first code may be on its way.
+// "Send again" waits a minute: the first code may still arrive.
 (function () {
   var again = document.getElementById("again");
   if (!again || again.dataset.wait === "0") return;

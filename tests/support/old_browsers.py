@@ -17,7 +17,7 @@ FINE_WITHOUT = {
     "BroadcastChannel": "tabs.js then tells other tabs nothing",
     "Navigator.prototype.wakeLock": "code.js then leaves the screen as it is",
 }
-"""Those that buyers' pages use, and what happens without: ``tests/browser`` takes each away."""
+"""The later APIs that buyers' pages use; ``tests/browser`` removes each in turn."""
 
 OPTIONS = ("dateStyle", "timeStyle", "fractionalSecondDigits", "dayPeriod", "notation")
 """Options of Intl that some of them ignore or refuse."""

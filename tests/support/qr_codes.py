@@ -24,7 +24,7 @@ READ = """async (address) => {
 
 
 def read_qr(page: Page, picture: bytes) -> str | None:
-    """Return the text of the QR code in a PNG, or None if there is none that can be read."""
+    """Return the text of the QR code in a PNG, or None if no code can be read."""
     reader = page.context.new_page()
     try:
         reader.add_script_tag(path=READER)
