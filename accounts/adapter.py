@@ -26,7 +26,7 @@ from accounts.models import Phone
 from accounts.phones import PhoneNumberField, as_phone, send_text
 from accounts.usernames import as_username, made_up_name, username_is_taken
 from accounts.way_back import way_back, with_way_back
-from seckill_site.face.site_face import shop_name
+from seckill_site.face.site_face import shop_name, site_face
 from seckill_site.web.clients import client_ip, client_network
 from seckill_site.web.errors import login_locked
 from seckill_site.web.redirects import is_same_site
@@ -136,6 +136,9 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         """Return the link that confirms an address, on the site's own address."""
         path = urlsplit(super().get_email_confirmation_url(request, emailconfirmation)).path
         return with_way_back(absolute_url(path), request)
+
+    def get_from_email(self) -> str:
+        return site_face().mail_from
 
     def send_mail(self, template_prefix: str, email: str, context: dict[str, Any]) -> None:
         """Send a mail if this address may get it.

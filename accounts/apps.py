@@ -15,8 +15,8 @@ class AccountsConfig(AppConfig):
         from django.contrib.auth.signals import user_logged_in
 
         from accounts.contacts import on_language_chosen  # models exist from now on
-        from accounts.sessions import on_signed_in
+        from accounts.sessions import limit_staff_session
         from seckill_site.web.language import language_chosen
 
         language_chosen.connect(on_language_chosen)
-        user_logged_in.connect(on_signed_in)
+        user_logged_in.connect(limit_staff_session)

@@ -37,9 +37,10 @@ class AccountBackend(AuthenticationBackend):  # type: ignore[misc]
 
 def find_account(**credentials: Any) -> User | None:
     """Return the account that these name: a confirmed address or number goes before a name."""
+    phone = credentials.get("phone", "")
     return (
         _owner_of_email(credentials.get("email", ""))
-        or _owner_of_phone(credentials.get("phone", ""))
+        or (get_adapter().get_user_by_phone(phone) if phone else None)
         or find_by_username(credentials.get("username", ""))
     )
 
@@ -51,7 +52,3 @@ def _owner_of_email(email: str) -> User | None:
     # A collation may find other letters as well.
     exact = (it.user for it in addresses.select_related("user") if it.email == email.lower())
     return next(exact, None)
-
-
-def _owner_of_phone(phone: str) -> User | None:
-    return get_adapter().get_user_by_phone(phone) if phone else None

@@ -14,6 +14,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext, gettext_lazy
 
 from accounts.contacts import confirmed_contact
+from accounts.mails import has_mail_server
 from seckill_site.clocks.database import database_now
 
 PROOF_S = 600
@@ -25,8 +26,7 @@ CODE_INPUT = {"inputmode": "numeric", "placeholder": "", "autofocus": True}
 def ways_of_codes() -> list[str]:
     """Return what this shop can send codes to, the quickest first; a console sends nothing."""
     texts = settings.SECKILL_SMS_BACKEND != "accounts.phones.ConsoleBackend"
-    mails = settings.EMAIL_BACKEND != "django.core.mail.backends.console.EmailBackend"
-    return ["phone"] * texts + ["email"] * mails
+    return ["phone"] * texts + ["email"] * has_mail_server()
 
 
 def has_just_entered(request: HttpRequest) -> bool:

@@ -1,5 +1,6 @@
 """The forms of accounts that differ from allauth's."""
 
+from pathlib import Path
 from typing import Any
 
 from allauth.account import forms
@@ -28,8 +29,11 @@ from accounts.usernames import as_username
 from seckill_site.face.site_face import site_face, terms_version
 from seckill_site.web.clients import client_network
 from seckill_site.web.request_rates import RATE_LIMITED_TEXT
+from seckill_site.web.text_files import read_texts
 
 LONGEST_LOGIN = 254
+
+_TEXTS = read_texts(Path(__file__).with_name("form_texts.toml"))
 
 
 class LoginForm(forms.LoginForm):  # type: ignore[misc]
@@ -146,11 +150,7 @@ class _CodeForm:
         except ValidationError:
             if _cache_answers():
                 raise
-            text = gettext(
-                "Codes of an app cannot be checked at the moment. Use a recovery code or a "
-                "security key, or try again in a few minutes."
-            )
-            raise ValidationError(text) from None
+            raise ValidationError(_TEXTS["no_app_codes"]) from None
 
 
 def _cache_answers() -> bool:
@@ -207,9 +207,7 @@ class SignUpForm(forms.SignupForm):  # type: ignore[misc]
                 del fields["password2"]
         else:
             fields["email"].label = gettext_lazy("Email address (optional)")
-            fields["email"].help_text = gettext_lazy(
-                "For order updates, sign-in codes and reminders you ask for."
-            )
+            fields["email"].help_text = _TEXTS["why_email"]
             fields["phone"].label = gettext_lazy("Phone number (optional)")
         for field in fields.values():
             field.widget.attrs.pop("placeholder", None)
@@ -239,15 +237,9 @@ class SignUpForm(forms.SignupForm):  # type: ignore[misc]
 
     def _clean_way_of_codes(self, email: str, phone: str) -> None:
         if email and phone:  # the code would confirm one of them, and the other be lost
-            self.add_error(
-                "phone",
-                gettext("Without a password, enter either an email address or a phone number."),
-            )
+            self.add_error("phone", _TEXTS["only_one_way"])
         elif not (email or phone):
-            text = gettext(
-                "Choose a password, or enter an email address or phone number for sign-in codes."
-            )
-            self.add_error("password1", text)
+            self.add_error("password1", _TEXTS["no_way"])
         else:
             self.by_code = True
             field = "email" if email else "phone"

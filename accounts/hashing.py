@@ -15,7 +15,8 @@ from typing import Any
 from allauth.core.exceptions import RateLimited
 from django.conf import settings
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
+from django.utils.deprecation import MiddlewareMixin
 from django.utils.translation import gettext
 
 from seckill_site.process_memory import ProcessMemory
@@ -67,14 +68,8 @@ class BoundedHasher(PBKDF2PasswordHasher):
         return hashing_threads.run(partial(super().encode, password, salt, iterations))
 
 
-class TooManyMiddleware:
+class TooManyMiddleware(MiddlewareMixin):
     """Answers 429 where a password was not hashed, or allauth counts too many."""
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self._get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        return self._get_response(request)
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> Any:
         """Return the refusal, or None for another exception."""

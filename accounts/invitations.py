@@ -14,10 +14,11 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.translation import gettext
 
-from accounts.mails import MailNotSent, send_mail
+from accounts.mails import MailNotSent, has_mail_server, send_mail
 from accounts.models import Invitation
 from seckill_site.clocks.database import database_now
 from seckill_site.clocks.steps import earlier_of_both
+from seckill_site.face.site_face import site_face
 from seckill_site.web.responses import absolute_url
 
 VALID_FOR = dt.timedelta(days=3)
@@ -28,33 +29,55 @@ class InvitationInvalid(Exception):
     """The invitation has expired, was withdrawn or was accepted already, or there never was one."""
 
 
-def send_invitation(
-    invitation: Invitation, *, invited_by: User, on_failure: Callable[[], None]
-) -> None:
-    """Save an invitation, and mail its link after the commit; if that fails, say so."""
+Tell = Callable[[Invitation, bool], None]
+"""Told after the commit whether the mail of an invitation went out."""
+
+
+def send_invitation(invitation: Invitation, *, invited_by: User, tell: Tell) -> None:
+    """Save a new invitation, and mail its link after the commit."""
     invitation.invited_by = invited_by
     invitation.save()
-
-    def mail() -> None:
-        try:
-            _mail_link(invitation)
-        except MailNotSent:
-            on_failure()
-
-    transaction.on_commit(mail)
+    transaction.on_commit(lambda: tell(invitation, _mail_link(invitation)))
 
 
-def _mail_link(invitation: Invitation) -> None:
+def send_again(*, invitation_id: int, invited_by: User, tell: Tell) -> Invitation:
+    """Let an invitation be valid from now on, expired or not, and mail its link once more.
+
+    :raises InvitationInvalid: it was accepted or withdrawn.
+    """
+    pending = Invitation.objects.filter(pk=invitation_id, accepted_at=None)
+    if not pending.update(invited_by=invited_by, invited_at=database_now()):
+        raise InvitationInvalid
+    invitation = pending.select_related("role").get()
+    transaction.on_commit(lambda: tell(invitation, _mail_link(invitation)))
+    return invitation
+
+
+def invitation_url(invitation: Invitation) -> str:
+    """Return the link of an invitation: whoever has it gets the role."""
     token = signing.dumps(invitation.pk, salt=_SALT)
-    url = absolute_url(reverse("staff-invitation", args=[token]))
+    return absolute_url(reverse("staff-invitation", args=[token]))
+
+
+def _mail_link(invitation: Invitation) -> bool:
+    """Mail the link; return whether it went out."""
 
     def render() -> EmailMessage:
-        role = gettext(invitation.role.name)
-        context = {"role": role, "url": url, "days": VALID_FOR.days}
+        face, role = site_face(), gettext(invitation.role.name)
+        context = {"text": face.invitation, "role": role, "days": VALID_FOR.days}
+        context["url"] = invitation_url(invitation)
         body = render_to_string("account/email/staff_invitation.txt", context)
-        return EmailMessage(gettext("You are invited to the staff"), body, to=[invitation.email])
+        subject = gettext("You are invited to the staff")
+        return EmailMessage(subject, body, face.mail_from, to=[invitation.email])
 
-    send_mail(invitation.email, render)
+    if not has_mail_server():  # nobody else reads the link in a log
+        return False
+    try:
+        send_mail(invitation.email, render)
+    except MailNotSent:
+        return False
+    Invitation.objects.filter(pk=invitation.pk).update(mailed_at=database_now())
+    return True
 
 
 def invitations_of(user: User) -> QuerySet[Invitation]:
@@ -64,11 +87,15 @@ def invitations_of(user: User) -> QuerySet[Invitation]:
     return Invitation.objects.annotate(lower_email=Lower("email")).filter(of_user)
 
 
-def open_invitations() -> QuerySet[Invitation]:
-    """Return the invitations that can still be accepted, the latest first."""
-    since = earlier_of_both(database_now()) - VALID_FOR
-    pending = Invitation.objects.filter(accepted_at=None, invited_at__gt=since)
+def pending_invitations() -> QuerySet[Invitation]:
+    """Return the invitations that nobody has accepted, expired or not, the latest first."""
+    pending = Invitation.objects.filter(accepted_at=None)
     return pending.select_related("role", "invited_by").order_by("-pk")
+
+
+def valid_since() -> dt.datetime:
+    """Return the time before which an invitation has expired."""
+    return earlier_of_both(database_now()) - VALID_FOR
 
 
 def find_invitation(token: str) -> Invitation:
@@ -80,7 +107,7 @@ def find_invitation(token: str) -> Invitation:
         pk = signing.loads(token, salt=_SALT)
     except signing.BadSignature as error:
         raise InvitationInvalid from error
-    invitation = open_invitations().filter(pk=pk).first()
+    invitation = pending_invitations().filter(pk=pk, invited_at__gt=valid_since()).first()
     if invitation is None:
         raise InvitationInvalid
     return invitation

@@ -52,6 +52,12 @@ def may_be_sent(template: str, email: str) -> bool:
     return template == SIGN_UP_CODE and any(not it.user.has_usable_password() for it in owners)
 
 
+def has_mail_server() -> bool:
+    """Return whether mails leave this machine, instead of being printed."""
+    kind = settings.EMAIL_BACKEND.removeprefix("django.core.mail.backends.")
+    return not kind.startswith(("console.", "dummy.", "filebased."))
+
+
 def send_mail(email: str, render: Callable[[], EmailMessage]) -> None:
     """Send what is rendered in the language of this address's owner.
 

@@ -89,6 +89,7 @@ class Invitation(models.Model):
         verbose_name=_("invited by"),
     )
     invited_at = models.DateTimeField(_("invited at"), default=database_now, editable=False)
+    mailed_at = models.DateTimeField(_("mailed at"), null=True, editable=False)
     accepted_by = models.ForeignKey(
         settings.AUTH_USER_MODEL,
         on_delete=models.SET_NULL,

@@ -37,12 +37,8 @@ class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
         user = authenticator.user
         if not (settings.SECKILL_STAFF_SECOND_FACTOR and user.is_staff):
             return True
-        return len(_factors_of(user) - {authenticator.pk}) > 0
-
-
-def _factors_of(user: User) -> set[int]:
-    factors = Authenticator.objects.filter(user=user)
-    return set(factors.exclude(type=Authenticator.Type.RECOVERY_CODES).values_list("pk", flat=True))
+        others = Authenticator.objects.filter(user=user).exclude(pk=authenticator.pk)
+        return bool(others.exclude(type=Authenticator.Type.RECOVERY_CODES).exists())
 
 
 def lacks_second_factor(user: User | AnonymousUser) -> bool:

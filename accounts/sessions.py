@@ -27,12 +27,7 @@ def end_other_sessions(user: User) -> None:
 STAFF_SESSION = dt.timedelta(hours=12)
 
 
-def limit_staff_session(request: HttpRequest, user: User) -> None:
-    """End a session of staff twelve hours after its sign-in, whatever it does meanwhile."""
+def limit_staff_session(request: HttpRequest, user: User, **kwargs: object) -> None:
+    """End a session of staff twelve hours after its sign-in (also a signal's receiver)."""
     if user.is_staff and request.session.get(SESSION_KEY) == str(user.pk):
         request.session.set_expiry(database_now() + STAFF_SESSION)
-
-
-def on_signed_in(*, request: HttpRequest, user: User, **kwargs: object) -> None:
-    """Limit the new session (a receiver of Django's signal)."""
-    limit_staff_session(request, user)

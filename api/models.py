@@ -5,7 +5,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
-from orders.models import OrderEvent, OrderStatus, VoucherOrder
+from orders.models import UNDOES, UNUSED, OrderEvent, OrderStatus, VoucherOrder
 
 
 class Scope(models.TextChoices):
@@ -20,6 +20,7 @@ class ApiToken(models.Model):
     """A token with which a program acts for a member of staff.
 
     Only the digest is stored. ``prefix`` is the part by which people recognise a token.
+    ``merchant_ids`` are those whose vouchers alone it redeems; null: it redeems all.
     """
 
     name = models.CharField(_("name"), max_length=80, help_text=_("What the program is for."))
@@ -33,6 +34,7 @@ class ApiToken(models.Model):
     prefix = models.CharField(_("starts with"), max_length=16, unique=True, editable=False)
     digest = models.CharField(max_length=64, unique=True, editable=False)
     scopes = models.JSONField(_("allowed"), default=list)
+    merchant_ids = models.JSONField(null=True)
     created_at = models.DateTimeField(_("created"), editable=False)
     expires_at = models.DateTimeField(_("expires"))
     last_used_at = models.DateTimeField(_("last used"), null=True, editable=False)
@@ -48,17 +50,19 @@ class ApiToken(models.Model):
 
 
 class Topic(models.TextChoices):
-    """An event that a webhook tells: ``order.`` and the state that the order has reached."""
+    """An event that a webhook tells: ``order.`` and the state reached, or that a use was undone."""
 
     PAID = "order.paid", _("order paid")
     USED = "order.used", _("voucher used")
+    UNUSED = f"order.{UNUSED}", _("use undone")
     REFUNDED = "order.refunded", _("order refunded")
     CANCELLED = "order.cancelled", _("order cancelled")
     EXPIRED = "order.expired", _("order expired")
 
     @classmethod
-    def of(cls, status: str) -> str:
-        return f"order.{OrderStatus(status).value}"
+    def of(cls, before: str, after: str) -> str:
+        status = OrderStatus(after)
+        return f"order.{UNUSED if UNDOES.get(status) == before else status.value}"
 
 
 class WebhookEndpoint(models.Model):

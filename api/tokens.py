@@ -3,16 +3,20 @@
 A slow hash protects what people choose; nobody guesses 256 random bits.
 """
 
+import base64
 import datetime as dt
+import hmac
 import secrets
 from collections.abc import Iterable
 from hashlib import sha256
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.db.models import Q
 
 from accounts.second_factor import lacks_second_factor
 from api.models import ApiToken, Scope
+from vouchers.models import Merchant
 
 START = "sk_"
 PREFIX_LENGTH = 11
@@ -50,19 +54,28 @@ def create_token(
     scopes: Iterable[Scope],
     expires_at: dt.datetime,
     now: dt.datetime,
+    merchants: Iterable[Merchant] = (),
+    text: str = "",
 ) -> tuple[ApiToken, str]:
     """Create a token; return it with its text, which is stored nowhere."""
-    text = START + secrets.token_urlsafe(32)
+    text = text or START + secrets.token_urlsafe(32)
     token = ApiToken.objects.create(
         owner=owner,
         name=name,
         prefix=text[:PREFIX_LENGTH],
         digest=_digest(text),
         scopes=sorted(Scope(scope).value for scope in scopes),
+        merchant_ids=[it.pk for it in merchants] or None,
         created_at=now,
         expires_at=expires_at,
     )
     return token, text
+
+
+def text_for(key: str) -> str:
+    """Return the text of the token that a form with this random key makes, however often sent."""
+    digest = hmac.digest(settings.SECRET_KEY.encode(), f"api token {key}".encode(), "sha256")
+    return START + base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
 def find_token(*, text: str, now: dt.datetime) -> ApiToken:
@@ -90,6 +103,17 @@ def check_scope(token: ApiToken, scope: Scope) -> None:
         raise MissingScope(scope)
     if not token.owner.has_perm(PERMISSIONS[scope]):
         raise MissingPermission
+
+
+def merchants_of(token: ApiToken) -> frozenset[int] | None:
+    """Return the merchants for whom a token redeems; None: for all.
+
+    Its owner's are the most that it may have.
+    """
+    owners = Merchant.redeemed_by(token.owner)
+    if token.merchant_ids is None or owners is None:
+        return owners if token.merchant_ids is None else frozenset(token.merchant_ids)
+    return owners.intersection(token.merchant_ids)
 
 
 def note_use(token: ApiToken, *, now: dt.datetime) -> None:

@@ -48,7 +48,7 @@ def yuan(label: str, cents: int, note: str = "") -> Figure:
 def percent(label: str, share: float | None, note: str = "") -> Figure:
     if share is None:
         return Figure(label, NO_VALUE, unit="%", note=note)
-    return Figure(label, f"{100 * share:.1f} %", round(100 * share, 2), "%", note)
+    return Figure(label, f"{100 * share:.1f}%", round(100 * share, 2), "%", note)
 
 
 def moment(label: str, at: dt.datetime | None, note: str = "", *, exact: bool = False) -> Figure:

@@ -1,12 +1,14 @@
 """The navigation of the back office: one entry for each job, in one table."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.auth.models import AnonymousUser, User
 from django.http import HttpRequest
-from django.urls import NoReverseMatch, reverse
+from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
 from seckill_site.sessions import DESK
@@ -14,7 +16,9 @@ from seckill_site.sessions import DESK
 AnyUser = User | AnonymousUser
 
 REDEEM = "orders.redeem_voucherorder"
+REHEARSE = "orders.add_rehearsal"
 SEE_CUSTOMERS = "orders.see_customers"
+SEE_SALES = "vouchers.view_seckillvoucher"
 
 
 def _has_any(*permissions: str) -> Callable[[AnyUser], bool]:
@@ -26,7 +30,7 @@ class Entry:
     """A job, the page where it starts, who may do it, and the tables behind it.
 
     ``models`` and ``pages`` (names of addresses) tell which entry a page belongs to; what no
-    entry names belongs to the last one, System.
+    entry names belongs to the last one, System. ``tabs`` are further lists of the same job.
     """
 
     key: str
@@ -35,46 +39,55 @@ class Entry:
     may_see: Callable[[AnyUser], bool]
     models: tuple[str, ...] = ()
     pages: tuple[str, ...] = ()
+    tabs: tuple[Entry, ...] = ()
+
+
+def _list(
+    label: Any,
+    model: str,
+    *permissions: str,
+    key: str = "",
+    pages: tuple[str, ...] = (),
+    tabs: tuple[Entry, ...] = (),
+) -> Entry:
+    """Return a job that starts at the list of a model, or a tab with such a list."""
+    app, name = model.split("_")
+    may_see = _has_any(*permissions or [f"{app}.{act}_{name}" for act in ("view", "change")])
+    models = (model, *(it.key for it in tabs))
+    return Entry(key or model, label, f"admin:{model}_changelist", may_see, models, pages, tabs)
 
 
 ENTRIES = (
     Entry("today", _("Today"), "admin:index", lambda user: True, pages=("index", "today")),
-    Entry(
-        "sales",
+    _list(
         _("Sales"),
-        "admin:vouchers_seckillvoucher_changelist",
-        _has_any("vouchers.view_seckillvoucher", "vouchers.change_seckillvoucher"),
-        models=("vouchers_seckillvoucher", "orders_rehearsal", "orders_invitationcode"),
+        "vouchers_seckillvoucher",
+        key="sales",
         pages=("sale-",),
+        tabs=(
+            _list(_("Invitation codes"), "orders_invitationcode", "orders.issue_invitationcode"),
+            _list(_("Rehearsals"), "orders_rehearsal", "orders.view_rehearsal", REHEARSE),
+        ),
     ),
-    Entry(
-        "orders",
+    _list(
         _("Orders"),
-        "admin:orders_voucherorder_changelist",
-        _has_any("orders.view_voucherorder", "orders.change_voucherorder"),
-        models=("orders_voucherorder", "orders_payment", "orders_settlementdifference"),
+        "orders_voucherorder",
+        key="orders",
+        tabs=(
+            _list(_("Payments"), "orders_payment"),
+            _list(_("Payment differences"), "orders_settlementdifference"),
+        ),
     ),
     Entry("redeem", _("Redeem"), "redeem", _has_any(REDEEM)),
-    Entry(
-        "vouchers",
+    _list(
         _("Vouchers"),
-        "admin:vouchers_voucher_changelist",
-        _has_any("vouchers.view_voucher", "vouchers.change_voucher"),
-        models=("vouchers_voucher", "vouchers_merchant"),
+        "vouchers_voucher",
+        key="vouchers",
+        tabs=(_list(_("Merchants"), "vouchers_merchant"),),
     ),
+    Entry("reports", _("Reports"), "admin:reports", _has_any(SEE_SALES), pages=("reports",)),
     Entry(
-        "reports",
-        _("Reports"),
-        "admin:reports",
-        _has_any("vouchers.view_seckillvoucher"),
-        pages=("reports",),
-    ),
-    Entry(
-        "customers",
-        _("Customers"),
-        "admin:customers",
-        _has_any(SEE_CUSTOMERS),
-        pages=("customer",),
+        "customers", _("Customers"), "admin:customers", _has_any(SEE_CUSTOMERS), pages=("customer",)
     ),
     Entry(
         "staff",
@@ -83,6 +96,13 @@ ENTRIES = (
         _has_any("auth.view_user", "auth.change_user"),
         models=("accounts_invitation", "auth_user", "auth_group"),
         pages=("staff",),
+    ),
+    Entry(
+        "settings",
+        _("Settings"),
+        "admin:seckill_site_shopsettings_changelist",
+        lambda user: user.is_superuser,
+        models=("seckill_site_shopsettings",),
     ),
     Entry(
         "system",
@@ -97,7 +117,7 @@ ENTRIES = (
         pages=("system", "app_list"),
     ),
 )
-"""The entries in their order. One whose page does not exist in this installation is left out."""
+"""The entries in their order."""
 
 SYSTEM = ENTRIES[-1]
 
@@ -114,19 +134,22 @@ class Link:
 
 def links(request: HttpRequest) -> list[Link]:
     """Return the entries that this user may see; the current page's is marked."""
-    user, current = request.user, section_of(request)
+    return _links(request, ENTRIES, current=section_of(request).page)
+
+
+def tabs(request: HttpRequest) -> list[Link]:
+    """Return the lists of the current entry that this user may see, on each of those lists."""
+    section, match = section_of(request), request.resolver_match
+    found = _links(request, (section, *section.tabs), current=match.view_name if match else "")
+    return found if len(found) > 1 and any(it.is_current for it in found) else []
+
+
+def _links(request: HttpRequest, entries: Iterable[Entry], *, current: str) -> list[Link]:
     return [
-        Link(entry.key, entry.label, url, entry is current)
-        for entry in ENTRIES
-        if entry.may_see(user) and (url := _url(entry))
+        Link(entry.key, entry.label, reverse(entry.page), entry.page == current)
+        for entry in entries
+        if entry.may_see(request.user)
     ]
-
-
-def _url(entry: Entry) -> str:
-    try:
-        return reverse(entry.page)
-    except NoReverseMatch:
-        return ""
 
 
 def section_of(request: HttpRequest) -> Entry:

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from django.db.models import Max, QuerySet
+from django.db.models import Max, Q, QuerySet
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 from django.utils.translation import gettext
 
+from backoffice.revenue import PAYMENT
 from orders.lifecycle.redemption import written_code
 from orders.models import OrderEvent, OrderStatus, Payment, RefusalReason, VoucherOrder
-from seckill_site.formatting import plain_money
+from seckill_site.formatting import plain_money, utc_offset
 from seckill_site.web.csv_files import Row, exact, harmless
-from vouchers.templatetags.seckill import utc_offset
+from vouchers.inventory.purchases import purchase_of
 
 CHUNK, WINDOW = 1_000, 20_000
 """Orders in one part of the file, and ids read by one statement."""
@@ -39,31 +40,17 @@ class Export(NamedTuple):
     chunks: Iterator[Sequence[Row]]
 
 
-@dataclass(frozen=True)
-class _Texts:
-    """The texts of the cells in the reader's language, read before the first part is sent."""
-
-    statuses: Mapping[str, str]
-    reasons: Mapping[str, str]
-    zone: dt.tzinfo
-
-    @classmethod
-    def current(cls) -> _Texts:
-        return cls(
-            statuses={it.value: str(it.label) for it in OrderStatus},
-            reasons={it.value: str(it.label) for it in RefusalReason},
-            zone=timezone.get_current_timezone(),
-        )
-
-
 def export_orders(*, orders: QuerySet[VoucherOrder], codes: bool, now: dt.datetime) -> Export:
     """Return the orders as rows of a CSV file, oldest first.
 
     ``codes`` says whether voucher codes, which are worth money, are shown in full.
     """
     newest = VoucherOrder.objects.aggregate(Max("pk"))["pk__max"] or 0
-    chunks, texts = _chunks(orders.values_list(*_FIELDS), newest), _Texts.current()
-    return Export(_headings(now), (list(_rows(it, texts, codes=codes)) for it in chunks))
+    chunks = _chunks(orders.values_list(*_FIELDS), newest)
+    # In the reader's language and zone, which are others when the parts are sent.
+    labels = {it.value: str(it.label) for it in (*OrderStatus, *RefusalReason)}
+    zone = timezone.get_current_timezone()
+    return Export(_headings(now), (list(_rows(it, labels, zone, codes=codes)) for it in chunks))
 
 
 def _chunks(orders: QuerySet[Any, Any], newest: int) -> Iterator[list[Any]]:
@@ -99,38 +86,43 @@ def _headings(now: dt.datetime) -> list[str]:
         gettext("voucher number"), gettext("status"), gettext("reason"), gettext("price in yuan"),
         *(f"{heading} ({zone})" for heading in at),
         gettext("voucher code"), gettext("payment reference"),
-        gettext("merchant"),
+        gettext("merchant"), gettext("purchase"),
     ]  # fmt: skip
 
 
-def _rows(chunk: Sequence[Any], texts: _Texts, *, codes: bool) -> Iterator[list[object]]:
+def _rows(
+    chunk: Sequence[Any], labels: Mapping[str, str], zone: dt.tzinfo, *, codes: bool
+) -> Iterator[list[object]]:
     ids = [order[0] for order in chunk]
     moments = _moments(ids)
     payments = Payment.objects.filter(order__in=ids, settles=True).order_by("pk")
-    references = dict(payments.values_list("order_id", "reference"))
+    known_there = Coalesce("charge__reference", "reference")  # what the provider's lists name
+    references = dict(payments.values_list("order_id", known_there))
     for pk, sale, title, buyer, unit, status, reason, cents, *times, code, merchant in chunk:
         accepted, written = times
-        at = (accepted, written, moments.get((pk, "paid")), moments.get((pk, "used")))
+        used = moments.get((pk, "used")) if status == OrderStatus.USED else None
+        at = (accepted, written, moments.get((pk, "paid")), used)
         yield [
             exact(str(pk)),
             sale,
             harmless(title),
             harmless(buyer or ""),
             unit,
-            texts.statuses[status],
-            texts.reasons.get(reason, reason),
+            labels[status],
+            labels.get(reason, reason),
             plain_money(cents),
-            *(_local(moment, texts.zone) for moment in at),
+            *(_local(moment, zone) for moment in at),
             _code(code or "", codes=codes),
             exact(references.get(pk, "")),
             harmless(merchant or ""),
+            exact(str(purchase_of(pk))),
         ]
 
 
 def _moments(order_ids: Sequence[int]) -> dict[tuple[int, str], dt.datetime]:
-    """Return the times at which orders were paid and used."""
-    after = (OrderStatus.PAID, OrderStatus.USED)
-    events = OrderEvent.objects.filter(order__in=order_ids, after__in=after).order_by("pk")
+    """Return the times at which orders were paid and last used."""
+    changes = PAYMENT | Q(after=OrderStatus.USED)
+    events = OrderEvent.objects.filter(changes, order__in=order_ids).order_by("pk")
     return {(pk, to): at for pk, to, at in events.values_list("order_id", "after", "at")}
 
 

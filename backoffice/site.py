@@ -1,16 +1,18 @@
 """The admin site of the shop: Django's, with a home page and a navigation by job."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from django.contrib.admin import AdminSite
 from django.contrib.auth.signals import user_logged_in
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
-from django.urls import URLPattern, URLResolver, path, reverse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, URLResolver, path
 
-from backoffice.navigation import ENTRIES, desk_of, entry_of_model, links, remember_desk
+from backoffice.navigation import ENTRIES, entry_of_model, links, remember_desk, tabs
+from seckill_site.web.responses import for_owner
 
-Page = Callable[..., HttpResponseBase]
+View = TypeVar("View", bound=Callable[..., HttpResponseBase])
 
 user_logged_in.connect(remember_desk, dispatch_uid="backoffice.remember_desk")
 
@@ -22,35 +24,34 @@ class BackOffice(AdminSite):
 
     def __init__(self, name: str = "admin") -> None:
         super().__init__(name)
-        self._pages: list[tuple[str, Page, str]] = []
-        self._home: Page | None = None
+        self._pages: list[tuple[str, Callable[..., HttpResponseBase], dict[str, str], str]] = []
 
-    def add_home(self, view: Page) -> None:
-        """Make a view the home page of all staff but cashiers."""
-        self._home = view
+    def page(self, route: str, *, name: str, **extra: str) -> Callable[[View], View]:
+        """Return a decorator that puts a view at a route below ``/admin/``."""
 
-    def add_page(self, route: str, view: Page, *, name: str) -> None:
-        """Add a page at a route below ``/admin/``."""
-        self._pages.append((route, view, name))
+        def add(view: View) -> View:
+            self._pages.append((route, view, extra, name))
+            return view
+
+        return add
 
     def get_urls(self) -> list[URLPattern | URLResolver]:
-        own = [path(route, self.admin_view(view), name=name) for route, view, name in self._pages]
+        own = [
+            path(route, self.admin_view(view), extra, name=name)
+            for route, view, extra, name in self._pages
+        ]
         return [*own, *super().get_urls()]
 
-    def index(  # type: ignore[override]
-        self, request: HttpRequest, extra_context: Any = None
+    def show(
+        self, request: HttpRequest, template: str, *, status: int = 200, **context: Any
     ) -> HttpResponse:
-        """Show the home page; whoever may only redeem goes there."""
-        if request.user.is_authenticated:
-            remember_desk(request, request.user)
-        if desk_of(request.user) == "redeem":
-            return HttpResponseRedirect(reverse("redeem"))
-        if self._home is None:
-            return super().index(request, extra_context)
-        return self._home(request)  # type: ignore[return-value]
+        """Return a page with our header; ``opts`` are those of the model that it is about."""
+        context = {**self.each_context(request), **context}
+        return for_owner(TemplateResponse(request, f"admin/{template}", context, status=status))
 
     def each_context(self, request: HttpRequest) -> dict[str, Any]:
-        return {**super().each_context(request), "office_links": links(request)}
+        own = {"office_links": links(request), "office_tabs": tabs(request)}
+        return {**super().each_context(request), **own}
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
         """Return the tables by job, in the order of the navigation; for an app, Django's list."""

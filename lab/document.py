@@ -12,9 +12,7 @@ from pathlib import Path
 
 from django.template.loader import render_to_string
 from django.utils import translation
-from django.utils.translation import gettext_lazy
 
-from lab.crowd.faults import Fault
 from lab.crowd.results import Result, read_results
 from lab.crowd.tables import FINDINGS, cells_of, headings
 from lab.experiments import EXPERIMENTS
@@ -23,18 +21,11 @@ from lab.figures import NoDocument, figures_path
 from lab.interleaving.races import races_of
 from lab.listing import Culprit, culprit_of
 from lab.steps import STEPS
+from lab.texts import TEXTS
 from lab.verdict import finding_text
 
 CHINESE = ".zh-CN.md"
 AROUND = "around-"
-
-TITLES = {
-    Fault.NONE: gettext_lazy("The crowd alone"),
-    Fault.KILL: gettext_lazy("A process is killed"),
-    Fault.PAUSE: gettext_lazy("A process freezes"),
-    Fault.REDIS_RESTART: gettext_lazy("Redis comes back empty"),
-    Fault.INSTANCES: gettext_lazy("One of two instances is killed"),
-}
 
 
 def is_of_experiments(document: Path) -> bool:
@@ -97,7 +88,7 @@ def _table(result: Result) -> dict[str, object]:
         cells[FINDINGS] = [cell if cell == "0" else f"**{cell}**" for cell in cells[FINDINGS]]
         lines.append([f"`{step}`", *cells])
     return {
-        "title": TITLES[result.fault],
+        "title": TEXTS["fault"][result.fault],
         "rows": _markdown(headings(), lines),
         "buyers": f"{result.crowd.buyers:,}",
         "stock": f"{result.crowd.stock:,}",
@@ -121,7 +112,7 @@ class Chapter:
             for name, text in (("errors", f" (`{it.error}`)"), ("told_lost", "")):
                 if count := getattr(it, name):
                     told = finding_text(name, count) + text
-                    answers.setdefault((it.step, name), (TITLES[fault], it.step, told))
+                    answers.setdefault((it.step, name), (TEXTS["fault"][fault], it.step, told))
         return list(answers.values())
 
     def culprits(self) -> list[Culprit]:

@@ -1,11 +1,14 @@
-"""The lock in Redis as the course develops it: four forms with their flaws, and a typo.
+"""The lock in Redis as the course develops it: its forms with their flaws, and a typo.
 
 Behind them are two forms in the database. None of them is the lock of the shop (``locks/``). Use a
 lock object once: ``take`` it, and if that returns True, ``release`` it.
 """
 
+import os
 import secrets
 import threading
+import uuid
+from functools import cache
 from pathlib import Path
 
 from django.db import connection
@@ -91,6 +94,28 @@ class OwnedLock(NamedLock):
         """Start the lease again; return False if another holder has the lock."""
         args: list[str | int] = [self._value, LEASE_MS]
         return bool(_RENEW_IF_OWN.run(ledger_connection(), keys=[self._name], args=args))
+
+
+class ThreadIdLock(OwnedLock):
+    """The value is the id of the thread: a thread of another process may have the same one."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._value = str(threading.get_ident())  # breaks: doubled
+
+
+class UuidLock(OwnedLock):
+    """The value is a UUID of the process and the id of the thread, as in Redisson."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._value = f"{_uuid_of(os.getpid())}-{threading.get_ident()}"
+
+
+@cache
+def _uuid_of(pid: int) -> str:
+    """Return the UUID of a process; one made at import would be that of all forks."""
+    return uuid.uuid4().hex
 
 
 class MistypedLock(OwnedLock):

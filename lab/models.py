@@ -1,18 +1,25 @@
 """The tables of the steps: as in the course, without any constraint that would save a step."""
 
+import datetime as dt
+
 from django.db import models
+
+LONG_AGO, NEVER = (dt.datetime(year, 1, 1, tzinfo=dt.UTC) for year in (2000, 9000))
 
 
 class LabSale(models.Model):
     """A sale of a step; ``stock`` is the units left, and goes below zero without a guard.
 
-    ``version`` counts the writes, if every writer raises it.
+    ``version`` counts the writes, if every writer raises it. Units are for sale from ``begins_at``
+    until ``ends_at``, if anybody looks.
     """
 
     step = models.CharField(max_length=20)
     offered = models.PositiveIntegerField()
     stock = models.IntegerField()
     version = models.PositiveIntegerField(default=0, db_default=0)
+    begins_at = models.DateTimeField(default=LONG_AGO, db_default=LONG_AGO)
+    ends_at = models.DateTimeField(default=NEVER, db_default=NEVER)
 
     def __str__(self) -> str:
         return f"{self.step} {self.pk}"

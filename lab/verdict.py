@@ -4,23 +4,13 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
+from lab.texts import TEXTS
 
-FINDINGS = ("oversold", "doubled", "lost", "undersold", "turned_away", "stuck", "errors", "delayed")
+FINDINGS = (
+    *("oversold", "doubled", "early", "lost", "undersold", "turned_away", "denied"),
+    *("stuck", "errors", "delayed"),
+)
 """Possible findings, worst first."""
-
-TEXTS = {
-    "oversold": gettext_noop("%(count)s sold beyond the stock"),
-    "doubled": gettext_noop("%(count)s given to buyers who already had one"),
-    "lost": gettext_noop("%(count)s promised and never written"),
-    "undersold": gettext_noop("%(count)s left over although there were enough buyers"),
-    "turned_away": gettext_noop("%(count)s turned away while units were left"),
-    "stuck": gettext_noop("%(count)s blocked for ever by leftover data"),
-    "errors": gettext_noop("%(count)s presses answered with an error"),
-    "delayed": gettext_noop("%(count)s of another sale kept waiting"),
-    "told_lost": gettext_noop("%(count)s told in their receipts that the order was lost"),
-}
 
 MARKED_AS = {"turned_away": "undersold"}
 """Findings whose line is marked with the name of another finding."""
@@ -31,12 +21,14 @@ class Answers:
     """The answers to a crowd; ``took_ms`` is ascending, ``first_us`` the time of the first press.
 
     ``promised`` are the user ids with a promise. ``turned_away`` are those that were told "sold
-    out" although a later press got a unit. ``errors`` counts the unanswered ones that met an error
+    out" although a later press got a unit. ``denied`` are those with a promise that were told "sold
+    out" by another press. ``errors`` counts the unanswered ones that met an error
     although all servers responded.
     """
 
     promised: frozenset[int]
     turned_away: frozenset[int] = frozenset()
+    denied: frozenset[int] = frozenset()
     unanswered: int = 0
     errors: int = 0
     took_ms: Sequence[float] = ()
@@ -50,12 +42,13 @@ class Verdict:
     ``sold`` counts rows, ``oversold`` those beyond the stock, ``doubled`` those beyond one per
     buyer. Buyers with a promise and no row are ``told_lost`` if their receipt says so, else
     ``lost``. ``undersold`` counts units left although there were enough buyers, ``turned_away``
-    buyers without a unit who were told "sold out" while one was left. ``stuck`` buyers can never
-    buy, because of leftover data. ``delayed`` buyers of another sale had to wait; only a played
-    race counts them. ``struck`` says whether the fault happened, ``is_quiet`` whether everything
-    ended in time. ``error`` is the most common error of unanswered presses, and ``errors`` counts
-    those that met one although all servers responded. ``answered`` counts the presses that each
-    instance answered, ``sent_on`` those that nginx sent to a second.
+    buyers without a unit who were told "sold out" while one was left. ``denied`` buyers have a unit
+    and were told "sold out". ``stuck`` buyers can never buy, because of leftover data. Only a
+    played race counts ``early`` rows, from before the start, and ``delayed`` buyers of another
+    sale, who had to wait. ``struck`` says whether the fault happened, ``is_quiet`` whether
+    everything ended in time. ``error`` is the most common error of unanswered presses, and
+    ``errors`` counts those that met one although all servers responded. ``answered`` counts the
+    presses that each instance answered, ``sent_on`` those that nginx sent to a second.
     """
 
     step: str
@@ -79,6 +72,8 @@ class Verdict:
     answered: list[int] = field(default_factory=list)
     sent_on: int = 0
     delayed: int = 0
+    early: int = 0
+    denied: int = 0
 
     @property
     def findings(self) -> list[tuple[str, int]]:
@@ -102,11 +97,13 @@ def judge(
     barred: Collection[int],
     last_row_us: int = 0,
     delayed: int = 0,
+    has_started: bool = True,
 ) -> Verdict:
     """Compare the answers to the crowd with the rows.
 
     ``rows`` has the user id of each order. ``told_lost`` are buyers with a promise whose receipt
     says that the order is lost. ``barred`` are user ids that leftover data keeps from buying.
+    Nothing may be sold until the sale ``has_started``.
     """
     sold_to = Counter(rows)
     without = answers.promised - sold_to.keys()
@@ -120,7 +117,7 @@ def judge(
         oversold=max(0, len(rows) - offered),
         doubled=len(rows) - len(sold_to),
         lost=len(lost),
-        undersold=max(0, min(offered, buyers) - len(rows)),
+        undersold=max(0, min(offered, buyers) - len(rows)) if has_started else 0,
         turned_away=len(answers.turned_away - sold_to.keys()),
         stuck=len(set(barred) - sold_to.keys() - lost),
         told_lost=len(without) - len(lost),
@@ -129,6 +126,8 @@ def judge(
         orders_per_s=round(len(rows) / took_s, 1) if rows and took_s > 0 else None,
         p99_ms=round(percentile(answers.took_ms, 99), 1) if answers.took_ms else None,
         delayed=delayed,
+        early=0 if has_started else len(rows),
+        denied=len(answers.denied & sold_to.keys()),
     )
 
 
@@ -139,4 +138,4 @@ def percentile(values: Sequence[float], percent: int) -> float:
 
 def finding_text(finding: str, count: int) -> str:
     """Return a finding in words."""
-    return _(TEXTS[finding]) % {"count": count}
+    return str(TEXTS["finding"][finding] % {"count": count})

@@ -47,20 +47,9 @@ class LuaScript:
         self.source = _with_includes(path, set())
         self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
-    def run(
-        self,
-        client: Redis,
-        *,
-        keys: Sequence[str],
-        args: Sequence[Argument],
-        then: Sequence[Command] = (),
-    ) -> Any:
-        """Run the script in one round trip, or two if the server does not know it yet.
-
-        With commands in ``then``, the result is the list of all replies (:class:`ScriptCall`).
-        """
-        call = ScriptCall(script=self, keys=keys, args=args, read=lambda reply: reply, then=then)
-        return call.run(client)
+    def run(self, client: Redis, *, keys: Sequence[str], args: Sequence[Argument]) -> Any:
+        """Run the script in one round trip, or two if the server does not know it yet."""
+        return ScriptCall(script=self, keys=keys, args=args, read=lambda reply: reply).run(client)
 
     def run_many(
         self, client: Redis, calls: Iterable[tuple[Sequence[str], Sequence[Argument]]]

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from django.contrib.auth.models import User
 from django.db.models import Q
 
-from orders.models import OrderStatus, Payment, VoucherOrder
+from orders.models import OrderStatus, Payment, SandboxTrade, VoucherOrder
 
 
 def lock_user(*, user_id: int) -> User:
@@ -33,6 +33,11 @@ def lock_payment(*, payment_id: int) -> Payment:
     :raises Payment.DoesNotExist: there is no such payment.
     """
     return Payment.objects.select_for_update().get(pk=payment_id)
+
+
+def lock_trade(*, reference: str) -> SandboxTrade | None:
+    """Lock a charge in the sandbox's books until the transaction ends, if there is one."""
+    return SandboxTrade.objects.select_for_update().filter(reference=reference).first()
 
 
 def lock_orders(

@@ -1,7 +1,9 @@
-"""Staff roles: four groups in every installation, and their permissions."""
+"""Staff roles: four groups in every installation, and their permissions (``roles.toml``)."""
 
+import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from django.apps import apps as installed
@@ -10,44 +12,10 @@ from django.db import models, transaction
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
-from vouchers.models import RUN_PERMISSION
-
 SHOP_APPS = ("vouchers", "orders", "locks")
 
-PREPARE = (
-    *(
-        f"vouchers.{act}_{it}"
-        for act in ("add", "change")
-        for it in ("voucher", "seckillvoucher", "merchant")
-    ),
-    *(f"vouchers.delete_{it}" for it in ("voucher", "seckillvoucher", "merchant")),
-    *(f"vouchers.view_{it}" for it in ("voucher", "seckillvoucher", "merchant", "picture")),
-    "vouchers.view_answercount",
-    *(
-        f"orders.view_{it}"
-        for it in ("voucherorder", "orderevent", "payment", "settlementdifference", "waitingentry")
-    ),
-    "orders.redeem_voucherorder",
-    "orders.issue_invitationcode",
-)
-"""Prepare sales, vouchers and invitation codes, redeem vouchers, view orders."""
-
-REDEEM = ("orders.redeem_voucherorder",)
-"""Redeem vouchers, and nothing else."""
-
-RUN = (
-    RUN_PERMISSION,
-    "orders.change_voucherorder",  # to retry orders that were set aside; nobody edits an order
-    "orders.end_voucherorder",
-    "orders.export_voucherorder",
-    "orders.see_customers",
-    "orders.view_orderjob",
-    "orders.add_rehearsal",
-    "orders.view_rehearsal",
-    "locks.view_lock",
-)
-"""Run sales: board, cancellations and refunds, reconcile, retries, locks, exports, rehearsals,
-customers."""
+_WORK = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+PREPARE, RUN = tuple(_WORK["prepare"]), tuple(_WORK["run"])
 
 
 class Role(models.TextChoices):
@@ -59,7 +27,7 @@ class Role(models.TextChoices):
     READ_ONLY = "Read-only", _("Read-only")
 
 
-NAMED = {Role.CASHIER: REDEEM, Role.SHOP_STAFF: PREPARE, Role.OPERATOR: PREPARE + RUN}
+NAMED = {Role.CASHIER: _WORK["redeem"], Role.SHOP_STAFF: PREPARE, Role.OPERATOR: PREPARE + RUN}
 """The permissions of the roles; one that only reads has all permissions to view."""
 
 

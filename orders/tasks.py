@@ -13,12 +13,13 @@ from celery.signals import task_failure, worker_ready
 from django.db import InterfaceError, OperationalError
 
 from accounts import old_sessions
+from orders.audience import refusal_log
 from orders.draws import drawing
 from orders.fulfilment import reconcile as reconciling
 from orders.fulfilment import sweep as sweeping
 from orders.fulfilment import worker
-from orders.lifecycle import notices, notifications, room_visits, waiting_list
-from orders.payments import confirmation, expiry, refunds, sandbox, settlement
+from orders.lifecycle import last_days, notices, notifications, room_visits, waiting_list
+from orders.payments import confirmation, expiry, refunds, sandbox, settlement, unused
 from orders.payments import service as payments
 from orders.placing.publishing import publish, publish_fulfilment
 from seckill_site.broker.messages import publish_options
@@ -130,6 +131,11 @@ def _advance_draws() -> bool:
     return drawing.advance_draws()
 
 
+def _finish_refunds() -> None:
+    if refunds.finish_refunds(now=database_now()):
+        note_life()  # a long list goes on at the pace of a shop that is awake
+
+
 sweep_long_over = _periodic(
     "sweep_long_over", lambda: sweeping.sweep(now=database_now(), long_over=True)
 )
@@ -152,8 +158,16 @@ expire_being_paid = _periodic(
 poll_payments = _periodic("poll_payments", lambda: payments.poll_payments(now=database_now()))
 """Ask the providers about payments that were not reported."""
 
-finish_refunds = _periodic("finish_refunds", lambda: refunds.finish_refunds(now=database_now()))
+finish_refunds = _periodic("finish_refunds", _finish_refunds)
 """Ask the providers again to make open refunds."""
+
+refund_unused = _periodic("refund_unused", lambda: unused.refund_unused(clocks=settled_clocks()))
+"""Start the refunds of vouchers that were not used by their last day."""
+
+note_last_days = _periodic(
+    "note_last_days", lambda: last_days.note_last_days(now=settled_clocks().earlier)
+)
+"""Note which buyers to remind of the last day of their vouchers."""
 
 settle_payments = _periodic(
     "settle_payments",
@@ -182,6 +196,12 @@ delete_ended_sessions = _periodic(
     lambda: old_sessions.delete_ended_sessions(now=settled_clocks().earlier),
 )
 """Delete ended sessions, and accounts of sign-ups that nobody completed."""
+
+delete_old_refusals = _periodic(
+    "delete_old_refusals",
+    lambda: refusal_log.delete_old_refusals(now=settled_clocks().earlier),
+)
+"""Delete what order requests were refused for, after a week."""
 
 store_tallies = _periodic("store_tallies", lambda: store_request_counts(now=database_now()))
 """Move the counts of answered order requests into the database."""

@@ -30,21 +30,8 @@ FUNCTION = re.compile(r"`([\w/]+\.py)(?::\d+)?` `(\w+)`")
 DEFINITION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 APPS = ("vouchers", "orders", "accounts", "api")
 
-CALLS = """
-Buyer Web orders/web/front_door.py order_call buy, with the token
-Web Ledger orders/placing/service.py reserve_call reserve.lua decides
-Web Broker orders/placing/service.py publish_fulfilment one task per burst
-Broker Worker orders/tasks.py fulfil_sale take the sale's lock
-Worker Ledger orders/fulfilment/attempts.py record_batch name the batch
-Worker Database orders/fulfilment/batch.py insert_orders write the rows
-Worker Ledger orders/fulfilment/worker.py confirm their rows exist
-Worker Ledger orders/fulfilment/worker.py release free refused units
-Buyer Web orders/web/front_door.py cached_receipt_call poll the receipt
-Beat Broker orders/fulfilment/sweep.py publish_fulfilment send overdue work again
-Buyer Web orders/web/buyer_views.py start_payment pay at the provider
-Web Database orders/payments/service.py change_order unpaid → paid, with a code
-"""
-"""Sender, receiver, the file that calls, what it calls, and why it does."""
+CALLS = (ROOT / "script" / "lib" / "order_calls.txt").read_text(encoding="utf-8")
+"""A call a line: sender, receiver, the file that calls, what it calls, and why it does."""
 
 SCRIPTS = ("reserve", "record_batch", "confirm", "release", "cache_row")
 """The scripts of an order's way, whose keys are shown."""
@@ -72,7 +59,7 @@ def entities(app: str) -> Iterator[str]:
 def way() -> Iterator[str]:
     """Yield the calls of an order's way; raise LookupError if one is gone."""
     yield from ("```mermaid", "sequenceDiagram")
-    for line in CALLS.strip().splitlines():
+    for line in CALLS.splitlines():
         sender, receiver, file, name, why = line.split(maxsplit=4)
         nodes = ast.walk(ast.parse((ROOT / file).read_text(encoding="utf-8")))
         if name not in {getattr(it, "id", getattr(it, "attr", None)) for it in nodes}:

@@ -7,10 +7,11 @@ from typing import Any
 
 from celery import Celery
 from celery.exceptions import WorkerTerminate
-from celery.signals import setup_logging, task_prerun, worker_init, worker_ready
+from celery.signals import setup_logging, task_prerun, task_success, worker_init, worker_ready
 from django.db import connections
 
 from seckill_site.broker import transport
+from seckill_site.broker.heartbeats import note_queues, note_task
 from seckill_site.log_lines import log_as_the_site
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "seckill_site.settings")
@@ -20,6 +21,8 @@ app = Celery("seckill_site")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 setup_logging.connect(log_as_the_site)
+worker_ready.connect(note_queues)
+task_success.connect(note_task)
 
 beat = Celery("seckill_site", set_as_current=False, fixups=[])
 """Beat by itself: it needs the schedule and the broker, so it loads neither models nor tasks."""

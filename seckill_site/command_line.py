@@ -1,7 +1,9 @@
 """The command line of the site: the shop's commands first, and all in one language."""
 
 import sys
+import tomllib
 from collections.abc import Sequence
+from pathlib import Path
 
 from django.core.management import ManagementUtility, get_commands
 from django.core.management.base import BaseCommand
@@ -9,37 +11,8 @@ from django.core.management.color import color_style
 from django.db import InterfaceError, OperationalError
 from django.utils import translation
 
-GROUPS = {
-    "Sales": {
-        "create_sale": "put a voucher on sale",
-        "rehearse": "sell a copy of a sale to a simulated crowd",
-        "plan": "how many machines an evening needs",
-        "create_buyers": "buyers for load tests, with a purchase token each",
-        "verify_draw": "compute a published draw again",
-    },
-    "Orders and money": {
-        "export_orders": "orders as CSV, for a spreadsheet",
-        "settle_payments": "compare a day of payments with the provider's list",
-        "retry_orders": "orders that were set aside: list them, try them again",
-        "unwritten_orders": "accepted orders that no row can hold: list them, decide",
-    },
-    "Accounts": {
-        "changepassword": "set a new password",
-        "createsuperuser": "make another administrator",
-        "make_roles": "make the groups of staff, with their permissions",
-        "demo": "make the demo's sales and accounts",
-    },
-    "System": {
-        "reconcile": "compare ledger and database, and repair",
-        "locks": "locks that are held: list them, release one by force",
-        "adopt_ledger": "take over the ledgers of another installation, after a restore",
-        "error_pages": "write nginx's error pages with the shop's face",
-    },
-    "The classic course": {
-        "race": "the same crowd for each of the six steps",
-        "interleave": "play a race with one of the steps, side by side",
-    },
-}
+GROUPS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+"""The shop's commands by group, with what each does."""
 
 
 class CommandLine(ManagementUtility):

@@ -11,32 +11,12 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 _SPEC = re.compile(r"(?P<name>[a-z_.]+)(:(?P<nth>[1-9][0-9]*))?(=(?P<action>exit|raise|stop))?")
 
 
 class FailpointReached(Exception):
     """A test asked for this failure."""
-
-
-@dataclass
-class _Armed:
-    name: str
-    passes_left: int
-    action: str
-
-    def reach(self, name: str) -> None:
-        if name != self.name:
-            return
-        self.passes_left -= 1
-        if self.passes_left != 0:
-            return
-        if self.action == "raise":
-            raise FailpointReached(name)
-        # A signal to the process might reach this thread only after it has run on.
-        signum = signal.SIGSTOP if self.action == "stop" else signal.SIGKILL
-        signal.pthread_kill(threading.get_ident(), signum)
 
 
 def failpoint(name: str) -> None:
@@ -67,7 +47,22 @@ def _parse(spec: str) -> Callable[[str], None] | None:
     match = _SPEC.fullmatch(spec)
     if match is None:
         raise ValueError(f"FAILPOINT is name[:nth][=exit|raise|stop], not {spec!r}")
-    return _Armed(match["name"], int(match["nth"] or 1), match["action"] or "exit").reach
+    passes_left = int(match["nth"] or 1)
+
+    def reach(name: str) -> None:
+        nonlocal passes_left
+        if name != match["name"]:
+            return
+        passes_left -= 1
+        if passes_left != 0:
+            return
+        if match["action"] == "raise":
+            raise FailpointReached(name)
+        # A signal to the process might reach this thread only after it has run on.
+        signum = signal.SIGSTOP if match["action"] == "stop" else signal.SIGKILL
+        signal.pthread_kill(threading.get_ident(), signum)
+
+    return reach
 
 
 class _Points:

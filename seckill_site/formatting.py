@@ -1,6 +1,7 @@
 """Money, numbers, durations and timestamps as text, in the language and time zone of the page."""
 
 import datetime as dt
+from collections.abc import Iterable
 
 from django.utils import timezone
 from django.utils.formats import date_format
@@ -56,6 +57,11 @@ def plain_money(cents: int, currency: str = OURS) -> str:
     return f"{sign}{whole}.{rest:0{decimals}d}" if decimals else f"{sign}{whole}"
 
 
+def listed(texts: Iterable[str]) -> str:
+    """Return texts in a row, as the page's language separates them."""
+    return pgettext("between names", ", ").join(texts)
+
+
 def grouped(number: float | None) -> str:
     """Return a number with thousands separators, the same in every language."""
     return NO_VALUE if number is None else f"{number:,}"
@@ -67,26 +73,34 @@ def timestamp(moment: dt.datetime, *, exact: bool = False) -> str:
     return f"{local:%Y-%m-%d %H:%M:%S}" + (f".{local.microsecond // 1000:03d}" if exact else "")
 
 
+def utc_offset(moment: dt.datetime) -> str:
+    """Return the offset of the shop's time zone at that moment: ``UTC+8``."""
+    offset = timezone.localtime(moment).utcoffset() or dt.timedelta()
+    minutes = offset // dt.timedelta(minutes=1)
+    sign = "-" if minutes < 0 else "+"
+    hours, rest = divmod(abs(minutes), 60)
+    return f"UTC{sign}{hours}" + (f":{rest:02d}" if rest else "")
+
+
 def date_and_time(moment: dt.datetime) -> str:
     """Return a moment as the page's language writes it, without the current year."""
-    # The letters are those of Django's date filter.
-    if _is_this_year(moment):
-        return date_format(timezone.localtime(moment), pgettext("date format", "j M, H:i"))
-    return date_format(timezone.localtime(moment), pgettext("date format", "j M Y, H:i"))
+    # The letters are those of Django's date filter. Each ends with the minute.
+    local = timezone.localtime(moment)
+    if local.year == timezone.localtime().year:
+        return date_format(local, pgettext("date format", "j M, H:i"))
+    return date_format(local, pgettext("date format", "j M Y, H:i"))
+
+
+def time_window(begin: dt.datetime, end: dt.datetime) -> str:
+    """Return two moments as ``Mon 7 Dec, 10:00–12:00``, each with its day if they differ."""
+    since, until = timezone.localtime(begin), timezone.localtime(end)
+    first, last = (f"{date_format(it, 'D')} {date_and_time(it)}" for it in (since, until))
+    return f"{first}–{until:%H:%M}" if since.date() == until.date() else f"{first} – {last}"
 
 
 def exact_date_and_time(moment: dt.datetime) -> str:
     """Return a moment to the millisecond, as the page's language writes it."""
-    local = timezone.localtime(moment)
-    if _is_this_year(moment):
-        seconds = date_format(local, pgettext("date format", "j M, H:i:s"))
-    else:
-        seconds = date_format(local, pgettext("date format", "j M Y, H:i:s"))
-    return f"{seconds}.{local.microsecond // 1000:03d}"
-
-
-def _is_this_year(moment: dt.datetime) -> bool:
-    return timezone.localtime(moment).year == timezone.localtime().year
+    return f"{date_and_time(moment)}{timestamp(moment, exact=True)[-7:]}"
 
 
 def duration(length: dt.timedelta, *, units: int = 2) -> str:

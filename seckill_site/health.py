@@ -17,6 +17,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from redis.exceptions import RedisError
 
 from locks.lua_script import Command, checked, send_once
+from seckill_site.broker.heartbeats import State, read_heartbeats
 from seckill_site.broker.messages import impatient, is_rabbitmq
 from seckill_site.celery import app
 from seckill_site.checks.configuration import check_settings, found_by
@@ -56,7 +57,7 @@ def healthz(request: HttpRequest) -> HttpResponse:
 def readyz(request: HttpRequest) -> JsonResponse:
     """Report which parts respond and what the checks find; 503 if anything of that is wrong.
 
-    Clocks that differ by more than a second are named, too.
+    Clocks that differ by more than a second are named, too, and what does not run behind the shop.
     """
     parts = current_parts()
     errors = current_errors(parts)
@@ -71,8 +72,9 @@ def readyz(request: HttpRequest) -> JsonResponse:
                 for error in errors
             ]
             or "ok",
-            # Wrong clocks decide nothing, so they make nobody leave.
+            # These make nobody leave: wrong clocks decide nothing, and accepted orders wait safely.
             "clocks": (wrong_clocks() if parts["redis"] else {}) or "ok",
+            "heartbeats": _heartbeats(parts),
         },
         status=200 if ready else 503,
     )
@@ -80,6 +82,14 @@ def readyz(request: HttpRequest) -> JsonResponse:
     if not ready:
         response["Retry-After"] = "2"
     return response
+
+
+def _heartbeats(parts: dict[str, bool]) -> dict[str, float | None] | str:
+    """Return the seconds since the last sign of what is missing; None if it never was there."""
+    beats = read_heartbeats(parts)
+    if all(it.state is State.UNKNOWN for it in beats):
+        return "unknown"
+    return {it.name: it.age_s for it in beats if it.is_missing} or "ok"
 
 
 @allow("GET", "HEAD")

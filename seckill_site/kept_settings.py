@@ -16,9 +16,5 @@ T = TypeVar("T")
 def kept(work_out: Callable[[], T]) -> Callable[[], T]:
     """Keep what a function derives from the settings, as long as no setting changes."""
     cached = cache(work_out)
-
-    def forget(**_: object) -> None:
-        cached.cache_clear()
-
-    setting_changed.connect(forget, weak=False)
+    setting_changed.connect(lambda **_: cached.cache_clear(), weak=False)
     return cached

@@ -1,6 +1,11 @@
-"""The site's own rows: which installation this is, and what the cache still has to drop."""
+"""The rows of the site itself: its identity, its settings, and what the cache has to drop."""
 
 from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from seckill_site.clocks.database import database_now
+
+ONLY_ROW = 1
 
 
 class Installation(models.Model):
@@ -20,3 +25,36 @@ class StaleFact(models.Model):
 
     def __str__(self) -> str:
         return f"stale fact {self.pk}"  # the key may be that of a session
+
+
+class SentForm(models.Model):
+    """A form that has created something, and what: see ``web/form_keys.py``."""
+
+    digest = models.CharField(max_length=64, primary_key=True)
+    made = models.CharField(max_length=2_000)
+    sent_at = models.DateTimeField(default=database_now, db_index=True)
+
+    def __str__(self) -> str:
+        return self.digest
+
+
+class ShopSettings(models.Model):
+    """What owners set on a page, in the only row: texts by field, and the logo.
+
+    Another ``revision`` tells all processes to read the row again.
+    """
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=ONLY_ROW, editable=False)
+    revision = models.CharField(max_length=16, editable=False)
+    values = models.JSONField(default=dict, editable=False)
+    logo = models.BinaryField(default=b"")
+
+    class Meta:
+        verbose_name = verbose_name_plural = _("settings")
+        default_permissions = ()
+        constraints = [
+            models.CheckConstraint(name="shop_settings_one_row", condition=models.Q(id=ONLY_ROW))
+        ]
+
+    def __str__(self) -> str:
+        return str(_("Settings"))

@@ -105,6 +105,11 @@ class Latest(ProcessMemory, Generic[V]):
         """Go on with the present value for this time."""
         self._until = monotonic() + for_s
 
+    @property
+    def late_by_s(self) -> float:
+        """For how long the value has been too old; negative while it is not."""
+        return monotonic() - self._until
+
     def claim(self) -> bool:
         """Return whether the caller is to refresh the value: one caller in ``for_s``."""
         if monotonic() < self._until:
@@ -164,7 +169,7 @@ class Buffer(ProcessMemory, Generic[K]):
         *,
         most: int,
         every_s: float,
-        retry_on: type[Exception] | tuple[()] = (),
+        retry_on: type[Exception] | tuple[type[Exception], ...] = (),
         retry_s: float = inf,
         daemon: bool = False,
     ) -> None:

@@ -144,12 +144,16 @@ SECKILL_RESETS_PER_ADDRESS = env.int("SECKILL_RESETS_PER_ADDRESS", default=20)
 SECKILL_TEXTS_PER_ADDRESS = env.int("SECKILL_TEXTS_PER_ADDRESS", default=100)
 """The most codes that are sent to phones for an address in a day, over all numbers; 0: any."""
 
-SECKILL_SHOP_NAME = env.str("SECKILL_SHOP_NAME", default="Seckill")
-SECKILL_SHOP_NAME_EN = env.str("SECKILL_SHOP_NAME_EN", default=SECKILL_SHOP_NAME)
+SECKILL_MAP_URL = env.str("SECKILL_MAP_URL", default="")
+"""The address of a map's search, with ``{place}`` for what is searched; without it, no link."""
+
+# What is empty from here to the invitation, owners set on a page (docs/adr/0040).
+SECKILL_SHOP_NAME = env.str("SECKILL_SHOP_NAME", default="")
+SECKILL_SHOP_NAME_EN = env.str("SECKILL_SHOP_NAME_EN", default="")
 """The name of the shop, for readers of Chinese and of English. A voucher without a merchant is of
 a merchant with the first of them."""
 
-SECKILL_SHOP_COLOUR = env.str("SECKILL_SHOP_COLOUR", default="#cf2318")
+SECKILL_SHOP_COLOUR = env.str("SECKILL_SHOP_COLOUR", default="")
 """The colour of buttons and prices; what needs more contrast is derived from it."""
 
 SECKILL_SHOP_LOGO = env.str("SECKILL_SHOP_LOGO", default="")
@@ -158,16 +162,17 @@ SECKILL_SHOP_LOGO = env.str("SECKILL_SHOP_LOGO", default="")
 SECKILL_SHOP_CONTACT = env.str("SECKILL_SHOP_CONTACT", default="")
 """How buyers reach the shop: an e-mail address, a phone number or the address of a page."""
 
-SECKILL_MAP_URL = env.str("SECKILL_MAP_URL", default="")
-"""The address of a map's search, with ``{place}`` for what is searched; without it, no link."""
-
 SECKILL_SHOP_IMPRINT = env.str("SECKILL_SHOP_IMPRINT", default="")
-SECKILL_SHOP_IMPRINT_EN = env.str("SECKILL_SHOP_IMPRINT_EN", default=SECKILL_SHOP_IMPRINT)
+SECKILL_SHOP_IMPRINT_EN = env.str("SECKILL_SHOP_IMPRINT_EN", default="")
 """The company behind the shop, such as its ICP licence, in one line; or the address of a page."""
 
 SECKILL_SHOP_TERMS = env.str("SECKILL_SHOP_TERMS", default="")
-SECKILL_SHOP_TERMS_EN = env.str("SECKILL_SHOP_TERMS_EN", default=SECKILL_SHOP_TERMS)
+SECKILL_SHOP_TERMS_EN = env.str("SECKILL_SHOP_TERMS_EN", default="")
 """The terms of the shop: the address of a page, or the path of a text file that /terms/ shows."""
+
+SECKILL_SHOP_INVITATION = env.str("SECKILL_SHOP_INVITATION", default="")
+SECKILL_SHOP_INVITATION_EN = env.str("SECKILL_SHOP_INVITATION_EN", default="")
+"""What the mail that invites a member of staff says first."""
 
 SECKILL_SHOP_TIME_ZONE = env.str("SECKILL_SHOP_TIME_ZONE", default="Asia/Shanghai")
 """The time zone in which pages and the admin show times; they are stored in UTC."""
@@ -409,7 +414,10 @@ SECKILL_SITE_URL = env.str("SECKILL_SITE_URL", default="http://127.0.0.1:8000").
 SECKILL_REHEARSAL_URL = env.str("SECKILL_REHEARSAL_URL", default=SECKILL_SITE_URL).rstrip("/")
 """The address of the web server for a rehearsal's crowd; the workers send its requests."""
 
-DEFAULT_FROM_EMAIL = env.str("SECKILL_MAIL_FROM", default="noreply@localhost")
+SECKILL_MAIL_FROM = env.str("SECKILL_MAIL_FROM", default="")
+"""The sender of mails; owners may set it on a page."""
+
+DEFAULT_FROM_EMAIL = SECKILL_MAIL_FROM or "noreply@localhost"  # of mails that are not the shop's
 EMAIL_TIMEOUT = 5  # seconds; SMTP, too, must not hold a thread for ever
 vars().update(env.email_url("SECKILL_MAIL_URL", default="consolemail://"))
 
@@ -495,9 +503,12 @@ _EVERY_SECONDS = {
     "expire_being_paid": 2.0,
     "poll_payments": 5.0,
     "finish_refunds": 5.0,
+    "refund_unused": 15.0,
+    "note_last_days": 600.0,
     "settle_payments": 1800.0,
     "sweep_long_over": 300.0,
     "delete_ended_sessions": 3600.0,
+    "delete_old_refusals": 3600.0,
     "send_webhooks": 2.0,
     "delete_old_deliveries": 3600.0,
 }

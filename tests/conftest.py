@@ -28,6 +28,7 @@ from orders.audience.caps import capped_accounts
 from orders.placing import publishing
 from seckill_site.celery import app
 from seckill_site.clocks import ledger as ledger_clock
+from seckill_site.face import owners_settings
 from seckill_site.mysql import base as mysql
 from seckill_site.process_memory import Buffer, forget_everything
 from seckill_site.redis.ledger_connection import ledger_connection
@@ -185,10 +186,12 @@ def redis_clock(redis_databases: list[Redis]) -> Any:
 
 @pytest.fixture(autouse=True)
 def new_memory(request: pytest.FixtureRequest) -> None:
-    """Start each test as a new process, except that it does not have to ask for the time, nor for
-    the accounts with too many unpaid orders: that would be counted among a test's own commands."""
+    """Start each test as a new process, except that it does not have to ask for the time, the
+    settings of owners, nor the accounts with too many unpaid orders: that would be counted among a
+    test's own commands."""
     forget_everything()
     capped_accounts.trust(for_s=3600)
+    owners_settings.known.trust(for_s=3600)
     if has_servers(request.node):
         ledger_clock._clock.learn(request.getfixturevalue("redis_clock"), for_s=3600)
     else:

@@ -34,7 +34,8 @@ from vouchers.models import Picture, SeckillVoucher
 pytestmark = pytest.mark.django_db
 
 PAGES = {
-    *("purchase", "purchase-form", "sandbox", "redeem", "stop-notices", "my-notices"),
+    *("purchase", "purchase-form", "preview", "sandbox", "stop-notices", "my-notices"),
+    *("redeem", "redeem-worker", "redemptions", "undo-redemption"),
     *("account-delete", "captcha-image", "set-language-link"),
     *("payment-return", "pay-code", "code", "code-picture", "codes", "codes-worker", "terms"),
     *("face-theme", "face-icon", "face-manifest"),
@@ -200,8 +201,21 @@ def closed_draw() -> Ask:
     return Ask(f"/vouchers/{draw.pk}/draw/record.txt")
 
 
-def known_record() -> Ask:
-    ask = closed_draw()
+def closed_chain(page: str) -> Callable[[], Ask]:
+    def ask() -> Ask:
+        sale = make_sale()
+        written_orders(sale, [make_buyer()])
+        end(sale)
+        return Ask(f"/vouchers/{sale.pk}/chain/{page}")
+
+    return ask
+
+
+def known(known_file: Callable[[], Ask]) -> Callable[[], Ask]:
+    return lambda: known_now(known_file())
+
+
+def known_now(ask: Ask) -> Ask:
     ask.headers["HTTP_IF_NONE_MATCH"] = ask.send("GET", wsgi).headers["etag"]
     return ask
 
@@ -264,7 +278,7 @@ def redeeming(*, times: int = 0, code: str = "", scopes: Any = tuple(Scope)) -> 
 @pytest.fixture(autouse=True)
 def one_window_of_guesses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the guesses of a test no new window may begin."""
-    monkeypatch.setattr("api.redeeming.GUESSES", GUESSES._replace(window_s=10**10))
+    monkeypatch.setattr("api.web.views.GUESSES", GUESSES._replace(window_s=10**10))
 
 
 def guessing() -> Ask:
@@ -303,8 +317,16 @@ GIVEN: dict[str, Callable[[], Ask]] = {
     "drawEntry 401": by_nobody("draw/entry/"),
     "drawEntry 404": of_no_sale("draw/entry/"),
     "drawRecord 200": closed_draw,
-    "drawRecord 304": known_record,
+    "drawRecord 304": known(closed_draw),
     "drawRecord 404": of_sale("draw/record.txt"),
+    "chain 200": of_sale("chain/"),
+    "chain 404": of_no_sale("chain/"),
+    "chainList 200": closed_chain("list.txt"),
+    "chainList 304": known(closed_chain("list.txt")),
+    "chainList 404": of_sale("chain/list.txt"),
+    "chainPart 200": closed_chain("part-1.txt"),
+    "chainPart 304": known(closed_chain("part-1.txt")),
+    "chainPart 404": closed_chain("part-2.txt"),
     # A buyer before the order
     "purchaseToken 200": of_sale("token/"),
     "purchaseToken 401": by_nobody("token/"),
@@ -342,7 +364,7 @@ GIVEN: dict[str, Callable[[], Ask]] = {
     "placeOrder 202": lambda: placing(make_sale()),
     "placeOrder 403": placing_forged,
     "placeOrder 404": placing_in_no_sale,
-    "placeOrder 409": lambda: placing(make_sale(paused=True)),
+    "placeOrder 409": lambda: placing(make_sale(limit=3, stock=1), quantity=3, all_or_none=True),
     "receipt 200": lambda: of_order(""),
     "receipt 401": order_by_nobody(""),
     "receipt 403": with_forged_token,

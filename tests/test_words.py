@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.core import mail, signing
 from django.core.cache import cache
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.template.loader import render_to_string
 from django.test import Client
 from django.test.signals import template_rendered
@@ -35,9 +37,12 @@ from django.utils import timezone, translation
 from fido2.cose import ES256
 from fido2.utils import websafe_encode
 from fido2.webauthn import AttestationObject, AttestedCredentialData, AuthenticatorData
+from redis import Redis
 
 from accounts.invitations import send_invitation
 from accounts.models import Invitation, Phone, Reader
+from api.models import ApiToken
+from orders.fulfilment.worker import fulfil_sale
 from orders.lifecycle.notices import send_notices, stop_link
 from orders.lifecycle.notifications import tell_buyers
 from orders.lifecycle.redemption import written_code
@@ -54,14 +59,27 @@ from orders.models import (
     VoucherOrder,
 )
 from orders.roles import Role, make_roles
+from tests.orders import test_roles
+from tests.orders.test_roles import ACTIONS, PAGES, address, keep_all, sent, undone
+from tests.orders.test_roles import unprobed as unprobed  # the fixtures of that table
+from tests.orders.test_roles import world as world
 from tests.support.accounts import PASSWORD
 from tests.support.draws import draw_to_the_end, end, enter, entered, make_draw
+from tests.support.html_forms import filled
 from tests.support.notices import make_notice, make_reader, move_start
-from tests.support.orders import make_buyer, make_order, make_sale, reserved, token_for
-from tests.support.payments import FakeProvider, make_payment, make_unpaid_order, pay
+from tests.support.orders import (
+    make_buyer,
+    make_order,
+    make_sale,
+    reserved,
+    reserved_purchase,
+    token_for,
+)
+from tests.support.payments import FakeProvider, make_payment, make_unpaid_order, pay, pay_all
 from tests.support.rooms import make_room
 from tests.support.sales import redis_now_ms
-from tests.support.words import texts_of_page, wrong_in
+from tests.support.words import CHINESE, strings_in, texts_of_page, wrong_in
+from vouchers.inventory.purchases import ids_of_purchase
 from vouchers.models import Merchant, SeckillVoucher, Voucher, Work
 
 ROOT = Path(settings.BASE_DIR)
@@ -181,6 +199,13 @@ def make_orders(buyer: User) -> tuple[dict[str, VoucherOrder], dict[str, Payment
     orders |= {
         name: make_unpaid_order(make_sale(), [buyer]) for name in ("opened", "sold", "scanned")
     }
+    for name in ("several", "several-paid"):
+        sale = make_sale(limit=3)
+        ids = reserved_purchase(sale, buyer, 2)
+        fulfil_sale(sale_id=sale.pk)
+        of_purchase = list(VoucherOrder.objects.filter(pk__in=ids).order_by("pk"))
+        pay_all(of_purchase if name == "several-paid" else [])
+        orders[name] = of_purchase[0]
     payments = {"opened": make_payment(orders["opened"]), "sold": pay(orders["sold"])}
     orders["sold"].refresh_from_db()
     return orders, payments
@@ -188,12 +213,13 @@ def make_orders(buyer: User) -> tuple[dict[str, VoucherOrder], dict[str, Payment
 
 # --- The scenes -----------------------------------------------------------------------------------
 
-OFFICE = ("admin:", "lab")
-"""The back office, whose pages join with its words, and the lab."""
+LAB = "lab"
+"""About the making of the shop, in its own words."""
 
 NO_PAGES = {
     "files": {
-        *("calendar", "picture", "thumbnail", "code-picture", "captcha-image", "codes-worker")
+        *("calendar", "picture", "thumbnail", "code-picture", "captcha-image"),
+        *("codes-worker", "redeem-worker"),
     },
     "of the shop's face": {"face-theme", "face-icon", "face-manifest"},
     "answers of programs": {
@@ -205,11 +231,15 @@ NO_PAGES = {
             "place-order",
             "notify",
             "draw-record",
+            "chain-list",
+            "chain-part",
             "account-data",
         ),
         *("api-sales", "api-sale", "api-orders", "api-order", "api-redeem"),
         *("healthz", "readyz", "metrics", "mfa_login_webauthn"),
+        *("admin:jsi18n", "admin:autocomplete"),
     },
+    "the page of a sale, for staff before it is public": {"preview"},
     "a press that leads to another page": {
         *(
             "pay",
@@ -222,6 +252,7 @@ NO_PAGES = {
             "invitation",
         ),
         *("stop-notice", "sign-out-everywhere", "set-language-link", "mfa_download_recovery_codes"),
+        *("admin:", "admin:view_on_site", "admin:logout"),
     },
 }
 """Addresses that show no page of their own, by the reason."""
@@ -239,6 +270,7 @@ def scenes_of(shop: Shop) -> dict[str, list[Scene]]:
             Scene(f"/vouchers/{sales['room'].pk}/form/"),
         ],
         "draw": [Scene(f"/vouchers/{sales[it].pk}/draw/") for it in ("drawing", "drawn")],
+        "chain": [Scene(f"/vouchers/{sales[it].pk}/chain/") for it in ("gone", "ended")],
         "waiting": [Scene(f"/vouchers/{sales[it].pk}/waiting/") for it in ("gone", "open")],
         "receipt": shop.order("receipt"),
         "code": shop.order("code", "sold"),
@@ -254,11 +286,18 @@ def scenes_of(shop: Shop) -> dict[str, list[Scene]]:
         ],
         "sandbox": [Scene(f"/sandbox/{it.reference}/") for it in shop.payments.values()],
         "redeem": counter(shop),
+        "redemptions": [Scene("/staff/redemptions/", "owner")],
+        "undo-redemption": undoing(shop),
         "terms": [Scene("/terms/")],
         **account_scenes(shop),
         **factor_scenes(shop),
         "errors": error_scenes(shop),
     }
+
+
+def end_validity(order: VoucherOrder) -> None:
+    yesterday = timezone.localdate() - dt.timedelta(days=1)
+    Voucher.objects.filter(sales=order.seckill_voucher).update(valid_until=yesterday)
 
 
 def counter(shop: Shop) -> list[Scene]:
@@ -268,10 +307,32 @@ def counter(shop: Shop) -> list[Scene]:
         "AAAA-AAAA-AAAA-AAAA",
         *(written_code(shop.orders["sold"].code or "") for _ in "ab"),
     ]
-    sent = [{"code": code, "step": "check"} for code in codes]
+    code = written_code(shop.orders["sold"].code or "")
+    sent = [{"code": it} for it in codes]
+    sent += [{"code": code, "check": "1"}, {"code": "AAAA", "check": "1"}]
+    late = {"code": "AB01CDEF0V1TVWXY", "check": "1"}
+    VoucherOrder.objects.filter(pk=shop.orders["paid"].pk).update(code=late["code"])
+    end_validity(shop.orders["paid"])
+    sent += [late]
     return [
         Scene("/staff/redeem/", "owner"),
         *(Scene("/staff/redeem/", "owner", it) for it in sent),
+    ]
+
+
+def undoing(shop: Shop) -> list[Scene]:
+    """Return the pages on which the use of a voucher is undone, or not."""
+    code = "0123456789ABCDEF"
+    VoucherOrder.objects.filter(pk=shop.orders["used"].pk).update(code=code)
+    event = OrderEvent.objects.create(
+        order=shop.orders["used"], before="paid", after="used", at=timezone.now(),
+        actor_kind="staff",
+    )  # fmt: skip
+    url = f"/staff/redemptions/{event.pk}/undo/"
+    return [
+        Scene("/staff/redeem/", "owner", {"code": code, "check": "1"}),
+        Scene(url, "owner"),
+        *(Scene(url, "owner", {"why": "x"}) for _ in "ab"),
     ]
 
 
@@ -463,8 +524,9 @@ def test_every_page_keeps_to_the_glossary(shop: Shop, templates: set[str], langu
 
 
 def test_every_address_has_scenes_or_shows_no_page(shop: Shop) -> None:
-    found = {name for _, name in patterns(get_resolver()) if name and not name.startswith(OFFICE)}
-    assert found - set().union(*NO_PAGES.values()) - set(scenes_of(shop)) == set()
+    found = {name for _, name in patterns(get_resolver()) if name and not name.startswith(LAB)}
+    office = {key.split(",")[0] for key in PAGES} | set(OWN_OF_ADMIN)
+    assert found - set().union(*NO_PAGES.values()) - set(scenes_of(shop)) - office == set()
 
 
 def patterns(resolver: URLResolver, prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -475,6 +537,145 @@ def patterns(resolver: URLResolver, prefix: str = "") -> Iterator[tuple[str, str
             yield from ((route, space + name) for route, name in patterns(it))
         else:
             yield prefix + str(it.pattern), it.name or ""
+
+
+# --- The back office ------------------------------------------------------------------------------
+
+OWN_OF_ADMIN = {
+    "admin:login": "/admin/login/",
+    "admin:password_change": "/admin/password_change/",
+    "admin:password_change_done": "/admin/password_change/done/",
+    "admin:app_list": "/admin/vouchers/",
+}
+"""Pages of the admin site itself; all others are in the table of roles."""
+
+WORDS_OF_FORMS = ("title", "name", "first_name", "username", "reason", "why")
+"""Fields whose texts are shown again, so that they have to be Greek."""
+
+
+BOTH_NAMES = re.compile(rf"[{CHINESE}]+ · [a-z ]+")
+"""A heading of a file to import, in both languages on every page."""
+
+
+def greek_file() -> dict[str, Any]:
+    rows = "title,price,face_value\nΡύζι,8,10\nΤσάι,9,10\n"
+    return {"file": SimpleUploadedFile("ρύζι.csv", rows.encode())}
+
+
+def name_in_greek() -> None:
+    """Give all that has a name a Greek one."""
+    Voucher.objects.update(title="Ρύζι", rules="Κανόνες")
+    for model, name in (
+        (Merchant, "name"), (User, "username"), (Group, "name"), (ApiToken, "name"),
+    ):  # fmt: skip
+        for row in model._default_manager.all():
+            if getattr(row, name) not in Role.values:
+                model._default_manager.filter(pk=row.pk).update(**{name: f"Όνομα{row.pk}"})
+
+
+def member(role: Role | None, language: str) -> Client:
+    """Return the browser of a member of staff: of the owner without a role."""
+    name = {None: "μαρία", Role.READ_ONLY: "νίκη", Role.CASHIER: "άρης"}[role]
+    user = User.objects.create(username=name, is_staff=True, is_superuser=role is None)
+    if role:
+        user.groups.add(Group.objects.get(name=role))
+    client = Client(headers={"Accept": "text/html", "Accept-Language": language})
+    client.force_login(user)
+    return client
+
+
+def texts_of_answer(answer: Any) -> list[str]:
+    """Return what an answer says to people: a page, or figures for its script; no files."""
+    assert answer.status_code < 500, answer
+    kind = answer.headers.get("Content-Type", "")
+    if "attachment" in answer.headers.get("Content-Disposition", ""):
+        return []
+    if kind.startswith("application/json"):  # codes are for the page's script
+        return [it for it in strings_in(answer.json()) if not re.fullmatch("[a-z_-]+", it)]
+    texts = texts_of_page(answer.text) if kind.startswith("text/html") else []
+    return [it for it in texts if not BOTH_NAMES.fullmatch(it)]
+
+
+def greek(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: "Ρύζι" if name in WORDS_OF_FORMS and it else it for name, it in fields.items()}
+
+
+def answers_of(
+    key: str, world: Mapping[str, Any], owner: Client, others: Sequence[Client], ledger: Redis
+) -> Iterator[Any]:
+    """Yield what a page of the back office answers: read, filled in wrongly, and sent."""
+    url = address(key, world)
+    for client in (owner, *others):
+        yield client.get(url, follow=True)
+    if key.endswith("_changelist"):
+        yield owner.get(f"{url}?q=%CF%87", follow=True)
+    with undone(ledger):
+        data = sent(key, url, world, by=owner, owner=owner)
+        words = {it: "x" for it in data if it not in ("csrfmiddlewaretoken", "seen", "key")}
+        yield owner.post(url, words, follow=True)
+        yield owner.post(url, follow=True)
+        if not key.endswith("_delete"):
+            yield owner.post(url, greek(data), follow=True)
+
+
+def pages_of_draws() -> Iterator[str]:
+    """Yield the boards and reports of a draw that takes entries and of one that was drawn."""
+    for is_over in (False, True):
+        sale = make_draw(stock=1)
+        entered(sale, [make_buyer(), make_buyer()])
+        if is_over:
+            end(sale)
+            draw_to_the_end(sale)
+        name_in_greek()
+        yield from (f"/admin/vouchers/seckillvoucher/{sale.pk}/{it}/" for it in ("board", "report"))
+
+
+def answers_to_staff(
+    world: Mapping[str, Any], owner: Client, others: Sequence[Client], ledger: Redis
+) -> Iterator[tuple[str, Any]]:
+    """Yield what every page and every action of the back office answers, by its place."""
+    for name, url in OWN_OF_ADMIN.items():
+        yield name, owner.get(url, follow=True)
+        yield name, owner.post(url, {"old_password": "x"}, follow=True)
+    for key in PAGES:
+        for answer in answers_of(key, world, owner, others, ledger):
+            yield key, answer
+    for url in (f"/admin/customers/{world['paid'].user_id}/", *pages_of_draws()):
+        yield url, owner.get(url)
+    url = address("admin:vouchers_voucher_change, on sale", world)
+    yield "a new price", owner.post(url, {**filled(owner.get(url)), "price_cents": "7"})
+    for (model, action), row in ACTIONS.items():
+        data = {"action": action, "_selected_action": world[row.of].pk}
+        with undone(ledger):
+            for more in ({}, row.send):
+                url = reverse(f"admin:{model}_changelist")
+                yield action, owner.post(url, {**data, **more}, follow=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_page_of_staff_keeps_to_the_glossary(
+    world: dict[str, Any],
+    redis_databases: list[Redis],
+    templates: set[str],
+    monkeypatch: pytest.MonkeyPatch,
+    language: str,
+) -> None:
+    monkeypatch.setattr(test_roles, "a_file", greek_file)
+    make_roles()
+    name_in_greek()
+    world = {name: type(it)._default_manager.get(pk=it.pk) for name, it in world.items()}
+    owner, *others = (member(it, language) for it in (None, Role.READ_ONLY, Role.CASHIER))
+    keep_all(redis_databases[0])
+    wrong: dict[str, Any] = {}
+    for place, answer in answers_to_staff(world, owner, others, redis_databases[0]):
+        if found := wrong_in(texts_of_answer(answer), language):
+            wrong.setdefault(place, {}).update(found)
+    assert wrong == {}
+    ours = {
+        str(it.relative_to(ROOT / "templates")) for it in (ROOT / "templates/admin").rglob("*.html")
+    }
+    assert sorted(ours - templates) == []
 
 
 # --- Mails and text messages ----------------------------------------------------------------------
@@ -544,12 +745,19 @@ def make_event(order: VoucherOrder, **fields: Any) -> None:
     )
 
 
+def make_events_of_purchase(first: VoucherOrder) -> None:
+    """Let all orders of a purchase come to each status."""
+    for order in VoucherOrder.objects.filter(pk__in=ids_of_purchase(first.pk)):
+        for status in OrderStatus:
+            make_event(order, after=status)
+
+
 def invite_staff(shop: Shop) -> None:
     """Send an invitation for each role."""
     make_roles()
     for group in Group.objects.filter(name__in=list(Role)):
         invitation = Invitation(email=f"{group.pk}@example.com", role=group)
-        send_invitation(invitation, invited_by=shop.buyer, on_failure=lambda: None)
+        send_invitation(invitation, invited_by=shop.buyer, tell=lambda *_: None)
 
 
 @pytest.mark.slow
@@ -570,16 +778,26 @@ def test_mails_and_texts_of_orders_keep_to_the_glossary(
         make_event(shop.orders[name])
     for code in EventCode:
         make_event(shop.orders["paid"], before=OrderStatus.PAID, code=code)
-    assert tell_buyers(now=timezone.now()) == len(told) + len(EventCode)
+    for name in ("paid", "sold"):
+        make_event(shop.orders[name], before=OrderStatus.USED)  # an undone use
+    end_validity(shop.orders["sold"])
+    make_events_of_purchase(shop.orders["several-paid"])
+    told += OrderStatus
+    assert tell_buyers(now=timezone.now()) == len(told) + len(EventCode) + 2
 
     Notice.objects.all().delete()
     by_text = make_reader(email=False, phone=OTHER_PHONE, language=language)
     readers = [make_reader(language=language), by_text]
-    asked = {"start": "coming", "back": "one", "result": "drawn"}
+    asked = {"start": "coming", "back": "one", "result": "drawn", "last_day": "open"}
     for kind in Notice.Kind:
         for reader in readers:
             make_notice(shop.sales[asked[kind.value]], reader, kind)
     move_start(shop.sales["coming"], begins_in_s=60)
+    today, valid = timezone.localdate(), shop.sales["open"]
+    for reader in readers:
+        make_order(valid, reader, status=OrderStatus.PAID)
+    Voucher.objects.filter(pk=valid.voucher_id).update(valid_until=today)
+    SeckillVoucher.objects.filter(pk=valid.pk).update(reminded_for=today)
     while send_notices(now=timezone.now()):
         pass
     with translation.override(language), django_capture_on_commit_callbacks(execute=True):
@@ -588,7 +806,7 @@ def test_mails_and_texts_of_orders_keep_to_the_glossary(
 
     lines = [it for each in mail.outbox for it in (str(each.subject), *str(each.body).splitlines())]
     assert wrong_in([*lines, *Texts.sent], language) == {}
-    assert len(mail.outbox) == len(told) + len(EventCode) + len(Notice.Kind) + len(Role)
+    assert len(mail.outbox) == len(told) + len(EventCode) + 2 + len(Notice.Kind) + len(Role)
     assert len(Texts.sent) == len(Notice.Kind) + 1
     ours = {
         str(path.relative_to(ROOT / "templates"))

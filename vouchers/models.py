@@ -7,7 +7,7 @@ import secrets
 from typing import TypeVar
 
 from django.conf import settings
-from django.contrib.auth.models import Group
+from django.contrib.auth.models import AnonymousUser, Group, User
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
@@ -15,7 +15,7 @@ from django.db.models import F, Q
 from django.utils.translation import get_language, gettext
 from django.utils.translation import gettext_lazy as _
 
-from seckill_site.face.site_face import contact_url, map_url
+from seckill_site.face.site_face import both_faces, contact_url, map_url
 
 YEARS = (2000, 2100)
 """The first and the last year of a sale: others are typing errors."""
@@ -165,6 +165,7 @@ class Merchant(models.Model):
         blank=True,
         help_text=_("A phone number or an email address that buyers may use."),
     )
+    staff = models.ManyToManyField(settings.AUTH_USER_MODEL, related_name="merchants")
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
 
     class Meta:
@@ -189,7 +190,14 @@ class Merchant(models.Model):
     def default(cls) -> Merchant:
         """Return the default merchant; a shop without one gets one of its own name."""
         first = cls.objects.order_by("pk").first()
-        return first or cls.objects.get_or_create(name=settings.SECKILL_SHOP_NAME)[0]
+        return first or cls.objects.get_or_create(name=both_faces()[0].name)[0]
+
+    @classmethod
+    def redeemed_by(cls, user: User | AnonymousUser) -> frozenset[int] | None:
+        """Return the merchants whose vouchers alone a member of staff redeems; None: all."""
+        if user.is_superuser:  # an owner may do everything
+            return None
+        return frozenset(cls.objects.filter(staff=user.pk).values_list("pk", flat=True)) or None
 
 
 class Voucher(models.Model):
@@ -329,6 +337,16 @@ class SeckillVoucher(models.Model):
         _("refundable"),
         default=True,
         help_text=_("Whether a buyer may return a voucher that is paid and unused."),
+    )
+    refund_unused = models.BooleanField(
+        _("refund unused vouchers"),
+        null=True,  # of sales from before this rule, and of the release before during an update
+        blank=True,
+        default=True,
+        help_text=_(
+            "Whether a paid voucher that was not used is refunded by itself after its last day. "
+            "The counter then makes no exceptions."
+        ),
     )
     extendable = models.BooleanField(
         _("more time to pay"),
@@ -485,6 +503,14 @@ class SeckillVoucher(models.Model):
         editable=False,
         help_text="Which sale this is: an id may be given again after a backup was restored.",
     )
+    reminded_for = models.DateField(
+        null=True, editable=False, help_text="The last day of which its buyers were reminded."
+    )
+    chain_head = models.CharField(
+        max_length=64, blank=True, default="", db_default="", editable=False
+    )
+    chain_links = models.PositiveIntegerField(default=0, db_default=0, editable=False)
+    chain_entries = models.PositiveIntegerField(default=0, db_default=0, editable=False)
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
 
     locked_at: dt.datetime
@@ -548,6 +574,12 @@ class SeckillVoucher(models.Model):
         """Return the condition for sales that may still change by themselves."""
         return Q(ends_at__gt=now - ACTIVE_AFTER_END)
 
+    @classmethod
+    def refunds_unused(cls, today: dt.date) -> Q:
+        """Return the condition for sales whose unused vouchers go back: their last day is over."""
+        is_past = Q(refund_unused=True, voucher__valid_until__lt=today)
+        return is_past & ~Q(stage=SaleStage.REHEARSAL)
+
     def note_sold_out(self, at: dt.datetime) -> None:
         """Keep the first moment at which no unit is left; the caller saves the row."""
         if self.sold_out_at is None and 0 < self.stock <= self.sold:
@@ -598,6 +630,36 @@ class Draw(models.Model):
     def of(cls, sale: SeckillVoucher) -> Draw:
         """Return the draw of this sale, made with its seed if it is new."""
         return cls.objects.get_or_create(seckill_voucher=sale)[0]
+
+
+class ChainLink(models.Model):
+    """A link in the chain of a sale: a batch of orders, or a ``mark`` (``vouchers/chain.py``).
+
+    ``number`` counts the links of the sale from 1. ``last`` is the position of the last order so
+    far; those of a batch follow the ``last`` of the link before.
+    """
+
+    seckill_voucher = models.ForeignKey(
+        SeckillVoucher, on_delete=models.CASCADE, related_name="links"
+    )
+    number = models.PositiveIntegerField()
+    last = models.PositiveIntegerField()
+    mark = models.CharField(max_length=100, blank=True)
+    head = models.CharField(max_length=64)
+
+    class Meta:
+        verbose_name = _("fingerprint")
+        verbose_name_plural = _("fingerprints")
+        default_permissions = ()
+        constraints = [
+            models.UniqueConstraint(
+                name="chain_one_link_per_number", fields=("seckill_voucher", "number")
+            ),
+        ]
+        indexes = [models.Index(fields=("seckill_voucher", "last"), name="chain_by_sale_last")]
+
+    def __str__(self) -> str:
+        return f"{self.seckill_voucher_id}: {self.number}"
 
 
 class AnswerCount(models.Model):

@@ -1,6 +1,7 @@
 """The API for programs of staff: sales with live figures, orders, redeeming (``docs/api.md``)."""
 
 import datetime as dt
+import re
 from typing import Any, TypeVar
 
 from django.db.models import QuerySet
@@ -9,20 +10,34 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from api.models import ApiToken, Scope
-from api.redeeming import KEY, look_up, redeem_once
+from api.tokens import merchants_of
 from api.web.bearer import api_view, refusal
 from api.web.parameters import Query
-from orders.lifecycle.redemption import NoSuchCode, NotRedeemable, PastValidity, Redeemable
-from orders.models import OrderEvent, OrderStatus, VoucherOrder
+from orders.lifecycle.guesses import counted_guess
+from orders.lifecycle.redemption import (
+    GUESSES,
+    NoSuchCode,
+    NotRedeemable,
+    OtherMerchant,
+    Redeemable,
+    find_by_code,
+)
+from orders.lifecycle.redemption import redeem as redeem_once
+from orders.lifecycle.transitions import Actor
+from orders.models import PROGRAM, OrderEvent, OrderStatus, VoucherOrder
 from orders.placing.order_ids import first_id_after
 from orders.web.request_parsing import InvalidRequest, read_json_fields
 from seckill_site.clocks.database import database_now
 from seckill_site.clocks.machine import epoch_ms
 from vouchers.catalogue.listing import SaleCard, cards
+from vouchers.inventory.purchases import purchase_of
 from vouchers.models import SaleStage, SeckillVoucher
 
 LONGEST_CODE = 300
 """A code, or the whole address of a QR code."""
+
+KEY = re.compile(r"[!-~]{1,64}", re.ASCII)
+"""An ``Idempotency-Key``: up to 64 printable characters without blanks."""
 
 STAGES = (SaleStage.PUBLIC, SaleStage.DRAFT)
 
@@ -97,7 +112,11 @@ def order_list(request: HttpRequest, token: ApiToken) -> HttpResponse:
         orders = orders.filter(seckill_voucher=sale_id)
     if (status := query.choice("status", of=OrderStatus.values)) is not None:
         orders = orders.filter(status=status)
-    orders = _accepted_between(orders, query.moment("from_ms"), query.moment("until_ms"))
+    if (start := query.moment("from_ms")) is not None:
+        orders = orders.filter(accepted_at__gte=start)
+    if (end := query.moment("until_ms")) is not None:
+        # An id is minted before its order is accepted, so the index skips what is newer.
+        orders = orders.filter(accepted_at__lt=end, pk__lt=first_id_after(end))
     page, following = _page(orders, query)
     return JsonResponse({"orders": [_order_json(it) for it in page], "next": following})
 
@@ -114,22 +133,11 @@ def order(request: HttpRequest, token: ApiToken, *, order_id: int) -> HttpRespon
     return JsonResponse({**_order_json(row), "history": history})
 
 
-def _accepted_between(
-    orders: QuerySet[VoucherOrder], start: dt.datetime | None, end: dt.datetime | None
-) -> QuerySet[VoucherOrder]:
-    """Return the orders accepted from ``start`` on and before ``end``."""
-    if start is not None:
-        orders = orders.filter(accepted_at__gte=start)
-    if end is not None:
-        # An id is minted before its order is accepted, so the index skips what is newer.
-        orders = orders.filter(accepted_at__lt=end, pk__lt=first_id_after(end))
-    return orders
-
-
 def _order_json(row: VoucherOrder) -> dict[str, Any]:
     """Return an order without its code, which is the voucher itself."""
     return {
         "order_id": str(row.pk),
+        "purchase": str(purchase_of(row.pk)),
         "voucher_id": str(row.seckill_voucher_id),
         "buyer_id": None if row.user_id is None else str(row.user_id),
         "status": row.status,
@@ -144,6 +152,7 @@ def _order_json(row: VoucherOrder) -> dict[str, Any]:
 def _event_json(event: OrderEvent) -> dict[str, Any]:
     return {
         "event_id": str(event.pk),
+        "before": event.before or None,
         "status": event.after,
         "at_ms": epoch_ms(event.at),
         "by": event.actor_kind,
@@ -155,17 +164,37 @@ def _event_json(event: OrderEvent) -> dict[str, Any]:
 
 @api_view("POST", scope=Scope.REDEEM)
 def redeem(request: HttpRequest, token: ApiToken) -> HttpResponse:
-    """Redeem a voucher by its code, or only look it up with ``check``."""
+    """Redeem a voucher by its code, or only look it up with ``check``.
+
+    A program may repeat its request because an answer was lost: a key names one use of a voucher,
+    also by the token that replaces an old one. Wrong codes are counted, as at the counter.
+    """
     Query.read(request.GET, known=())
     code, is_check = _read_code(request)
-    now = database_now()
+    key = "" if is_check else _idempotency_key(request)
+    now, merchants = database_now(), merchants_of(token)
     try:
-        if is_check:
-            return _looked_up(look_up(token, code=code, now=now), now)
-        redeemed = redeem_once(token, code=code, key=_idempotency_key(request), now=now)
+        with counted_guess(GUESSES, user_id=token.owner_id, now=now):
+            if is_check:
+                found = find_by_code(code=code, merchants=merchants)
+                if not found.may_be_used or found.is_past(now):
+                    return _refused(found, now)
+                return JsonResponse({"verdict": "valid", **_redeemable_json(found)})
+            redeemed = redeem_once(
+                code=code,
+                by=Actor.staff(token.owner_id),
+                now=now,
+                key=key,
+                program=f"{PROGRAM}{token.prefix}",
+                merchants=merchants,
+            )
     except NoSuchCode:
         return refusal(404, "not_found", _("No voucher has this code."), verdict="no_such_code")
-    except (NotRedeemable, PastValidity) as error:
+    except OtherMerchant as error:
+        name = error.merchant.name
+        message = _("This voucher is of another merchant: %(merchant)s.") % {"merchant": name}
+        return refusal(403, "no_permission", message, verdict="other_merchant", merchant=name)
+    except NotRedeemable as error:
         return _refused(error.redeemable, now)
     verdict = "repeated" if redeemed.repeated else "redeemed"
     return JsonResponse({"verdict": verdict, **_redeemable_json(redeemed.redeemable)})
@@ -190,29 +219,25 @@ def _idempotency_key(request: HttpRequest) -> str:
     return key
 
 
-def _looked_up(redeemable: Redeemable, now: dt.datetime) -> HttpResponse:
-    if redeemable.may_be_used and not redeemable.is_past(now):
-        return JsonResponse({"verdict": "valid", **_redeemable_json(redeemable)})
-    return _refused(redeemable, now)
-
-
 def _refused(redeemable: Redeemable, now: dt.datetime) -> HttpResponse:
     if redeemable.order.status == OrderStatus.USED:
         message, verdict = _("This voucher was used before."), "used_before"
     elif redeemable.may_be_used and redeemable.is_past(now):
         message, verdict = _("This voucher has expired."), "expired"
+    elif redeemable.may_be_used:
+        message, verdict = _("The use with this key was undone."), "undone"
     else:
         message, verdict = _("This voucher is not valid."), "not_valid"
     return refusal(409, "wrong_state", message, verdict=verdict, **_redeemable_json(redeemable))
 
 
 def _redeemable_json(redeemable: Redeemable) -> dict[str, Any]:
-    row, event = redeemable.order, redeemable.last_event
-    is_used = row.status == OrderStatus.USED and event is not None
+    row, use = redeemable.order, redeemable.use
     return {
         "order_id": str(row.pk),
+        "purchase": str(purchase_of(row.pk)),
         "voucher_id": str(row.seckill_voucher_id),
         "title": row.seckill_voucher.voucher.title,
         "status": row.status,
-        "used_at_ms": epoch_ms(event.at) if is_used and event else None,
+        "used_at_ms": epoch_ms(use.at) if use else None,
     }

@@ -112,10 +112,10 @@ class _Pass:
     async def _serve(self, endpoint_id: int) -> None:
         """Send what is due for one endpoint, a few messages at a time."""
         while not self.is_over:
-            messages = await sync_to_async(_due_for)(endpoint_id)
-            if not messages:
+            due, now = await sync_to_async(_due_for)(endpoint_id)
+            if not due:
                 return
-            attempts = await asyncio.gather(*(_send(it) for it in messages))
+            attempts = await asyncio.gather(*(_send(it, now) for it in due))
             await sync_to_async(record_health)(endpoint_id, attempts)
 
 
@@ -146,51 +146,32 @@ def webhooks_waiting_since(*, now: dt.datetime) -> dt.datetime | None:
     return max([min(since), *(it for it in tried if it)])
 
 
-@dataclass(frozen=True)
-class _Message:
-    """A delivery as it is sent now."""
-
-    delivery: WebhookDelivery
-    url: str
-    headers: dict[str, str]
-    body: bytes
-
-
-def _due_for(endpoint_id: int) -> list[_Message]:
+def _due_for(endpoint_id: int) -> tuple[list[WebhookDelivery], dt.datetime]:
+    """Return the next deliveries to an endpoint with all that their messages need, and the time."""
     now = database_now()
     due = _due(now).filter(endpoint=endpoint_id).select_related("endpoint", "event__order")
-    return [_message(it, now) for it in due.order_by("next_at", "pk")[:AT_ONCE]]
+    return list(due.order_by("next_at", "pk")[:AT_ONCE]), now
 
 
-def _message(delivery: WebhookDelivery, now: dt.datetime) -> _Message:
-    body = message_body(delivery)
-    headers = message_headers(delivery.endpoint, message_id=delivery.message_id, body=body, now=now)
-    return _Message(delivery, delivery.endpoint.url, headers, body)
-
-
-async def _send(message: _Message) -> Attempt:
-    attempt = await post(message.url, headers=message.headers, body=message.body)
+async def _send(delivery: WebhookDelivery, now: dt.datetime) -> Attempt:
+    body, endpoint = message_body(delivery), delivery.endpoint
+    headers = message_headers(endpoint, message_id=delivery.message_id, body=body, now=now)
+    attempt = await post(endpoint.url, headers=headers, body=body)
     failpoint("webhook.sent")
-    await sync_to_async(_record)(message.delivery, attempt)
+    await sync_to_async(_record)(delivery, attempt)
     return attempt
 
 
 def _record(delivery: WebhookDelivery, attempt: Attempt) -> None:
     now = database_now()
-    rows = WebhookDelivery.objects.filter(pk=delivery.pk)
-    state, next_at = State.DELIVERED, None
-    if not attempt.succeeded:
-        state = State.FAILED
-        if delivery.tries < len(RETRY_AFTER_S):
-            state = State.WAITING
-            next_at = now + dt.timedelta(seconds=RETRY_AFTER_S[delivery.tries])
-    rows.update(
+    state, next_at = State.DELIVERED if attempt.succeeded else State.FAILED, None
+    if not attempt.succeeded and delivery.tries < len(RETRY_AFTER_S):
+        state = State.WAITING
+        next_at = now + dt.timedelta(seconds=RETRY_AFTER_S[delivery.tries])
+    WebhookDelivery.objects.filter(pk=delivery.pk).update(
         state=state,
         next_at=next_at,
         tries=F("tries") + 1,
         tried_at=now,
-        took_ms=attempt.took_ms,
-        status=attempt.status,
-        error=attempt.error,
-        answer=attempt.answer,
+        **attempt._asdict(),
     )

@@ -13,6 +13,7 @@ from hashlib import sha256
 
 from api.models import Topic, WebhookDelivery, WebhookEndpoint
 from seckill_site.clocks.machine import epoch_ms
+from vouchers.inventory.purchases import purchase_of
 
 SECRET_START = "whsec_"
 SECRET_BYTES = 32
@@ -26,11 +27,12 @@ def new_secret() -> str:
 def message_body(delivery: WebhookDelivery) -> bytes:
     event, order = delivery.event, delivery.event.order
     content = {
-        "type": Topic.of(event.after),
+        "type": Topic.of(event.before, event.after),
         "timestamp": event.at.astimezone(dt.UTC).isoformat().replace("+00:00", "Z"),
         "data": {
             "event_id": str(event.pk),
             "order_id": str(order.pk),
+            "purchase": str(purchase_of(order.pk)),
             "voucher_id": str(order.seckill_voucher_id),
             "status": event.after,
             "price_cents": order.price_cents,

@@ -20,7 +20,7 @@ DELETED_AT_ONCE = 5_000
 def plan_deliveries(*, now: dt.datetime) -> None:
     """Plan the deliveries of the next ``EVENTS_AT_ONCE`` events that are due."""
     due = OrderEvent.objects.filter(webhooks_due=True).order_by("pk")
-    fields = due.values_list("pk", "order", "after", "order__seckill_voucher__stage")
+    fields = due.values_list("pk", "order", "before", "after", "order__seckill_voucher__stage")
     events = list(fields[:EVENTS_AT_ONCE])
     if not events:
         return
@@ -32,14 +32,14 @@ def plan_deliveries(*, now: dt.datetime) -> None:
                     endpoint=endpoint,
                     event_id=event_id,
                     order_id=order_id,
-                    topic=Topic.of(after),
+                    topic=Topic.of(before, after),
                     created_at=now,
                     next_at=now,
                 )
-                for event_id, order_id, after, stage in events
+                for event_id, order_id, before, after, stage in events
                 if stage != SaleStage.REHEARSAL
                 for endpoint in endpoints
-                if Topic.of(after) in endpoint.topics
+                if Topic.of(before, after) in endpoint.topics
             ],
             ignore_conflicts=True,
         )

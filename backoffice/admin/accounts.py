@@ -1,66 +1,113 @@
 """Accounts in the admin; the names of groups are in the reader's language."""
 
-from typing import Any
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, cast
 
 from allauth.account.admin import EmailAddress
 from allauth.mfa.admin import Authenticator
 from allauth.usersessions.admin import UserSession
 from django.contrib import admin, messages
 from django.contrib.auth.admin import GroupAdmin, UserAdmin
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import Group, Permission, User
 from django.core.exceptions import PermissionDenied
-from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.forms import ModelChoiceField, ModelForm, ModelMultipleChoiceField
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
+from django.utils.text import capfirst
 from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from accounts.deletion import forget_in_log
-from accounts.invitations import open_invitations, send_invitation
+from accounts.invitations import (
+    InvitationInvalid,
+    invitation_url,
+    pending_invitations,
+    send_again,
+    send_invitation,
+    valid_since,
+)
 from accounts.models import Invitation
 from accounts.sessions import end_all_sessions
-from backoffice.admin.pages import check_may, is_owner, office, office_page, timestamp_column
+from backoffice.admin.pages import (
+    TEXTS,
+    check_may,
+    is_owner,
+    log_change,
+    merchants_field,
+    office,
+    timestamp_column,
+)
 from orders.roles import Role
-from seckill_site.formatting import NO_VALUE
+from seckill_site.formatting import NO_VALUE, listed
 from seckill_site.mysql.collations import AnyCase
 from seckill_site.web.admin_lists import CheckedList, column, pill
+from seckill_site.web.form_keys import key_of, make_once
+from vouchers.admin.history import CodedHistory
+from vouchers.catalogue.history import entry
 
 admin.site.unregister([User, Group])
 admin.site.unregister([EmailAddress, Authenticator, UserSession])  # their owner's alone
 
 
-class GroupsField(ModelMultipleChoiceField):  # type: ignore[type-arg]
-    """Groups to choose from, with translated names of the shop's roles."""
+class NamesField(ModelMultipleChoiceField):  # type: ignore[type-arg]
+    """Groups or permissions to choose from, whose English names in the database are translated."""
 
-    def label_from_instance(self, obj: Group) -> str:
-        return gettext(obj.name)
+    def label_from_instance(self, obj: Group | Permission) -> str:
+        if isinstance(obj, Group):
+            return gettext(obj.name)
+        verb, _, model = obj.codename.partition("_")
+        is_usual = verb in VERBS and model == obj.content_type.model
+        what = VERBS[verb] if is_usual else gettext(obj.name)
+        return f"{capfirst(obj.content_type.name)} · {what}"
 
 
-class RoleField(ModelChoiceField):  # type: ignore[type-arg]
-    """One of the shop's roles, by its translated name."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(shop_roles(), **kwargs)
-
-    def label_from_instance(self, obj: Group) -> str:
-        return gettext(obj.name)
+VERBS = {
+    "view": pgettext_lazy("a permission", "view"),
+    "add": pgettext_lazy("a permission", "add"),
+    "change": pgettext_lazy("a permission", "change"),
+    "delete": pgettext_lazy("a permission", "delete"),
+}
+APPS_OF_STAFF = ("vouchers", "orders", "locks", "accounts", "api", "auth")
 
 
 def shop_roles() -> QuerySet[Group]:
     return Group.objects.filter(name__in=Role.values).order_by("pk")
 
 
+class RoleField(ModelChoiceField):  # type: ignore[type-arg]
+    """One of the shop's roles, by its translated name."""
+
+    def label_from_instance(self, obj: Group) -> str:
+        return gettext(obj.name)
+
+
+class TranslatedNames(CheckedList):
+    """An admin that offers groups and permissions by their names in the reader's language."""
+
+    def formfield_for_manytomany(self, db_field: Any, request: Any, **kwargs: Any) -> Any:
+        if db_field.name != "groups":
+            ours = Q(content_type__app_label__in=APPS_OF_STAFF)
+            given = ~Q(group=None) | ~Q(user=None)  # what is not offered would be taken away
+            rows = Permission.objects.filter(ours | given).distinct()
+            kwargs["queryset"] = rows.select_related("content_type")
+        kwargs["form_class"] = NamesField
+        return super().formfield_for_manytomany(db_field, request, **kwargs)
+
+
 class StaffForm(ModelForm):  # type: ignore[type-arg]
     """A member of staff on one page: name, address, role. Everything else is under Advanced."""
 
     role = RoleField(
+        shop_roles(),
         label=_("Role"),
         required=False,
         empty_label=_("No role: not a member of staff"),
         help_text=_("What they may see and do. Without a role they cannot enter the back office."),
     )
+
+    merchants = merchants_field()
 
     class Meta:
         model = User
@@ -69,6 +116,7 @@ class StaffForm(ModelForm):  # type: ignore[type-arg]
             "username": _("Sign-in name"),
             "first_name": pgettext_lazy("person", "Name"),
             "email": _("Email"),
+            "is_active": pgettext_lazy("a switch", "active"),
         }
         help_texts = {
             "username": "",
@@ -79,8 +127,10 @@ class StaffForm(ModelForm):  # type: ignore[type-arg]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.initial["role"] = self.instance.groups.filter(name__in=Role.values).first()
-        if self.instance.is_superuser:
-            self.fields.pop("role", None)  # an owner may do everything
+        self.initial["merchants"] = self.instance.merchants.all()
+        if self.instance.is_superuser:  # an owner may do everything
+            self.fields.pop("role", None)
+            self.fields.pop("merchants", None)
 
     def clean(self) -> dict[str, Any]:
         """Refuse to let somebody lock themselves out."""
@@ -98,8 +148,10 @@ class StaffForm(ModelForm):  # type: ignore[type-arg]
             self.instance.is_staff = self.cleaned_data["role"] is not None
         return super().save(commit)
 
-    def save_role(self) -> None:
-        """Replace the account's role; other groups stay."""
+    def save_rights(self) -> None:
+        """Replace the account's merchants, and its role; other groups stay."""
+        if "merchants" in self.changed_data:
+            self.instance.merchants.set(self.cleaned_data["merchants"])
         if "role" not in self.fields or "role" not in self.changed_data:
             return
         self.instance.groups.remove(*shop_roles())
@@ -108,20 +160,26 @@ class StaffForm(ModelForm):  # type: ignore[type-arg]
 
 
 @admin.register(User)
-class AccountAdmin(CheckedList, UserAdmin):  # type: ignore[type-arg]
+class AccountAdmin(TranslatedNames, CodedHistory, UserAdmin):  # type: ignore[type-arg]
     """Accounts, with the roles of each in the list.
 
     The page of one is the form for staff. Only superusers get to what is Advanced: groups, single
     permissions and the password.
     """
 
+    search_fields = ("^username",)  # by its index: there may be millions
+    show_full_result_count = False
     list_display = ("username", "email", "roles", "active", "last_seen")
     list_filter = ("is_staff", "is_superuser", "is_active")
     filter_horizontal = ()  # Django's widget is not accessible; this is the browser's own
     last_seen = timestamp_column("last_login", _("last sign-in"))
     active = column(
         _("account"),
-        lambda it: pill("good", _("active")) if it.is_active else pill("bad", _("locked")),
+        lambda it: (
+            pill("good", pgettext_lazy("an account", "active"))
+            if it.is_active
+            else pill("bad", _("locked"))
+        ),
         ordering="is_active",
     )
     roles = column(_("roles"), lambda it: role_names(it) or NO_VALUE)
@@ -134,7 +192,7 @@ class AccountAdmin(CheckedList, UserAdmin):  # type: ignore[type-arg]
             return super().get_form(request, obj, change=change, **kwargs)
         given: dict[str, Any] = {"is_own": obj == request.user}
         if not is_owner(request):  # to give a role is to give rights
-            given["role"] = None
+            given["role"] = given["merchants"] = None
         kwargs["form"] = type("StaffForm", (StaffForm,), given)
         return super().get_form(request, obj, change=change, **kwargs)
 
@@ -172,10 +230,9 @@ class AccountAdmin(CheckedList, UserAdmin):  # type: ignore[type-arg]
             return super().get_fieldsets(request, obj)
         if _is_advanced(request):  # without the dates, which nobody sets
             return super().get_fieldsets(request, obj)[:-1]
-        fields = ["username", "first_name", "email", "role", "is_active"]
-        if obj.is_superuser or not is_owner(request):
-            fields.remove("role")
-        return [(None, {"fields": fields})]
+        gives_rights = is_owner(request) and not obj.is_superuser
+        rights = ["role", "merchants"] if gives_rights else []
+        return [(None, {"fields": ["username", "first_name", "email", *rights, "is_active"]})]
 
     def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> Any:
         fields = super().get_readonly_fields(request, obj)
@@ -193,19 +250,15 @@ class AccountAdmin(CheckedList, UserAdmin):  # type: ignore[type-arg]
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         super().save_related(request, form, formsets, change)
         if isinstance(form, StaffForm):
-            form.save_role()
+            form.save_rights()
 
     def get_queryset(self, request: Any) -> Any:
         return super().get_queryset(request).prefetch_related("groups")
 
-    def formfield_for_manytomany(self, db_field: Any, request: Any, **kwargs: Any) -> Any:
-        if db_field.name == "groups":
-            kwargs["form_class"] = GroupsField
-        return super().formfield_for_manytomany(db_field, request, **kwargs)
-
     def save_model(self, request: Any, obj: User, form: Any, change: bool) -> None:
         """Save the account; who becomes staff signs in again, for a session of staff."""
-        becomes_staff = change and obj.is_staff and not form.initial.get("is_staff", was_staff(obj))
+        was_staff = User.objects.filter(pk=obj.pk, is_staff=True).exists()
+        becomes_staff = change and obj.is_staff and not form.initial.get("is_staff", was_staff)
         super().save_model(request, obj, form, change)
         if becomes_staff:
             end_all_sessions(obj)
@@ -214,16 +267,12 @@ class AccountAdmin(CheckedList, UserAdmin):  # type: ignore[type-arg]
 def role_names(user: User) -> str:
     """Return the names of an account's groups; a superuser is the owner."""
     names = [gettext(group.name) for group in user.groups.all()]
-    return ", ".join([gettext("Owner"), *names] if user.is_superuser else names)
-
-
-def was_staff(user: User) -> bool:
-    """Return whether the stored account is one of staff."""
-    return User.objects.filter(pk=user.pk, is_staff=True).exists()
+    names = [gettext("Owner"), *names] if user.is_superuser else names
+    return listed(names)
 
 
 @admin.register(Group)
-class RoleAdmin(CheckedList, GroupAdmin):
+class RoleAdmin(TranslatedNames, GroupAdmin):  # type: ignore[misc]
     """Groups, with their translated names."""
 
     list_display = ("called",)
@@ -233,11 +282,11 @@ class RoleAdmin(CheckedList, GroupAdmin):
 
 
 @admin.register(Invitation)
-class InvitationAdmin(CheckedList):
+class InvitationAdmin(CodedHistory):
     """Invitations of staff. To invite is to give rights, so only superusers do."""
 
     list_display = ("email", "name", "role_name", "invited", "accepted", "accepted_by")
-    fields = ("name", "email", "role")
+    readonly_fields = ("role_name",)
     role_name = column(_("role"), lambda it: gettext(it.role.name))
     invited = timestamp_column("invited_at", _("invited"))
     accepted = timestamp_column("accepted_at", pgettext_lazy("an invitation", "accepted"))
@@ -246,14 +295,13 @@ class InvitationAdmin(CheckedList):
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return is_owner(request)
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return is_owner(request)
+    has_add_permission = has_delete_permission = has_view_permission
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return is_owner(request)
+    def get_fields(self, request: HttpRequest, obj: Invitation | None = None) -> Any:
+        return ("name", "email", "role_name" if obj else "role")
 
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).select_related("role", "invited_by", "accepted_by")
@@ -261,29 +309,13 @@ class InvitationAdmin(CheckedList):
     def formfield_for_foreignkey(self, db_field: Any, request: Any, **kwargs: Any) -> Any:
         """Offer the roles of the shop, in the reader's language."""
         if db_field.name == "role":
-            return RoleField(
-                label=_("Role"),
-                to_field_name="name",
-                help_text=_("What they may see and do in the back office."),
-            )
+            kwargs |= {"form_class": RoleField, "queryset": shop_roles(), "to_field_name": "name"}
+            kwargs["help_text"] = _("What they may see and do in the back office.")
         return super().formfield_for_foreignkey(db_field, request, **kwargs)
 
     def save_model(self, request: Any, obj: Invitation, form: Any, change: bool) -> None:
         """Save the invitation and send it."""
-        mailed: list[bool] = []
-
-        def say_failure() -> None:
-            mailed.append(False)
-            text = gettext("The email could not be sent. Delete the invitation and try again.")
-            self.message_user(request, text, messages.ERROR)
-
-        def say_success() -> None:
-            if not mailed:
-                text = gettext("The invitation was sent to %(email)s.") % {"email": obj.email}
-                self.message_user(request, text, messages.SUCCESS)
-
-        send_invitation(obj, invited_by=request.user, on_failure=say_failure)
-        transaction.on_commit(say_success)  # after the mail
+        send_invitation(obj, invited_by=request.user, tell=partial(_tell, request))
 
     def response_add(
         self, request: HttpRequest, obj: Invitation, post_url_continue: str | None = None
@@ -292,9 +324,39 @@ class InvitationAdmin(CheckedList):
         return HttpResponseRedirect(reverse("admin:staff"))
 
 
+def _tell(request: HttpRequest, invitation: Invitation, is_mailed: bool) -> None:
+    """Tell the owner whether the mail of an invitation went out."""
+    sent = gettext("The invitation was sent to %(email)s.")
+    text = sent if is_mailed else TEXTS["not_mailed"]
+    level = messages.SUCCESS if is_mailed else messages.WARNING
+    messages.add_message(request, level, text % {"email": invitation.email})
+
+
+@office.page("accounts/invitation/<id:invitation_id>/resend/", name="accounts_invitation_resend")
+def resend_invitation(request: HttpRequest, invitation_id: int) -> HttpResponse:
+    """Mail the link of an invitation once more; it is valid for three days from now."""
+    if not is_owner(request):
+        raise PermissionDenied
+
+    def send() -> int:
+        by, tell = cast(User, request.user), partial(_tell, request)
+        invitation = send_again(invitation_id=invitation_id, invited_by=by, tell=tell)
+        log_change(request, invitation, entry(("invitation_sent_again", {})))
+        return invitation.pk
+
+    if request.method == "POST":
+        try:
+            make_once(request, f"mail of invitation {invitation_id}", send)
+        except InvitationInvalid:
+            text = gettext("This invitation was accepted or withdrawn.")
+            messages.error(request, text)
+    return HttpResponseRedirect(reverse("admin:staff"))
+
+
 # --- The staff ------------------------------------------------------------------------------------
 
 
+@office.page("staff/", name="staff")
 def staff_page(request: HttpRequest) -> HttpResponse:
     """Show who works here with which role, and who is invited."""
     check_may(request, "auth.view_user", "auth.change_user")
@@ -302,15 +364,18 @@ def staff_page(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {
         "title": gettext("Staff"),
         "staff": [(user, role_names(user)) for user in staff],
-        "invitations": [(it, gettext(it.role.name)) for it in open_invitations()]
-        if is_owner(request)
-        else [],
+        "invitations": list(_pending()) if is_owner(request) else [],
         "is_owner": is_owner(request),
+        "form_key": key_of(request),
     }
-    return office_page(request, "staff.html", **context)
+    return office.show(request, "staff.html", **context)
 
 
-office.add_page("staff/", staff_page, name="staff")
+def _pending() -> Iterator[tuple[Invitation, str, bool, str]]:
+    """Yield who is invited: with which role, whether the link is still valid, and the link."""
+    since = valid_since()
+    for it in pending_invitations():
+        yield it, gettext(it.role.name), it.invited_at > since, invitation_url(it)
 
 
 def _is_advanced(request: HttpRequest) -> bool:

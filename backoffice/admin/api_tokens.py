@@ -12,10 +12,19 @@ from django.utils.translation import gettext, ngettext, pgettext
 from django.utils.translation import gettext_lazy as _
 
 from api.models import ApiToken, Scope
-from api.tokens import create_token, revoke_tokens
-from backoffice.admin.pages import ReadOnlyAdmin, admin_page, is_owner, labels, timestamp_column
+from api.tokens import create_token, revoke_tokens, text_for
+from backoffice.admin.pages import (
+    ReadOnlyAdmin,
+    is_owner,
+    labels,
+    merchant_names,
+    merchants_field,
+    office,
+    timestamp_column,
+)
 from seckill_site.clocks.database import database_now
 from seckill_site.web.admin_lists import column
+from seckill_site.web.form_keys import key_of
 
 LIFETIMES_DAYS = {30: _("30 days"), 90: _("90 days"), 365: _("one year")}
 
@@ -24,11 +33,13 @@ class TokenForm(forms.ModelForm):  # type: ignore[type-arg]
     """A new token."""
 
     scopes = forms.MultipleChoiceField(
-        label=_("allowed"), choices=Scope.choices, widget=forms.CheckboxSelectMultiple
+        label=_("Allowed"), choices=Scope.choices, widget=forms.CheckboxSelectMultiple
     )
     days = forms.TypedChoiceField(
-        label=_("valid for"), choices=list(LIFETIMES_DAYS.items()), coerce=int, initial=90
+        label=_("Valid for"), choices=list(LIFETIMES_DAYS.items()), coerce=int, initial=90
     )
+
+    merchants = merchants_field()
 
     class Meta:
         model = ApiToken
@@ -44,16 +55,19 @@ class ApiTokenAdmin(ReadOnlyAdmin):
     list_select_related = ("owner",)
     search_fields = ("name", "prefix", "owner__username")
     search_help_text = _("Name, first characters or member of staff")
-    readonly_fields = ("starts", "may", "state", "created", "used", "expires", "revoked")
+    readonly_fields = (
+        "starts", "may", "redeems_for", "state", "created", "used", "expires", "revoked",
+    )  # fmt: skip
     actions = ("revoke",)
     starts = column(_("starts with"), lambda it: f"{it.prefix}…")
     may = column(_("allowed"), lambda it: labels(it.scopes, Scope))
+    redeems_for = column(_("Redeems for"), lambda it: merchant_names(it.merchant_ids))
     created = timestamp_column("created_at", _("created"))
     used = timestamp_column("last_used_at", _("last used"))
     expires = timestamp_column("expires_at", _("expires"))
     revoked = timestamp_column("revoked_at", _("revoked"))
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return super(ReadOnlyAdmin, self).has_add_permission(request)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -61,7 +75,7 @@ class ApiTokenAdmin(ReadOnlyAdmin):
 
     def get_fields(self, request: HttpRequest, obj: ApiToken | None = None) -> Any:
         if obj is None:
-            return ("name", "owner", "scopes", "days")
+            return ("name", "owner", "scopes", "merchants", "days")
         return ("name", "owner", *self.readonly_fields)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ApiToken]:
@@ -83,29 +97,35 @@ class ApiTokenAdmin(ReadOnlyAdmin):
     def save_form(self, request: Any, form: Any, change: bool) -> ApiToken:
         """Create the token; its text is only in this request."""
         data, now = form.cleaned_data, database_now()
-        token, form.text = create_token(
+        token, request.new_token = create_token(
             owner=data["owner"],
             name=data["name"],
             scopes=data["scopes"],
             expires_at=now + dt.timedelta(days=data["days"]),
             now=now,
+            text=text_for(key_of(request)),
+            merchants=data["merchants"],
         )
         form.save_m2m = lambda: None
-        request.new_token = form.text
         return token
 
     def save_model(self, request: Any, obj: ApiToken, form: Any, change: bool) -> None:
         """Do nothing: the token is saved."""
 
     def response_add(self, request: Any, obj: Any, post_url_continue: Any = None) -> HttpResponse:
-        return admin_page(
-            self,
+        return office.show(
             request,
             "api/secret.html",
+            opts=self.opts,
             title=gettext("Your new token"),
             secret=request.new_token,
             about=gettext("Copy this token now. It is not shown again."),
         )
+
+    def response_again(self, request: Any, made: str) -> HttpResponse:
+        """Show the text again: a browser shows only the answer to the second press."""
+        request.new_token = text_for(key_of(request))
+        return self.response_add(request, None)
 
     @admin.action(description=_("Revoke the selected tokens"), permissions=["add"])
     def revoke(self, request: HttpRequest, tokens: QuerySet[ApiToken]) -> None:

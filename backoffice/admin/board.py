@@ -8,18 +8,17 @@ from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import BadRequest
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
-from django.urls import URLPattern, reverse
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext
 
-from backoffice.admin.pages import admin_page, check_may, read_sale, sale_url
+from backoffice.admin.pages import SALE, TEXTS, check_may, log_change, office, read_sale, sale_page
 from backoffice.board.action_base import Action
 from backoffice.board.actions import ACTION_REFUSALS, ACTIONS, offered
 from backoffice.board.snapshot import Board, read_board
-from backoffice.board.texts import SENTENCES, board_json
+from backoffice.board.texts import board_json, names_of, sentences_of
 from orders.lifecycle.waiting_list import fulfil_line
 from seckill_site.formatting import timestamp
-from vouchers.admin.sale import SeckillVoucherAdmin
 from vouchers.catalogue.history import entry, history_text, text_of
 from vouchers.catalogue.live_changes import TermsChanged
 from vouchers.catalogue.staff_texts import refusal_text
@@ -32,51 +31,35 @@ SHOWN_ENTRIES = 10
 TEMPLATES = "vouchers/seckillvoucher"
 
 
-def board_urls(model_admin: SeckillVoucherAdmin) -> list[URLPattern]:
-    """Return the addresses of the board and of its actions."""
-    actions = [
-        sale_url(
-            model_admin, f"board/{name}/", board_action, f"sale-board-{name}", action_name=name
-        )
-        for name in ACTIONS
-    ]
-    return [
-        sale_url(model_admin, "board/", board_page, "sale-board"),
-        sale_url(model_admin, "board/data/", board_data, "sale-board-data"),
-        *actions,
-    ]
-
-
-def board_page(
-    model_admin: SeckillVoucherAdmin, request: HttpRequest, *, sale_id: int
-) -> HttpResponse:
+@sale_page("board/", name="sale-board")
+def board_page(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     """Show the board. A script keeps its figures current."""
-    board = read_sale(model_admin, request, read_board, sale_id=sale_id)
-    return admin_page(
-        model_admin,
+    board = read_sale(request, read_board, sale_id=sale_id)
+    return office.show(
         request,
         f"{TEMPLATES}/board.html",
+        opts=SALE,
         title=gettext("Board: %(sale)s") % {"sale": board.sale},
         sale=board.sale,
         board=_json(request, board),
-        sentences={**SENTENCES, "time_zone": timezone.get_current_timezone_name()},
+        names=names_of(board.sale),
+        sentences={
+            **sentences_of(board.sale),
+            "time_zone": timezone.get_current_timezone_name(),
+        },
         links=_links(sale_id) if _may_run(request) else [],
     )
 
 
-def board_data(
-    model_admin: SeckillVoucherAdmin, request: HttpRequest, *, sale_id: int
-) -> HttpResponse:
+@sale_page("board/data/", name="sale-board-data")
+def board_data(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     """Return the figures of the board, for its script."""
-    board = read_sale(model_admin, request, read_board, sale_id=sale_id)
-    return JsonResponse(_json(request, board))
+    return JsonResponse(_json(request, read_sale(request, read_board, sale_id=sale_id)))
 
 
-def board_action(
-    model_admin: SeckillVoucherAdmin, request: HttpRequest, *, sale_id: int, action_name: str
-) -> HttpResponse:
+def board_action(request: HttpRequest, *, sale_id: int, action_name: str) -> HttpResponse:
     """Confirm an action, then carry it out and redirect to the board."""
-    board = read_sale(model_admin, request, read_board, sale_id=sale_id)
+    board = read_sale(request, read_board, sale_id=sale_id)
     action = ACTIONS[action_name]
     check_may(request, RUN_PERMISSION)
     posted = request.POST if request.method == "POST" else None
@@ -84,21 +67,21 @@ def board_action(
     try:
         action.check(board)
         if form.is_valid():
-            _carry_out(model_admin, request, sale_id, action, form.cleaned_data)
+            _carry_out(request, sale_id, action, form.cleaned_data)
             return _back(sale_id)
     except BelowTaken as error:
         form.add_error("stock", refusal_text(error))
     except ACTION_REFUSALS as error:
         messages.error(request, refusal_text(error))
-        # A form that holds a value from its page is shown again with the current value.
-        again = isinstance(error, TermsChanged) and "seen" in form.fields
+        # A form that was read, with a value from its page, is shown again with the current value.
+        again = isinstance(error, TermsChanged) and "seen" in getattr(form, "cleaned_data", ())
         return HttpResponseRedirect(request.path) if again else _back(sale_id)
     if "seen" in form.errors:
         raise BadRequest("not a form that our page sends")
-    return admin_page(
-        model_admin,
+    return office.show(
         request,
         f"{TEMPLATES}/board_action.html",
+        opts=SALE,
         title=action.texts["title"],
         sale=board.sale,
         will=action.effects(board),
@@ -107,6 +90,10 @@ def board_action(
         is_final=action.is_final,
         back=reverse("admin:sale-board", args=[sale_id]),
     )
+
+
+for _name in ACTIONS:
+    sale_page(f"board/{_name}/", name=f"sale-board-{_name}", action_name=_name)(board_action)
 
 
 def _back(sale_id: int) -> HttpResponse:
@@ -147,27 +134,17 @@ def _links(sale_id: int) -> list[tuple[str, Any, str]]:
     ]
 
 
-def _carry_out(
-    model_admin: SeckillVoucherAdmin,
-    request: HttpRequest,
-    sale_id: int,
-    action: Action,
-    data: dict[str, Any],
-) -> None:
+def _carry_out(request: HttpRequest, sale_id: int, action: Action, data: dict[str, Any]) -> None:
     """Carry out an action and record it in the sale's history, in one transaction."""
     load_sale(sale_id=sale_id)  # before the transaction; only a loaded sale can be changed in Redis
     with transaction.atomic():
         sale = action.do(sale_id, data)
         change = entry(*action.history(sale, data), why=data["reason"])
-        model_admin.log_change(request, sale, change)
+        log_change(request, sale, change)
     fulfil_line(sale_id=sale_id)
     messages.success(request, text_of(change))
     if not _is_in_redis(sale):
-        text = gettext(
-            "Redis does not know about this yet and will be updated within seconds "
-            "of coming back. Until then buyers can do no more than before."
-        )
-        messages.warning(request, text)
+        messages.warning(request, TEXTS["not_in_redis"])
 
 
 def _is_in_redis(sale: SeckillVoucher) -> bool:

@@ -1,20 +1,29 @@
 """Invitation codes in the admin: make, import and download those of a sale; the list of all."""
 
+from functools import partial
 from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.widgets import AdminIntegerFieldWidget
-from django.core.exceptions import PermissionDenied
-from django.db import transaction
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext, pgettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
-from backoffice.admin.pages import ReadOnlyAdmin, admin_page, order_link, timestamp_column
+from backoffice.admin.pages import (
+    SALE,
+    ReadOnlyAdmin,
+    log_change,
+    office,
+    order_link,
+    read_sale,
+    sale_at,
+    sale_page,
+    timestamp_column,
+)
 from backoffice.figures import count
 from orders.lifecycle.invitations import (
     MOST_CODES,
@@ -27,7 +36,7 @@ from orders.models import CodeUse, InvitationCode
 from seckill_site.formatting import NO_VALUE, grouped, timestamp
 from seckill_site.web.admin_lists import column
 from seckill_site.web.csv_files import csv_parts, csv_response, exact, harmless
-from vouchers.admin.sale import SeckillVoucherAdmin
+from seckill_site.web.form_keys import key_of, make_once
 from vouchers.catalogue.history import entry, text_of
 from vouchers.models import SeckillVoucher
 
@@ -82,31 +91,31 @@ class CodesForm(forms.Form):
         return str(self.cleaned_data["lines"] or self.cleaned_data["file"]).splitlines()
 
 
-def codes_page(
-    model_admin: SeckillVoucherAdmin, request: HttpRequest, *, sale_id: int
-) -> HttpResponse:
+@sale_page("codes/", name="sale-codes")
+def codes_page(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     """Show how many codes a sale has, and add some."""
-    sale = _sale(model_admin, request, sale_id)
+    sale = read_sale(request, sale_at, PERMISSION, sale_id=sale_id)
     is_post = request.method == "POST"
     form = CodesForm(request.POST, request.FILES) if is_post else CodesForm()
     if form.is_valid():
         try:
-            change = _add(sale, form)
+            add = partial(_add, request, sale, form)
+            change = make_once(request, f"codes of {sale.pk}", add)
         except UnusableCode as error:
             text = gettext("Line %(line)s is not a code. Nothing was imported.")
             form.add_error(None, text % {"line": error.line})
         else:
-            model_admin.log_change(request, sale, change)
             messages.success(request, text_of(change))
             return HttpResponseRedirect(request.path)
     codes = InvitationCode.objects.filter(seckill_voucher=sale)
-    return admin_page(
-        model_admin,
+    return office.show(
         request,
         "vouchers/seckillvoucher/codes.html",
+        opts=SALE,
         title=gettext("Invitation codes: %(sale)s") % {"sale": sale},
         sale=sale,
         form=form,
+        form_key=key_of(request),
         yes=gettext("Add codes"),
         back=reverse("admin:vouchers_seckillvoucher_change", args=[sale_id]),
         figures=[
@@ -117,11 +126,10 @@ def codes_page(
     )
 
 
-def codes_file(
-    model_admin: SeckillVoucherAdmin, request: HttpRequest, *, sale_id: int
-) -> HttpResponseBase:
+@sale_page("codes/csv/", name="sale-codes-csv")
+def codes_file(request: HttpRequest, *, sale_id: int) -> HttpResponseBase:
     """Send the codes of a sale as CSV: who has entered each, and the order it was used for."""
-    sale = _sale(model_admin, request, sale_id)
+    sale = read_sale(request, sale_at, PERMISSION, sale_id=sale_id)
     headings = [
         gettext("Invitation code"), gettext("Entered by"),
         pgettext("a code", "Entered at"), gettext("Order"),
@@ -137,57 +145,44 @@ def codes_file(
         ]
         for code, name, entered_at, order_id in codes.values_list(*columns)
     ]
-    model_admin.log_change(request, sale, entry(("codes_downloaded", {})))
+    log_change(request, sale, entry(("codes_downloaded", {})))
     name = f"sale-{sale_id}-codes-{timezone.localdate():%Y-%m-%d}.csv"
     return csv_response(list(csv_parts(headings, [rows])), name=name)
 
 
-def _sale(model_admin: SeckillVoucherAdmin, request: HttpRequest, sale_id: int) -> SeckillVoucher:
-    if not (model_admin.has_view_permission(request) and request.user.has_perm(PERMISSION)):
-        raise PermissionDenied
-    sale = model_admin.get_queryset(request).filter(pk=sale_id).first()
-    if sale is None:
-        raise Http404
-    return sale
-
-
-@transaction.atomic
-def _add(sale: SeckillVoucher, form: CodesForm) -> str:
-    """Make or import codes, and return the entry for the sale's history."""
+def _add(request: HttpRequest, sale: SeckillVoucher, form: CodesForm) -> str:
+    """Make or import codes, and return their entry in the sale's history."""
     if wanted := form.cleaned_data["count"]:
         make_codes(sale_id=sale.pk, count=wanted)
-        return entry(("codes_made", {"count": wanted}))
-    imported = import_codes(sale_id=sale.pk, lines=form.imported)
-    return entry(("codes_imported", {"new": imported.new, "known": imported.known}))
+        change = entry(("codes_made", {"count": wanted}))
+    else:
+        imported = import_codes(sale_id=sale.pk, lines=form.imported)
+        change = entry(("codes_imported", {"new": imported.new, "known": imported.known}))
+    log_change(request, sale, change)
+    return change
 
 
 @admin.register(InvitationCode)
 class InvitationCodeAdmin(ReadOnlyAdmin):
     """All invitation codes; one that no order uses may be deleted."""
 
-    list_display = ("written", "seckill_voucher", "user", "entered", "its_order")
+    list_display = ("written", "seckill_voucher", "buyer_name", "entered", "its_order")
     list_filter = (("user", admin.EmptyFieldListFilter),)
     list_select_related = ("seckill_voucher__voucher", "user")
-    search_fields = ("code", "user__username", "=seckill_voucher__id")
+    search_fields = ("code", "user__username", "seckill_voucher")
     search_help_text = _("Code without dashes, buyer or sale id")
     ordering = ("-pk",)
-    fields = ("written", "seckill_voucher", "user", "entered", "its_order")
+    fields = ("written", "seckill_voucher", "buyer_name", "entered", "its_order")
     written = column(_("invitation code"), lambda it: written_invitation(it.code), ordering="code")
     entered = timestamp_column("entered_at", pgettext_lazy("a code", "entered at"))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[InvitationCode]:
         return super().get_queryset(request).prefetch_related("uses")
 
-    def has_module_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm(PERMISSION)
-
     def has_view_permission(self, request: HttpRequest, obj: InvitationCode | None = None) -> bool:
         return request.user.has_perm(PERMISSION)
 
-    def has_delete_permission(
-        self, request: HttpRequest, obj: InvitationCode | None = None
-    ) -> bool:
-        return request.user.has_perm(PERMISSION)
+    has_module_permission = has_delete_permission = has_view_permission
 
     @admin.display(description=_("used for order"))
     def its_order(self, code: InvitationCode) -> str:

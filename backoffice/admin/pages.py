@@ -4,45 +4,69 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 from django.contrib import admin
-from django.contrib.admin.options import BaseModelAdmin
 from django.core.exceptions import PermissionDenied
-from django.db.models import TextChoices
-from django.http import Http404, HttpRequest, HttpResponseBase
-from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.db.models import Model, QuerySet, TextChoices
+from django.forms import CheckboxSelectMultiple, ModelMultipleChoiceField
+from django.http import Http404, HttpRequest
+from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
-from backoffice.site import BackOffice
+from backoffice.site import BackOffice, View
 from seckill_site.clocks.database import database_now
+from seckill_site.formatting import NO_VALUE, listed
 from seckill_site.web.admin_lists import column, moment, pill
-from seckill_site.web.responses import for_owner
+from seckill_site.web.text_files import read_texts
 from vouchers.admin.history import CodedHistory
-from vouchers.models import SeckillVoucher
+from vouchers.models import Merchant, SaleStage, SeckillVoucher
 
 T = TypeVar("T")
+TEXTS = read_texts(Path(__file__).with_name("texts.toml"))
 
 office: BackOffice = admin.site  # type: ignore[assignment]
 """The admin site, to which modules add their pages."""
 
+SALE = SeckillVoucher._meta
+SEE_SALES = ("vouchers.view_seckillvoucher", "vouchers.change_seckillvoucher")
+
+MOST_FOUND = 10_000
+"""The most rows that a search finds by one column."""
+
 
 class ReadOnlyAdmin(CodedHistory):
-    """An admin of rows that only processes create and change."""
+    """An admin of rows that only processes create and change.
+
+    Its columns of people are names: few may follow the link that Django would make of them.
+    """
 
     show_full_result_count = False
+    by = column(_("by"), lambda row: str(row.actor or NO_VALUE), ordering="actor")
+    buyer_name = column(_("buyer"), lambda row: str(row.user or NO_VALUE), ordering="user")
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """Find whole values, each by its index: these tables are large."""
+        if not (text := search_term.strip()):
+            return queryset, False
+        ids = set[int]()
+        for name in self.get_search_fields(request):
+            with suppress(ValueError):  # a text is no id
+                rows = queryset.filter(**{name: text}).values_list("pk", flat=True)
+                ids.update(rows[:MOST_FOUND])
+        return queryset.filter(pk__in=ids), False
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
+    has_add_permission = has_delete_permission = has_change_permission
 
 
 def timestamp_column(field: str, description: Any) -> Callable[[Any, Any], str]:
@@ -62,38 +86,42 @@ def pill_column(
 
 def labels(values: Iterable[str], choices: type[TextChoices]) -> str:
     """Return the labels of those values that are choices."""
-    return ", ".join(str(choices(it).label) for it in values if it in choices)
+    return listed(str(choices(it).label) for it in values if it in choices)
 
 
-def sale_url(
-    model_admin: BaseModelAdmin[Any],
-    route: str,
-    view: Callable[..., HttpResponseBase],
-    name: str,
-    **extra: str,
-) -> URLPattern:
-    """Return the URL pattern of a page below a sale's own page."""
-    wrapped = model_admin.admin_site.admin_view(partial(view, model_admin))
-    return path(f"<id:sale_id>/{route}", wrapped, extra, name=name)
+def merchants_field() -> ModelMultipleChoiceField[Merchant]:
+    """Return the field of a form that binds an account or a token to merchants."""
+    return ModelMultipleChoiceField(
+        Merchant.objects.all(),
+        label=_("Redeems for"),
+        required=False,
+        widget=CheckboxSelectMultiple,
+        help_text=_("Only vouchers of these merchants can be redeemed. None chosen: of all."),
+    )
 
 
-def office_page(
-    request: HttpRequest, template: str, *, status: int = 200, **context: Any
-) -> TemplateResponse:
-    """Return a page that belongs to no model, with the header of the admin."""
-    return _page(request, template, {**office.each_context(request), **context}, status)
+def merchant_names(ids: Iterable[int] | None) -> str:
+    if ids is None:
+        return gettext("all merchants")
+    names = map(str, Merchant.objects.filter(pk__in=ids))
+    return listed(names) or NO_VALUE
 
 
-def read_sale(
-    model_admin: BaseModelAdmin[Any],
-    request: HttpRequest,
-    read: Callable[..., T],
-    *,
-    sale_id: int,
-) -> T:
-    """Read the current data for a page of a sale."""
-    if not model_admin.has_view_permission(request):
-        raise PermissionDenied
+def sale_page(route: str, *, name: str, **extra: str) -> Callable[[View], View]:
+    """Return a decorator that puts a view below a sale's own page."""
+    return office.page(f"vouchers/seckillvoucher/<id:sale_id>/{route}", name=name, **extra)
+
+
+def log_change(request: HttpRequest, row: Model, change: str) -> None:
+    """Record a change of a row in its history."""
+    office.get_model_admin(type(row)).log_change(request, row, change)
+
+
+def read_sale(request: HttpRequest, read: Callable[..., T], *needed: str, sale_id: int) -> T:
+    """Read the current data for a page of a sale, for which these permissions are needed too."""
+    check_may(request, *SEE_SALES)
+    for permission in needed:
+        check_may(request, permission)
     try:
         return read(sale_id=sale_id, now=database_now())
     except SeckillVoucher.DoesNotExist:
@@ -101,29 +129,9 @@ def read_sale(
 
 
 def sale_at(*, sale_id: int, now: dt.datetime) -> SeckillVoucher:
-    """Return the sale itself, for ``read_sale``."""
-    return SeckillVoucher.objects.select_related("voucher").get(pk=sale_id)
-
-
-def admin_page(
-    model_admin: BaseModelAdmin[Any],
-    request: HttpRequest,
-    template: str,
-    *,
-    status: int = 200,
-    **context: Any,
-) -> TemplateResponse:
-    """Return a page with the header and breadcrumbs of an admin."""
-    shared = {**model_admin.admin_site.each_context(request), "opts": model_admin.opts}
-    return _page(request, template, {**shared, **context}, status)
-
-
-def _page(
-    request: HttpRequest, template: str, context: dict[str, Any], status: int
-) -> TemplateResponse:
-    page = TemplateResponse(request, f"admin/{template}", context, status=status)
-    for_owner(page)
-    return page
+    """Return the sale itself, for ``read_sale``, unless it is a rehearsal."""
+    sales = SeckillVoucher.objects.exclude(stage=SaleStage.REHEARSAL)
+    return sales.select_related("voucher").get(pk=sale_id)
 
 
 def check_may(request: HttpRequest, *permissions: str) -> None:

@@ -10,19 +10,13 @@ from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.text import capfirst
-from django.utils.translation import gettext
+from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 from redis import RedisError
 
-from backoffice.admin.pages import (
-    ReadOnlyAdmin,
-    admin_page,
-    order_link,
-    pill_column,
-    timestamp_column,
-)
+from backoffice.admin.pages import ReadOnlyAdmin, office, order_link, pill_column, timestamp_column
 from backoffice.bulk_jobs import refusal_text
 from locks.django.models import Lock
 from locks.inspection import held_locks
@@ -65,32 +59,46 @@ class PaymentAdmin(ReadOnlyAdmin):
 
     list_display = ("reference", "its_order", "provider", "amount", "state", "wrong", "created")
     list_filter = ("status", ProblemFilter, "settles", "provider")
-    search_fields = ("=reference", "=provider_reference", "=order__id")
+    search_fields = ("reference", "charge__reference", "provider_reference", "order")
     search_help_text = _("Reference, the provider's reference or order id")
     ordering = ("-pk",)
     fields = (
-        "reference", "its_order", "provider", "provider_reference", "amount", "received",
-        "refunded", "state", "settles", "wrong", "asks", "asked", "created", "changed",
+        "reference", "its_order", "together", "provider", "provider_reference", "amount",
+        "received", "refunded", "state", "settles", "wrong", "asks", "asked", "created", "changed",
     )  # fmt: skip
     its_order = column(_("order"), lambda it: order_link(it.order_id), ordering="order")
-    amount = column(_("amount"), lambda it: money(it.amount_cents), ordering="amount_cents")
+    together = column(_("paid together"), lambda it: _orders_of_charge(it))
+    amount = column(_("amount"), lambda it: _share(it), ordering="amount_cents")
     state = pill_column("status", _("status"), PAYMENT_TONES)
+    received = column(
+        _("paid instead"), lambda it: _amount(it.received_cents, it.received_currency)
+    )
+    refunded = column(
+        _("gone back"), lambda it: _amount(it.refunded_cents or None, it.received_currency)
+    )
     wrong = column(_("problem"), lambda it: gettext(it.problem) or NO_VALUE, ordering="problem")
     asks = timestamp_column("ask_at", _("next check at"))
     created = timestamp_column("created_at", _("created"))
     changed = timestamp_column("changed_at", _("changed"))
 
-    @admin.display(description=_("paid instead"))
-    def received(self, payment: Payment) -> str:
-        if payment.received_cents is None:
-            return NO_VALUE
-        return money_in(payment.received_cents, payment.received_currency)
 
-    @admin.display(description=_("gone back"))
-    def refunded(self, payment: Payment) -> str:
-        if not payment.refunded_cents:
-            return NO_VALUE
-        return money_in(payment.refunded_cents, payment.received_currency)
+def _share(payment: Payment) -> str:
+    """Return the amount of a payment, and of its charge if that pays further orders."""
+    share = money(payment.amount_cents)
+    if payment.total_cents is None:
+        return share
+    return gettext("%(share)s of %(total)s") % {"share": share, "total": money(payment.total_cents)}
+
+
+def _orders_of_charge(payment: Payment) -> str:
+    if payment.total_cents is None:
+        return NO_VALUE
+    links = ((order_link(it.order_id),) for it in payment.list_shares())
+    return format_html_join(", ", "{}", links)
+
+
+def _amount(cents: int | None, currency: str) -> str:
+    return NO_VALUE if cents is None else money_in(cents, currency)
 
 
 class OpenFilter(admin.SimpleListFilter):
@@ -105,7 +113,7 @@ class OpenFilter(admin.SimpleListFilter):
     def choices(self, changelist: Any) -> Iterator[Any]:
         """Name the default, which is not everything."""
         everything, *others = super().choices(changelist)
-        yield {**everything, "display": _("open")}
+        yield {**everything, "display": pgettext_lazy("a payment difference", "open")}
         yield from others
 
     def queryset(
@@ -125,38 +133,34 @@ class SettlementDifferenceAdmin(ReadOnlyAdmin):
     )  # fmt: skip
     list_filter = (OpenFilter, "provider", "kind", "direction")
     list_select_related = ("payment",)
-    search_fields = ("=reference",)
+    search_fields = ("reference",)
     search_help_text = _("Reference")
     fields = (*list_display, "resolved")
+    ours = column(
+        _("our amount"),
+        lambda it: _amount(it.our_cents, it.payment.received_currency if it.payment else ""),
+        ordering="our_cents",
+    )
+    theirs = column(
+        _("the provider's amount"),
+        lambda it: _amount(it.their_cents, it.their_currency),
+        ordering="their_cents",
+    )
+    its_order = column(
+        _("order"), lambda it: order_link(it.payment.order_id) if it.payment else NO_VALUE
+    )
     found = timestamp_column("found_at", _("found at"))
     resolved = timestamp_column("resolved_at", _("resolved at"))
-
-    @admin.display(description=_("our amount"), ordering="our_cents")
-    def ours(self, difference: SettlementDifference) -> str:
-        if difference.our_cents is None:
-            return NO_VALUE
-        paid_in = difference.payment.received_currency if difference.payment else ""
-        return money_in(difference.our_cents, paid_in)
-
-    @admin.display(description=_("the provider's amount"), ordering="their_cents")
-    def theirs(self, difference: SettlementDifference) -> str:
-        if difference.their_cents is None:
-            return NO_VALUE
-        return money_in(difference.their_cents, difference.their_currency)
-
-    @admin.display(description=_("order"))
-    def its_order(self, difference: SettlementDifference) -> str:
-        return order_link(difference.payment.order_id) if difference.payment else NO_VALUE
 
 
 @admin.register(OrderJob)
 class OrderJobAdmin(ReadOnlyAdmin):
     """The progress of each job, and the orders it did not change."""
 
-    list_display = ("__str__", "progress", "state", "actor", "why", "created", "changed")
+    list_display = ("__str__", "progress", "state", "by", "why", "created", "changed")
     list_filter = ("status", "kind")
     list_select_related = ("actor",)
-    fields = ("kind", "why", "actor", "progress", "state", "created", "changed")
+    fields = ("kind", "why", "by", "progress", "state", "created", "changed")
     state = pill_column("status", _("status"), {JobStatus.RUNNING: "warn", JobStatus.DONE: "good"})
     created = timestamp_column("created_at", _("created"))
     changed = timestamp_column("changed_at", _("changed"))
@@ -199,18 +203,16 @@ class OrderJobAdmin(ReadOnlyAdmin):
 class LockAdmin(ReadOnlyAdmin):
     """A list without a database table: it shows the current locks in Redis."""
 
-    def changelist_view(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         if not self.has_view_permission(request):
             raise PermissionDenied
-        context = {"title": capfirst(self.opts.verbose_name_plural), **(extra_context or {})}
-        status = HTTPStatus.OK
+        title = capfirst(self.opts.verbose_name_plural)
+        context: dict[str, Any] = {"title": title, "opts": self.opts}
         try:
             context["holds"] = held_locks(ledger_connection())
         except RedisError:
-            status = HTTPStatus.SERVICE_UNAVAILABLE
-        return admin_page(self, request, "locks/lock/change_list.html", status=status, **context)
+            context["status"] = HTTPStatus.SERVICE_UNAVAILABLE
+        return office.show(request, "locks/lock/change_list.html", **context)
 
     def get_object(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise PermissionDenied  # a lock has no page of its own

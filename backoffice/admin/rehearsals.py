@@ -1,21 +1,30 @@
 """Rehearsals in the admin: start, progress, cancellation and verdict."""
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.widgets import AdminIntegerFieldWidget
-from django.core.exceptions import PermissionDenied
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import get_object_or_404
-from django.urls import URLPattern, path, reverse
+from django.urls import reverse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from backoffice.admin.pages import ReadOnlyAdmin, admin_page, check_may, timestamp_column
+from backoffice.admin.pages import (
+    SALE,
+    ReadOnlyAdmin,
+    check_may,
+    log_change,
+    office,
+    sale_page,
+    timestamp_column,
+)
 from backoffice.job_engine import UNAVAILABLE
+from backoffice.navigation import REHEARSE
 from backoffice.rehearsal.http_client import BadAddress
 from backoffice.rehearsal.service import (
     busy_sales,
@@ -27,8 +36,8 @@ from backoffice.rehearsal.texts import headline, outcome, progress_json, tables
 from orders.models import Rehearsal
 from seckill_site.clocks.database import database_now
 from seckill_site.web.admin_lists import column, pill
+from seckill_site.web.form_keys import key_of, make_once
 from seckill_site.web.responses import for_owner
-from vouchers.admin.sale import SeckillVoucherAdmin
 from vouchers.catalogue.history import entry
 from vouchers.catalogue.staff_texts import NO_ANSWER, StaffRefusal
 from vouchers.models import MAX_STOCK, SeckillVoucher
@@ -36,7 +45,6 @@ from vouchers.models import MAX_STOCK, SeckillVoucher
 MAX_BUYERS = 5_000
 """The limit in the admin. For more, use the command on a separate machine."""
 
-REHEARSE = "orders.add_rehearsal"
 CONNECTIONS = 100
 SHOWN_SALES = 5
 
@@ -60,7 +68,7 @@ class RehearseForm(forms.Form):
         widget=AdminIntegerFieldWidget,
     )
     duplicates = forms.IntegerField(
-        label=_("Percentage of double clicks"),
+        label=_("Percentage that presses twice"),
         min_value=0,
         max_value=100,
         widget=AdminIntegerFieldWidget,
@@ -78,11 +86,11 @@ class RehearseForm(forms.Form):
             del self.fields["anyway"]
 
 
-def rehearse_sale(
-    model_admin: SeckillVoucherAdmin, request: HttpRequest, *, sale_id: int
-) -> HttpResponse:
+@sale_page("rehearse/", name="sale-rehearse")
+def rehearse_sale(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     check_may(request, REHEARSE)
-    sale = get_object_or_404(model_admin.get_queryset(request), pk=sale_id)
+    sales = office.get_model_admin(SeckillVoucher).get_queryset(request)
+    sale: SeckillVoucher = get_object_or_404(sales, pk=sale_id)
     busy = busy_sales(now=database_now())
     initial = {
         "buyers": min(max(2 * sale.stock, 100), MAX_BUYERS),
@@ -90,17 +98,16 @@ def rehearse_sale(
         "duplicates": 10,
     }
     form = RehearseForm(request.POST or None, initial=initial, busy=bool(busy))
-    if form.is_valid() and (rehearsal := _begin(request, sale, form)):
-        sizes = {"buyers": rehearsal.buyers, "stock": rehearsal.stock}
-        model_admin.log_change(request, sale, entry(("rehearsed", sizes)))
-        return HttpResponseRedirect(reverse(_PAGE, args=[rehearsal.pk]))
-    return admin_page(
-        model_admin,
+    if form.is_valid() and (rehearsal_id := _begin(request, sale, form)):
+        return HttpResponseRedirect(reverse(_PAGE, args=[rehearsal_id]))
+    return office.show(
         request,
         "vouchers/seckillvoucher/rehearse.html",
+        opts=SALE,
         title=gettext("Rehearse: %(sale)s") % {"sale": sale},
         sale=sale,
         form=form,
+        form_key=key_of(request),
         busy=busy[:SHOWN_SALES],
         busy_more=max(0, len(busy) - SHOWN_SALES),
         yes=gettext("Rehearse now"),
@@ -109,42 +116,48 @@ def rehearse_sale(
     )
 
 
-def _begin(request: HttpRequest, sale: SeckillVoucher, form: RehearseForm) -> Rehearsal | None:
-    """Start a rehearsal; if that is refused, add the error to the form and return None."""
-    sizes = {name: form.cleaned_data[name] for name in ("buyers", "stock", "duplicates")}
-    try:
+def _begin(request: HttpRequest, sale: SeckillVoucher, form: RehearseForm) -> str:
+    """Start a rehearsal; if that is refused, add the error to the form and return nothing."""
+    sizes = {name: form.cleaned_data[name] for name in ("buyers", "stock")}
+
+    def start() -> int:
         rehearsal = start_rehearsal(
             sale_id=sale.pk,
             **sizes,
+            duplicates=form.cleaned_data["duplicates"],
             connections=CONNECTIONS,
             url=settings.SECKILL_REHEARSAL_URL,
             by=request.user.pk,
         )
+        log_change(request, sale, entry(("rehearsed", sizes)))
+        turn = {"rehearsal_id": rehearsal.pk, "turn": rehearsal.turn}
+        transaction.on_commit(partial(publish_rehearsal, **turn))
+        return rehearsal.pk
+
+    try:
+        return make_once(request, f"rehearsal of {sale.pk}", start)
     except StaffRefusal as error:
         form.add_error(None, str(error))
     except BadAddress as error:
-        text = gettext("SECKILL_REHEARSAL_URL is not the address of a web server: %(url)s")
+        text = gettext("The address for rehearsals is not that of a web server: %(url)s")
         form.add_error(None, text % {"url": error})
     except UNAVAILABLE:
         form.add_error(None, NO_ANSWER)
     except SeckillVoucher.DoesNotExist:
         form.add_error(None, gettext("The sale has been deleted."))
-    else:
-        publish_rehearsal(rehearsal_id=rehearsal.pk, turn=rehearsal.turn)
-        return rehearsal
-    return None
+    return ""
 
 
 @admin.register(Rehearsal)
 class RehearsalAdmin(ReadOnlyAdmin):
     """The progress of each rehearsal, and its verdict."""
 
-    list_display = ("__str__", "sale", "how", "buyers", "stock", "actor", "created")
+    list_display = ("__str__", "sale", "how", "buyers", "stock", "by", "created")
     list_select_related = ("actor", "seckill_voucher__voucher")
     list_filter = ("phase", ("seckill_voucher", admin.RelatedOnlyFieldListFilter))
     actions = None
     fields = (
-        "sale", "buyers", "stock", "duplicates", "connections", "url", "actor", "created",
+        "sale", "buyers", "stock", "duplicates", "connections", "url", "by", "created",
         "changed",
     )  # fmt: skip
     sale = column(_("sale"), lambda it: str(it.seckill_voucher), ordering="seckill_voucher")
@@ -153,17 +166,6 @@ class RehearsalAdmin(ReadOnlyAdmin):
 
     class Media:
         css = {"all": ["seckill/rehearsal.css"]}
-
-    def get_urls(self) -> list[URLPattern]:
-        def url(route: str, view: Callable[..., HttpResponse], name: str) -> URLPattern:
-            view = self.admin_site.admin_view(view)
-            return path(f"<id:rehearsal_id>/{route}/", view, name=f"orders_rehearsal_{name}")
-
-        return [
-            url("progress", self.progress, "progress"),
-            url("cancel", self.cancel, "cancel"),
-            *super().get_urls(),
-        ]
 
     @admin.display(description=_("outcome"))
     def how(self, rehearsal: Rehearsal) -> str:
@@ -178,37 +180,10 @@ class RehearsalAdmin(ReadOnlyAdmin):
         """Add the progress or the verdict."""
         rehearsal: Rehearsal = context["original"]
         context["progress"] = progress_json(rehearsal, now=database_now())
-        context["may_cancel"] = request.user.has_perm(REHEARSE)
         if not rehearsal.running:
             context["headline"], context["verdict_is"] = headline(rehearsal)
             context["tables"] = tables(rehearsal)
         return super().render_change_form(request, context, *args, **kwargs)
-
-    def progress(self, request: HttpRequest, *, rehearsal_id: int) -> HttpResponse:
-        """Return the progress of a rehearsal, for the script of its page."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        rehearsal = get_object_or_404(Rehearsal, pk=rehearsal_id)
-        return for_owner(JsonResponse(progress_json(rehearsal, now=database_now())))
-
-    def cancel(self, request: HttpRequest, *, rehearsal_id: int) -> HttpResponse:
-        check_may(request, REHEARSE)
-        rehearsal = get_object_or_404(Rehearsal, pk=rehearsal_id)
-        if request.method == "POST":
-            self._cancel(request, rehearsal)
-        return HttpResponseRedirect(reverse(_PAGE, args=[rehearsal_id]))
-
-    def _cancel(self, request: HttpRequest, rehearsal: Rehearsal) -> None:
-        try:
-            cancelled = cancel_rehearsal(rehearsal_id=rehearsal.pk)
-        except StaffRefusal as error:
-            self.message_user(request, str(error), messages.WARNING)
-            return
-        publish_rehearsal(rehearsal_id=cancelled.pk, turn=cancelled.turn)
-        self.log_change(request, rehearsal, entry(("rehearsal_cancelled", {})))
-        self.message_user(
-            request, gettext("Cancelled. Everything it created will be removed."), messages.SUCCESS
-        )
 
     def has_view_permission(self, request: HttpRequest, obj: Rehearsal | None = None) -> bool:
         """Show a rehearsal to everyone who may start rehearsals."""
@@ -218,3 +193,28 @@ class RehearsalAdmin(ReadOnlyAdmin):
         """Allow everyone who may delete sales to delete a rehearsal, unless it is running."""
         may_delete = request.user.has_perm("vouchers.delete_seckillvoucher")
         return may_delete and obj is not None and not obj.running
+
+
+@office.page("orders/rehearsal/<id:rehearsal_id>/progress/", name="orders_rehearsal_progress")
+def progress(request: HttpRequest, *, rehearsal_id: int) -> HttpResponse:
+    """Return the progress of a rehearsal, for the script of its page."""
+    check_may(request, REHEARSE, "orders.view_rehearsal", "orders.change_rehearsal")
+    rehearsal = get_object_or_404(Rehearsal, pk=rehearsal_id)
+    return for_owner(JsonResponse(progress_json(rehearsal, now=database_now())))
+
+
+@office.page("orders/rehearsal/<id:rehearsal_id>/cancel/", name="orders_rehearsal_cancel")
+def cancel(request: HttpRequest, *, rehearsal_id: int) -> HttpResponse:
+    check_may(request, REHEARSE)
+    rehearsal = get_object_or_404(Rehearsal, pk=rehearsal_id)
+    if request.method == "POST":
+        try:
+            turn = cancel_rehearsal(rehearsal_id=rehearsal_id).turn
+        except StaffRefusal as error:
+            messages.warning(request, str(error))
+        else:
+            publish_rehearsal(rehearsal_id=rehearsal_id, turn=turn)
+            log_change(request, rehearsal, entry(("rehearsal_cancelled", {})))
+            text = gettext("Cancelled. Everything it created will be removed.")
+            messages.success(request, text)
+    return HttpResponseRedirect(reverse(_PAGE, args=[rehearsal_id]))

@@ -6,21 +6,26 @@ from typing import Any
 from django import forms
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
-from django.urls import reverse
 from django.utils import timezone
-from django.utils.http import urlencode
-from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from backoffice.admin.pages import check_may, office, office_page
-from backoffice.report.across_sales import Grouping, Report, Scope, report_across
-from backoffice.report.across_texts import across_csv, chart_of, figures_of, name_of, total_name
+from backoffice.admin.pages import SEE_SALES, TEXTS, check_may, office
+from backoffice.report.across_sales import Grouping, Scope, report_across
+from backoffice.report.across_texts import (
+    across_csv,
+    before_name,
+    chart_of,
+    figures_of,
+    name_of,
+    total_name,
+)
 from backoffice.report.period import MAX_DAYS, Period
 from seckill_site.clocks.database import database_now
 from seckill_site.web.csv_files import csv_response
+from seckill_site.web.text_files import counted
 from vouchers.models import YEARS, Merchant, Voucher
 
-SEE_REPORTS = ("vouchers.view_seckillvoucher", "vouchers.change_seckillvoucher")
 USUAL_DAYS = 30
 QUICK_DAYS = (1, 7, 30, 90)
 
@@ -51,10 +56,7 @@ class ScopeForm(forms.Form):
         if since and until and until < since:
             self.add_error("until", gettext("The last day must not be before the first one."))
         elif since and until and (until - since).days >= MAX_DAYS:
-            text = ngettext(
-                "Choose at most %(count)s day.", "Choose at most %(count)s days.", MAX_DAYS
-            )
-            self.add_error("until", text % {"count": MAX_DAYS})
+            self.add_error("until", TEXTS["too_many_days"] % counted(MAX_DAYS))
         return data
 
     def scope(self) -> Scope:
@@ -67,13 +69,15 @@ class ScopeForm(forms.Form):
         )
 
 
+@office.page("reports/", name="reports")
 def reports_page(request: HttpRequest) -> HttpResponse:
-    check_may(request, *SEE_REPORTS)
+    check_may(request, *SEE_SALES)
     now = database_now()
     form = _form(request, now)
     report = report_across(scope=form.scope(), now=now) if form.is_valid() else None
+    before = report_across(scope=report.scope.before, now=now) if report else None
     total = figures_of(report.total) if report else []
-    return office_page(
+    return office.show(
         request,
         "reports/reports.html",
         title=gettext("Reports"),
@@ -81,27 +85,29 @@ def reports_page(request: HttpRequest) -> HttpResponse:
         report=report,
         at=now,
         quick=_quick_periods(now, form),
-        rows=_rows(form, report) if report else [],
+        rows=[(it, name_of(it), figures_of(it.figures)) for it in report.rows] if report else [],
         heads=[it.label for it in total],
         total=total,
         total_name=total_name(),
+        before=figures_of(before.total) if before else [],
+        before_name=before_name(before) if before else "",
         chart=chart_of(report) if report else None,
-        csv_url=f"{reverse('admin:reports-csv')}?{urlencode(form.data)}",
         voucher=form.cleaned_data.get("voucher"),
-        without_voucher=_query(form, voucher=""),
         status=200 if report else 400,
     )
 
 
+@office.page("reports/csv/", name="reports-csv")
 def reports_file(request: HttpRequest) -> HttpResponseBase:
-    check_may(request, *SEE_REPORTS)
+    check_may(request, *SEE_SALES)
     now = database_now()
     form = _form(request, now)
     if not form.is_valid():
         return reports_page(request)
     scope = form.scope()
     name = f"sales-{scope.period.first}-{scope.period.last}-by-{scope.by.value}.csv"
-    return csv_response(across_csv(report_across(scope=scope, now=now)), name=name)
+    report, before = (report_across(scope=it, now=now) for it in (scope, scope.before))
+    return csv_response(across_csv(report, before), name=name)
 
 
 def _form(request: HttpRequest, now: dt.datetime) -> ScopeForm:
@@ -111,42 +117,13 @@ def _form(request: HttpRequest, now: dt.datetime) -> ScopeForm:
     return ScopeForm({**data, **given})
 
 
-def _quick_periods(now: dt.datetime, form: ScopeForm) -> list[tuple[str, str, bool]]:
-    """Return links to the usual periods: text, query, whether it is the present one."""
+def _quick_periods(now: dt.datetime, form: ScopeForm) -> list[tuple[str, dict[str, str], bool]]:
+    """Return the usual periods: text, days, whether it is the present one."""
     periods = []
     for days in QUICK_DAYS:
         period = Period.before(timezone.localtime(now).date(), days=days)
         text = gettext("Today") if days == 1 else gettext("Last %(count)s days") % {"count": days}
         dates = {"since": str(period.first), "until": str(period.last)}
         is_present = all(form.data[name] == value for name, value in dates.items())
-        periods.append((text, _query(form, **dates), is_present))
+        periods.append((text, dates, is_present))
     return periods
-
-
-def _query(form: ScopeForm, **changes: str) -> str:
-    """Return the query of the same page with these changes."""
-    return urlencode({name: it for name, it in {**form.data, **changes}.items() if it})
-
-
-def _rows(form: ScopeForm, report: Report) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": name_of(row),
-            "query": _narrower(form, report, row.key),
-            "figures": figures_of(row.figures),
-        }
-        for row in report.rows
-    ]
-
-
-def _narrower(form: ScopeForm, report: Report, key: int) -> str:
-    """Return the query of the report on one row: a day by voucher, others by day."""
-    by, period = report.scope.by, report.scope.period
-    if by is Grouping.DAY:
-        day = str(period.day(key))
-        return _query(form, since=day, until=day, by=Grouping.VOUCHER.value)
-    return _query(form, by=Grouping.DAY.value, **{by.value: str(key)}) if key else ""
-
-
-office.add_page("reports/", reports_page, name="reports")
-office.add_page("reports/csv/", reports_file, name="reports-csv")

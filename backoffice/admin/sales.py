@@ -1,29 +1,28 @@
-"""Sales in the admin: balances, reconciliation, and the URLs of a sale's other pages."""
+"""Sales in the admin: balances and reconciliation."""
 
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from django.contrib import admin, messages
 from django.contrib.admin.views.main import ChangeList
+from django.contrib.auth.models import Group
 from django.db.models import Count, Q, QuerySet
 from django.http import HttpRequest
-from django.templatetags.static import static
-from django.urls import URLPattern, reverse
+from django.urls import reverse
 from django.utils.html import format_html
+from django.utils.text import capfirst
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from backoffice.admin.board import board_urls
-from backoffice.admin.codes import codes_file, codes_page
-from backoffice.admin.customers import waiting_page
-from backoffice.admin.pages import sale_url
-from backoffice.admin.rehearsals import rehearse_sale
-from backoffice.admin.report import report_file, report_page, room_file
+from backoffice.admin.pages import TEXTS
+from backoffice.admin.stages import STEPS, stage_action
 from backoffice.board.snapshot import SaleSum
 from backoffice.board.texts import sum_verdict
 from backoffice.job_engine import UNAVAILABLE
-from orders.fulfilment.reconcile import Comparison, reconcile
+from orders.fulfilment.reconcile import reconcile
+from orders.roles import Role
 from seckill_site.clocks.database import database_now
+from seckill_site.web.admin_lists import pill
 from vouchers.admin.sale import SeckillVoucherAdmin
 from vouchers.admin.sale_list import SaleChangeList, card_of
 from vouchers.catalogue.listing import SaleCard, cards
@@ -45,24 +44,11 @@ class SaleAdmin(SeckillVoucherAdmin):
 
     list_display: Any = (*SeckillVoucherAdmin.list_display, "sum")
     readonly_fields: ClassVar[Any] = (*SeckillVoucherAdmin.readonly_fields, "sum")
-    actions: Any = (*SeckillVoucherAdmin.actions, "reconcile")
+    actions: Any = (*map(stage_action, STEPS), *SeckillVoucherAdmin.actions, "reconcile")
 
     def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
         title, state, *others = self.list_display
         return (title, state, "board", *others)  # visible without scrolling
-
-    def get_urls(self) -> list[URLPattern]:
-        return [
-            *board_urls(self),
-            sale_url(self, "report/", report_page, "sale-report"),
-            sale_url(self, "report/csv/", report_file, "sale-report-csv"),
-            sale_url(self, "report/room/", room_file, "sale-report-room"),
-            sale_url(self, "waiting/", waiting_page, "sale-waiting"),
-            sale_url(self, "codes/", codes_page, "sale-codes"),
-            sale_url(self, "codes/csv/", codes_file, "sale-codes-csv"),
-            sale_url(self, "rehearse/", rehearse_sale, "sale-rehearse"),
-            *super().get_urls(),
-        ]
 
     def get_fieldsets(self, request: HttpRequest, obj: SeckillVoucher | None = None) -> Any:
         fieldsets = super().get_fieldsets(request, obj)
@@ -71,6 +57,13 @@ class SaleAdmin(SeckillVoucherAdmin):
             now["fields"] = (*now["fields"], "sum")
             now["description"] = _("The balance is: total = left + queued + orders.")
         return fieldsets
+
+    def formfield_for_foreignkey(self, db_field: Any, request: Any, **kwargs: Any) -> Any:
+        """Offer groups of buyers: those of staff only where a sale already is for them."""
+        if db_field.name == "group":
+            used = Q(pk__in=SeckillVoucher.objects.exclude(group=None).values("group"))
+            kwargs["queryset"] = Group.objects.filter(~Q(name__in=Role.values) | used)
+        return super().formfield_for_foreignkey(db_field, request, **kwargs)
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return SaleSumList
@@ -87,16 +80,16 @@ class SaleAdmin(SeckillVoucherAdmin):
     def sum(self, sale: SeckillVoucher) -> str:
         balance: SaleSum | None = getattr(sale, "sum", None)
         if balance is None:
-            return f"– ({gettext('not loaded')})"
+            return f"– ({gettext('not ready yet')})"
         return _as_text(balance)
 
-    @admin.display(description=_("board"), empty_value="")
-    def board(self, sale: SeckillVoucher) -> str | None:
-        """Return a link to the board of a sale that is not over."""
-        if card_of(sale).state is SaleState.ENDED:
-            return None
-        url = reverse("admin:sale-board", args=[sale.pk])
-        return format_html('<a href="{}">{}</a>', url, gettext("Board"))
+    @admin.display(description=_("board"))
+    def board(self, sale: SeckillVoucher) -> str:
+        """Return a link to the board of a sale, or to its report once it is over."""
+        is_over = card_of(sale).state is SaleState.ENDED
+        page, text = ("report", gettext("Report")) if is_over else ("board", gettext("Board"))
+        url = reverse(f"admin:sale-{page}", args=[sale.pk])
+        return format_html('<a href="{}">{}</a>', url, text)
 
     @admin.action(description=_("Reconcile"), permissions=["run"])
     def reconcile(self, request: HttpRequest, queryset: QuerySet[SeckillVoucher]) -> None:
@@ -115,10 +108,16 @@ def reconcile_and_tell(request: HttpRequest, sale: SeckillVoucher) -> None:
 
     :raises SeckillVoucher.DoesNotExist: it was deleted meanwhile.
     """
-    before, after = _reconciled(sale_id=sale.pk)
-    level, text = _outcome(before, after)
+    before = after = reconcile(sale_id=sale.pk)
+    if before.remaining is None or before.difference:
+        after = reconcile(sale_id=sale.pk, repair=True)
+    level, outcome = messages.SUCCESS, "fits" if before.remaining is not None else "loaded"
+    if after.difference:
+        level, outcome = messages.ERROR, "still_off"
+    elif before.difference:
+        level, outcome = messages.WARNING, "repaired"
     values = {"sale": sale, "before": before.difference, "after": after.difference}
-    messages.add_message(request, level, text % values)
+    messages.add_message(request, level, TEXTS["reconciled"][outcome] % values)
 
 
 def _add_up(sales: Iterable[SeckillVoucher]) -> None:
@@ -137,34 +136,12 @@ def _add_up(sales: Iterable[SeckillVoucher]) -> None:
 
 
 def _as_text(balance: SaleSum) -> str:
-    """Return the balance with its verdict as text or an icon, not as colour alone."""
-    terms = f"{balance.left} + {balance.pending} + {balance.live}"
-    text = sum_verdict(balance)["text"]
-    if balance.difference == 0:
-        tick = static("admin/img/icon-yes.svg")
-        return format_html('{} = {} <img src="{}" alt="{}">', balance.total, terms, tick, text)
-    if balance.in_flight:
-        return f"{balance.total} = {terms} − {text}"
-    cross = static("admin/img/icon-no.svg")
-    return format_html(
-        '{} ≠ {} <img src="{}" alt=""> <strong>{}</strong>', balance.total, terms, cross, text
-    )
-
-
-def _reconciled(*, sale_id: int) -> tuple[Comparison, Comparison]:
-    """Compare a sale, repair it if needed, and return the comparisons before and after."""
-    before = reconcile(sale_id=sale_id)
-    if before.remaining is not None and before.difference == 0:
-        return before, before
-    return before, reconcile(sale_id=sale_id, repair=True)
-
-
-def _outcome(before: Comparison, after: Comparison) -> tuple[int, str]:
-    """Return the level and the text that report a reconciliation."""
-    if after.difference:
-        return messages.ERROR, gettext("%(sale)s: still off by %(after)s.")
-    if before.difference:
-        return messages.WARNING, gettext("%(sale)s: was off by %(before)s and has been repaired.")
-    if before.remaining is None:
-        return messages.SUCCESS, gettext("%(sale)s: was not loaded. It is loaded now and adds up.")
-    return messages.SUCCESS, gettext("%(sale)s: adds up.")
+    """Return the verdict of a balance, not as colour alone, with its sum on demand."""
+    verdict = sum_verdict(balance)
+    tone = {"fits": "good", "off": "bad"}.get(verdict["code"], "")
+    sign = "≠" if verdict["code"] == "off" else "="
+    terms = f"{balance.total} {sign} {balance.left} + {balance.pending} + {balance.live}"
+    if verdict["code"] == "in_flight":
+        terms = f"{terms} − {-balance.difference}"
+    shown = pill(tone, capfirst(verdict["text"]))
+    return format_html("<details><summary>{}</summary> {}</details>", shown, terms)

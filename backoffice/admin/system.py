@@ -9,14 +9,15 @@ from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils.translation import gettext
 
-from backoffice.admin.pages import check_may, office, office_page
+from backoffice.admin.pages import check_may, office
 from backoffice.admin.sales import reconcile_and_tell
 from backoffice.board.snapshot import read_boards
 from backoffice.board.texts import clock_texts, sum_verdict
 from backoffice.job_engine import UNAVAILABLE
 from backoffice.navigation import SYSTEM
-from backoffice.today.figures import late_by_s, unsent_mails, watched_sales
-from backoffice.today.texts import PARTS, late_texts
+from backoffice.today.figures import has_problem, late_by_s, unsent_mails, watched_sales
+from backoffice.today.texts import PARTS, board_alert, late_texts, processes
+from seckill_site.broker.heartbeats import read_heartbeats
 from seckill_site.clocks.database import database_now
 from seckill_site.clocks.steps import ClocksUnsettled, settled_clocks
 from seckill_site.clocks.watch import wrong_clocks
@@ -28,6 +29,7 @@ from vouchers.models import RUN_PERMISSION, SeckillVoucher
 SHOWN_MAILS = 20
 
 
+@office.page("system/", name="system")
 def system_page(request: HttpRequest) -> HttpResponse:
     """Show whether everything works, and what helps if it does not."""
     if not SYSTEM.may_see(request.user):
@@ -38,20 +40,24 @@ def system_page(request: HttpRequest) -> HttpResponse:
     mails = unsent_mails().select_related("order__user").order_by("pk") if may_see_orders else None
     context: dict[str, Any] = {
         "title": gettext("System"),
-        "parts": [(PARTS[name], answers) for name, answers in parts.items()],
+        # Whether orders are written is for the workers' own rows to say; a pause of theirs is not.
+        "parts": [(PARTS[it], ok) for it, ok in parts.items() if not (ok and it == "orders")],
+        "processes": processes(read_heartbeats(parts), now=now),
         "clocks": _clock_texts() if parts.get("redis") else [],
         "checks": current_errors(parts),
         "has_addresses": client_network(request.META) != "",
-        "late": late_texts(late_by_s(now)),
+        "late": [
+            *(board_alert(it).text for it in boards if has_problem(it)),
+            *late_texts(late_by_s(now)),
+        ],
         "balances": [(board, sum_verdict(board.sum)) for board in boards],
-        "may_run": request.user.has_perm(RUN_PERMISSION),
         "mails": mails[:SHOWN_MAILS] if mails is not None else [],
         "tables": next(
             (it["models"] for it in office.get_app_list(request) if it["app_label"] == "system"),
             [],
         ),
     }
-    return office_page(request, "system.html", **context)
+    return office.show(request, "system.html", **context)
 
 
 def _clock_texts() -> list[str]:
@@ -62,6 +68,7 @@ def _clock_texts() -> list[str]:
     return clock_texts(wrong_clocks())
 
 
+@office.page("system/reconcile/<id:sale_id>/", name="system-reconcile")
 def reconcile_page(request: HttpRequest, sale_id: int) -> HttpResponse:
     """Reconcile one sale, and go back to the page of the system."""
     check_may(request, RUN_PERMISSION)
@@ -72,7 +79,3 @@ def reconcile_page(request: HttpRequest, sale_id: int) -> HttpResponse:
         except UNAVAILABLE:
             messages.error(request, NO_ANSWER)
     return HttpResponseRedirect(reverse("admin:system"))
-
-
-office.add_page("system/", system_page, name="system")
-office.add_page("system/reconcile/<id:sale_id>/", reconcile_page, name="system-reconcile")

@@ -2,22 +2,29 @@
 
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.translation import gettext
 
-from backoffice.admin.pages import office, office_page
-from backoffice.navigation import REDEEM
-from backoffice.today.figures import Rights, Today, read_today
-from backoffice.today.texts import SENTENCES, alerts, figures, next_card, sale_cards
+from backoffice.admin.pages import office
+from backoffice.navigation import desk_of, remember_desk
+from backoffice.today.figures import Rights, read_today
+from backoffice.today.texts import SENTENCES, alerts, figures, next_card, refund_figures, sale_cards
 from seckill_site.clocks.database import database_now
 from seckill_site.clocks.machine import epoch_ms
 from vouchers.models import RUN_PERMISSION
 
 
+@office.page("", name="index")
 def today_page(request: HttpRequest) -> HttpResponse:
-    """Show Today. Its script asks for the page again and replaces what has changed."""
+    """Show Today to all staff but cashiers, who go to their counter.
+
+    Its script asks for the page again and replaces what has changed.
+    """
     user, rights = request.user, _rights(request)
+    remember_desk(request, user)  # type: ignore[arg-type]
+    if desk_of(user) == "redeem":
+        return HttpResponseRedirect(reverse("redeem"))
     may_rehearse = user.has_perm("orders.add_rehearsal")
     today = read_today(now=database_now(), rights=rights)
     context: dict[str, Any] = {
@@ -27,15 +34,13 @@ def today_page(request: HttpRequest) -> HttpResponse:
         "sentences": SENTENCES,
         "rights": rights,
         "sees_nothing": rights == Rights(),
-        "buttons": _buttons(request),
         "sales": sale_cards(today, may_run=user.has_perm(RUN_PERMISSION)),
-        "sales_url": reverse("admin:vouchers_seckillvoucher_changelist"),
         "next": next_card(today.next, may_rehearse=may_rehearse) if today.next else None,
-        "figures": figures(today.trade, may_see_payments=rights.payments) if rights.orders else [],
-        "alerts": alerts(today),
-        "unknown": _unknown(today, rights),
+        "figures": figures(today, rights=rights) if rights.orders else [],
+        "refunds": refund_figures(today.refunds) if today.refunds else [],
+        "alerts": alerts(today, rights=rights),
     }
-    return office_page(request, "today.html", **context).render()
+    return office.show(request, "today.html", **context)
 
 
 def _rights(request: HttpRequest) -> Rights:
@@ -46,33 +51,3 @@ def _rights(request: HttpRequest) -> Rights:
         payments=may("orders.view_payment"),
         system=may("locks.view_lock"),
     )
-
-
-def _buttons(request: HttpRequest) -> list[tuple[str, str, str]]:
-    """Return what staff starts most often: key, text and address of each."""
-    may = request.user.has_perm
-    may_import = may("vouchers.add_voucher") and may("vouchers.change_voucher")
-    buttons = [
-        (
-            "new",
-            gettext("New sale"),
-            reverse("admin:vouchers_seckillvoucher_add"),
-            may("vouchers.add_seckillvoucher"),
-        ),
-        ("redeem", gettext("Redeem"), reverse("redeem"), may(REDEEM)),
-        ("import", gettext("Import"), reverse("admin:vouchers_voucher_import"), may_import),
-    ]
-    return [(key, text, url) for key, text, url, allowed in buttons if allowed]
-
-
-def _unknown(today: Today, rights: Rights) -> str:
-    """Return what the page cannot know at the moment, if anything."""
-    if rights.sales and not today.ledger_answers:
-        return gettext(
-            "Redis is not responding, so nobody can buy right now. What is left, the rates and "
-            "whether sales are loaded are unknown."
-        )
-    return ""
-
-
-office.add_home(today_page)

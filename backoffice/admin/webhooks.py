@@ -1,5 +1,7 @@
 """Webhooks in the admin: endpoints with their secrets, and the log of deliveries."""
 
+import re
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -16,15 +18,17 @@ from django.utils.translation import gettext_lazy as _
 from api.models import Topic, WebhookDelivery, WebhookEndpoint
 from api.webhooks import endpoints
 from api.webhooks.addresses import ForbiddenAddress, check_url
-from backoffice.admin.pages import (
-    ReadOnlyAdmin,
-    admin_page,
-    labels,
-    order_link,
-    timestamp_column,
-)
+from backoffice.admin.pages import ReadOnlyAdmin, labels, office, order_link, timestamp_column
 from seckill_site.clocks.database import database_now
 from seckill_site.web.admin_lists import CheckedList, column
+from seckill_site.web.form_keys import make_once
+
+_ERRORS = (
+    (re.compile("(?P<host>.+) has no address"), _("%(host)s has no address")),
+    (re.compile("no answer within (?P<seconds>.+) s"), _("no answer within %(seconds)s s")),
+    (re.compile("(?P<host>.+) is not a public address"), _("%(host)s is not a public address")),
+)
+"""What deliveries store in English, and its translation."""
 
 USUAL_TOPICS = [Topic.PAID.value, Topic.USED.value, Topic.REFUNDED.value]
 
@@ -33,14 +37,14 @@ class EndpointForm(forms.ModelForm):  # type: ignore[type-arg]
     """An endpoint."""
 
     url = forms.URLField(
-        label=_("address"),
+        label=_("Address"),
         max_length=500,
         assume_scheme="https",
         help_text=_("HTTPS, and reachable from the internet."),
         widget=AdminURLFieldWidget,
     )
     topics = forms.MultipleChoiceField(
-        label=_("events"),
+        label=_("Events"),
         choices=Topic.choices,
         initial=USUAL_TOPICS,
         widget=forms.CheckboxSelectMultiple,
@@ -87,13 +91,20 @@ class WebhookEndpointAdmin(CheckedList):
         """Save an endpoint; a new one gets a secret, one that is active again starts anew."""
         if not change:
             obj.created_at = database_now()
-            request.new_secret = endpoints.create_secret(obj)
+            endpoints.create_secret(obj)
         if obj.active:
             endpoints.enable(obj)
         super().save_model(request, obj, form, change)
 
     def response_add(self, request: Any, obj: Any, post_url_continue: Any = None) -> HttpResponse:
-        return self._secret_page(request, request.new_secret)
+        return self._secret_page(request, obj)
+
+    def response_again(self, request: HttpRequest, made: str) -> HttpResponse:
+        """Show the secret again: a browser shows only the answer to the second press."""
+        endpoint = self.get_object(request, made)
+        if endpoint is None:
+            return super().response_again(request, made)
+        return self._secret_page(request, endpoint)
 
     @admin.action(description=_("Make a new secret"), permissions=["change"])
     def rotate(self, request: HttpRequest, rows: QuerySet[WebhookEndpoint]) -> HttpResponse | None:
@@ -101,16 +112,23 @@ class WebhookEndpointAdmin(CheckedList):
         if len(rows) != 1:
             self.message_user(request, gettext("Select one webhook."), messages.ERROR)
             return None
-        self.log_change(request, rows[0], gettext("New secret."))
-        return self._secret_page(request, endpoints.rotate_secret(rows[0], now=database_now()))
+        make_once(request, f"secret of {rows[0].pk}", partial(self._rotate, request, rows[0]))
+        return self._secret_page(request, rows.get())
 
-    def _secret_page(self, request: HttpRequest, secret: str) -> HttpResponse:
-        about = gettext(
-            "Copy this secret now. It is not shown again. An old one stays valid for 24 hours."
-        )
-        return admin_page(
-            self, request, "api/secret.html", title=gettext("Secret"), secret=secret, about=about
-        )
+    def _rotate(self, request: HttpRequest, endpoint: WebhookEndpoint) -> int:
+        endpoints.rotate_secret(endpoint, now=database_now())
+        self.log_change(request, endpoint, gettext("New secret."))
+        return endpoint.pk
+
+    def _secret_page(self, request: HttpRequest, endpoint: WebhookEndpoint) -> HttpResponse:
+        about = gettext("Copy this secret now. It is not shown again.")
+        if endpoint.old_secret:
+            about = gettext(
+                "Copy this secret now. It is not shown again. The old one stays valid for 24 hours."
+            )
+        shown: dict[str, Any] = {"title": gettext("Secret"), "about": about}
+        shown |= {"opts": self.opts, "secret": endpoint.secret}
+        return office.show(request, "api/secret.html", **shown)
 
     @admin.display(description=_("state"))
     def condition(self, endpoint: WebhookEndpoint) -> str:
@@ -125,17 +143,18 @@ class WebhookEndpointAdmin(CheckedList):
 class WebhookDeliveryAdmin(ReadOnlyAdmin):
     """The log: one row per event and endpoint, with the last attempt."""
 
-    list_display = ("message_id", "endpoint", "topic", "its_order", "state", "result", "tried")
+    list_display = ("message", "endpoint", "topic", "its_order", "state", "result", "tried")
     list_filter = ("state", "topic", "endpoint")
     list_select_related = ("endpoint",)
-    search_fields = ("=order__id",)
+    search_fields = ("order",)
     search_help_text = _("Order id")
     ordering = ("-pk",)
     fields = (
-        "message_id", "endpoint", "topic", "its_order", "state", "tries", "created", "tried",
+        "message", "endpoint", "topic", "its_order", "state", "tries", "created", "tried",
         "planned", "result", "took_ms", "answer",
     )  # fmt: skip
     actions = ("resend",)
+    message = column(_("message number"), lambda it: it.message_id)
     its_order = column(_("order"), lambda it: order_link(it.order_id))
     created = timestamp_column("created_at", _("created"))
     tried = timestamp_column("tried_at", _("last attempt"))
@@ -159,4 +178,7 @@ class WebhookDeliveryAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("result"))
     def result(self, delivery: WebhookDelivery) -> str:
+        for pattern, text in _ERRORS:
+            if match := pattern.fullmatch(delivery.error):
+                return text % match.groupdict()
         return delivery.error or (f"HTTP {delivery.status}" if delivery.status else "–")

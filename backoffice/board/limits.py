@@ -2,26 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from django.contrib.auth.models import User
 from django.utils.translation import gettext
-from django.utils.translation import gettext_lazy as _
 
 from seckill_site.formatting import grouped
 from seckill_site.web.request_rates import Limit, Limited, limited_now
+from seckill_site.web.text_files import read_texts
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.order_limits import LimitKind, limited_subjects
 
 SHOWN = 20
 """The most that are shown, of the sale's orders and of the site's requests each."""
 
-SITE_LIMITS = {
-    Limit.ADDRESS: _("requests of an address"),
-    Limit.ACCOUNT: _("requests of an account"),
-    Limit.SIGN_UP: _("signing up"),
-    Limit.SIGN_IN: _("signing in"),
-    Limit.RESET: _("password resets"),
-}
+_SITE_LIMITS = read_texts(Path(__file__).with_name("texts.toml"))["site_limits"]
 
 
 @dataclass(frozen=True)
@@ -56,7 +51,7 @@ def read_limited(*, sale_id: int) -> list[LimitedRow]:
     for request in requests:
         is_account = request.limit is Limit.ACCOUNT
         shown = names.get(request.subject, request.subject) if is_account else request.subject
-        rows.append(LimitedRow(shown, str(SITE_LIMITS[request.limit]), of_site=request))
+        rows.append(LimitedRow(shown, str(_SITE_LIMITS[request.limit]), of_site=request))
     return rows
 
 

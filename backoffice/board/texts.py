@@ -9,30 +9,59 @@ from pathlib import Path
 from typing import Any
 
 from django.utils.text import capfirst
-from django.utils.translation import gettext, ngettext, pgettext_lazy
+from django.utils.translation import gettext, pgettext
 
 from backoffice.board.snapshot import WINDOW_S, Board, Pace, SaleSum
+from backoffice.revenue import Revenue, revenue_figures
 from orders.models import OrderStatus
-from seckill_site.clocks.machine import epoch_ms
-from seckill_site.formatting import NO_VALUE, duration, grouped, timestamp
+from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
+from seckill_site.formatting import NO_VALUE, duration, grouped, listed, timestamp, utc_offset
 from seckill_site.web.text_files import counted, read_texts
 from vouchers.admin.sale_list import STATES
 from vouchers.catalogue.audience import RULES
 from vouchers.inventory.request_stats import ACCEPTED
-from vouchers.models import SaleStage
+from vouchers.models import SaleStage, SaleState, SeckillVoucher
 from vouchers.templatetags.buyer_texts import DAYS
 
 _TEXTS = read_texts(Path(__file__).with_suffix(".toml"))
 _ALERTS = _TEXTS["alerts"]
 
-REFUSAL_LABELS = _TEXTS["refusals"]
-"""The reasons for refusing order requests, in the order of the table."""
 
-SENTENCES = {
-    "clock": {**_TEXTS["clock"], "days": DAYS},
-    **_TEXTS["page"],
-    "units": pgettext_lazy("count", "vouchers"),
-}
+def refusal_labels(sale: SeckillVoucher) -> dict[str, Any]:
+    """Return the reasons for refusing order requests of a sale, in the order of the table."""
+    return _TEXTS["refusals_of_draw" if sale.is_draw else "refusals"]  # type: ignore[no-any-return]
+
+
+def attempt_labels(sale: SeckillVoucher) -> dict[str, Any]:
+    """Return the reasons for which a customer got none."""
+    return {**refusal_labels(sale), **_TEXTS["attempts"]}
+
+
+def names_of(sale: SeckillVoucher) -> dict[str, Any]:
+    """Return what the figures are called: those of a draw are of entries and winners."""
+    return _TEXTS["names"]["draw" if sale.is_draw else "sale"]  # type: ignore[no-any-return]
+
+
+def sentences_of(sale: SeckillVoucher) -> dict[str, Any]:
+    """Return the sentences of the page's script."""
+    units = pgettext("count", "entries") if sale.is_draw else pgettext("count", "vouchers")
+    names = names_of(sale)
+    return {
+        "clock": {**_TEXTS["clock"], "days": DAYS},
+        **_TEXTS["page"],
+        **{it: names[it] for it in ("left", "accepted", "left_over_time")},
+        "units": units,
+    }
+
+
+def main_number(board: Board) -> int | None:
+    """Return the vouchers left, or the entries of a draw; None if unknown."""
+    draw, ledger = (board.sale.draw if board.sale.is_draw else None), board.snapshot
+    if draw and draw.closed_at:
+        return draw.entries
+    if ledger is None:
+        return None
+    return ledger.entries if draw else ledger.remaining
 
 
 def board_json(board: Board, *, actions: Sequence[str]) -> dict[str, Any]:
@@ -44,7 +73,7 @@ def board_json(board: Board, *, actions: Sequence[str]) -> dict[str, Any]:
         "now_ms": epoch_ms(board.now),
         "begins_at_ms": epoch_ms(board.sale.begins_at),
         "ends_at_ms": epoch_ms(board.sale.ends_at),
-        "left": board.snapshot.remaining if board.snapshot else None,
+        "left": main_number(board),
         "texts": {**_main_figures(board), **_other_figures(board)},
         "statuses": _statuses(board),
         "refusals": _refusals(board),
@@ -71,7 +100,8 @@ def state_of(board: Board) -> dict[str, str]:
     """Return the state of the sale, as a code and in words."""
     is_draft = board.sale.stage == SaleStage.DRAFT
     code = SaleStage.DRAFT if is_draft else board.state
-    text = capfirst(str(STATES[code]))
+    is_open_draw = board.sale.is_draw and code == SaleState.OPEN
+    text = capfirst(str(names_of(board.sale)["open"] if is_open_draw else STATES[code]))
     if board.sale.stage == SaleStage.REHEARSAL:
         text = f"{text} ({SaleStage.REHEARSAL.label})"
     return {"code": code.value, "text": text}
@@ -98,7 +128,7 @@ def alert_of(board: Board) -> dict[str, str]:
 
 def clock_texts(wrong: Mapping[str, float], *, are_settled: bool = True) -> list[str]:
     """Say which clocks differ from Redis by how many seconds, and whether one was just set."""
-    clocks = ", ".join(f"{name} {s:+,.1f} s" for name, s in wrong.items())
+    clocks = listed(f"{name} {s:+,.1f} s" for name, s in wrong.items())
     texts = [_ALERTS["clocks"] % {"clocks": clocks}] if wrong else []
     return texts if are_settled else [*texts, str(_ALERTS["clock_set"])]
 
@@ -119,20 +149,24 @@ def sum_verdict(balance: SaleSum | None) -> dict[str, str]:
 def _main_figures(board: Board) -> dict[str, str]:
     """Return the four large figures, each also as a sentence."""
     ledger, pace = board.snapshot, board.pace
-    left, total = grouped(ledger.remaining if ledger else None), grouped(board.sale.stock)
+    labels = names_of(board.sale)["labels"]
+    left, total = grouped(main_number(board)), grouped(board.sale.stock)
     pending = grouped(ledger.pending if ledger else None)
+    if board.sale.is_draw:
+        draw = board.sale.draw
+        pending = grouped(min(draw.entries or 0, draw.units or 0) if draw.drawn_at else None)
     accepted = rate_text(pace.accepted_now if pace else None)
     requests = rate_text(pace.requests_now if pace else None)
     return {
         "left": left,
-        "of_total": gettext("of %(total)s") % {"total": total},
-        "left_label": _TEXTS["labels"]["left"] % {"left": left, "total": total},
+        "of_total": labels["of_total"] % {"total": total},
+        "left_label": labels["left"] % {"left": left, "total": total},
         "pending": pending,
-        "pending_label": _TEXTS["labels"]["pending"] % {"count": pending},
+        "pending_label": labels["pending"] % {"count": pending},
         "accepted": accepted,
-        "accepted_label": _TEXTS["labels"]["accepted"] % {"count": accepted},
+        "accepted_label": labels["accepted"] % {"count": accepted},
         "requests": requests,
-        "requests_label": _TEXTS["labels"]["requests"] % {"count": requests},
+        "requests_label": _TEXTS["requests_label"] % {"count": requests},
     }
 
 
@@ -141,6 +175,7 @@ def _other_figures(board: Board) -> dict[str, str]:
     return {
         "sum": _sum(board),
         "oldest": _oldest(board),
+        "revenue": _revenue(board),
         "waiting": grouped(ledger.waiting if ledger else None),
         "room": _room(board),
         "draw": _draw(board),
@@ -160,7 +195,17 @@ def _sum(board: Board) -> str:
     return f"{grouped(board.sale.stock)} {equals} {' + '.join(map(grouped, terms))}"
 
 
+def _revenue(board: Board) -> str:
+    """Return gross, refunds and net, each with its name."""
+    if board.counts is None:
+        return NO_VALUE
+    figures = revenue_figures(Revenue(**board.counts.revenue))
+    return " · ".join(f"{it.label} {it.shown}" for it in figures)
+
+
 def _oldest(board: Board) -> str:
+    if board.sale.is_draw:
+        return gettext("with an order: %(count)s") % {"count": grouped(board.sale.sold)}
     if board.snapshot is None:
         return NO_VALUE
     if board.oldest_pending_age_ms is None:
@@ -189,7 +234,7 @@ def _draw(board: Board) -> str:
         return NO_VALUE
     draw, ledger = board.sale.draw, board.snapshot
     count = draw.entries if draw.closed_at else ledger.entries if ledger else None
-    words = {"entries": grouped(count), "units": grouped(draw.units)}
+    words = counted(count) | {"units": grouped(draw.units)}
     stages = ("finished", draw.finished_at), ("drawn", draw.drawn_at), ("closed", draw.closed_at)
     reached = (stage for stage, at in stages if at)
     return str(_TEXTS["draw"][next(reached, "open")] % words)
@@ -216,9 +261,8 @@ def _notices(board: Board) -> str:
 def _counted(board: Board) -> str:
     if board.counts is None:
         return gettext("being counted")
-    age_s = max(0, epoch_ms(board.now) - board.counts.counted_at_ms) // 1000
-    text = ngettext("counted %(count)s second ago", "counted %(count)s seconds ago", age_s)
-    return text % {"count": age_s}
+    at = from_epoch_ms(board.counts.counted_at_ms)
+    return gettext("counted at %(at)s") % {"at": f"{timestamp(at)} {utc_offset(at)}"}
 
 
 def _statuses(board: Board) -> list[dict[str, str]]:
@@ -233,7 +277,7 @@ def _refusals(board: Board) -> list[dict[str, Any]]:
     """Return a row for each reason; the bars are relative to the most frequent reason."""
     lately = _by_reason(board.pace.answers if board.pace else None)
     ever = _by_reason(board.answers)
-    most = max(1, *(lately[it] or 0 for it in REFUSAL_LABELS))
+    most = max(1, *(it or 0 for it in lately.values()))
     return [
         {
             "answer": answer,
@@ -242,15 +286,16 @@ def _refusals(board: Board) -> list[dict[str, Any]]:
             "ever": grouped(ever[answer]),
             "percent": round(100 * (lately[answer] or 0) / most),
         }
-        for answer, text in REFUSAL_LABELS.items()
+        for answer, text in refusal_labels(board.sale).items()
     ]
 
 
 def _by_reason(answers: Mapping[str, int] | None) -> dict[str, int | None]:
+    reasons = _TEXTS["refusals"]
     if answers is None:
-        return dict.fromkeys(REFUSAL_LABELS)
-    known = {it: answers.get(it, 0) for it in REFUSAL_LABELS}
-    others = set(answers) - set(REFUSAL_LABELS) - {ACCEPTED}
+        return dict.fromkeys(reasons)
+    known = {it: answers.get(it, 0) for it in reasons}
+    others = set(answers) - set(reasons) - {ACCEPTED}
     return {**known, "other": sum(answers[it] for it in others)}
 
 

@@ -2,7 +2,7 @@
 
 import datetime as dt
 import tomllib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from orders.models import VoucherOrder
@@ -29,31 +29,18 @@ LENGTH = dt.timedelta(days=7)
 VALID = dt.timedelta(days=90)
 
 
-@dataclass(frozen=True)
-class Offer:
-    """A voucher of the demo, its merchant, and when it is sold."""
-
-    title: str
-    title_en: str
-    rules: str
-    rules_en: str
-    price_cents: int
-    face_value_cents: int
-    picture: str
-    merchant: dict[str, str]
-    begins: dt.timedelta
-    ends: dt.timedelta
-
-
 _OFFERS = tomllib.loads(Path(__file__).with_name("offers.toml").read_text("utf-8"))
-OPEN = Offer(**_OFFERS["open"], begins=dt.timedelta(0), ends=LENGTH)
-NEXT = Offer(**_OFFERS["next"], begins=SOON, ends=LENGTH)
-PAST = Offer(**_OFFERS["past"], begins=-dt.timedelta(hours=2), ends=-dt.timedelta(hours=1))
+NEXT = _OFFERS["next"]
+_WINDOWS = {
+    "open": (dt.timedelta(0), LENGTH),
+    "next": (SOON, LENGTH),
+    "past": (-dt.timedelta(hours=2), -dt.timedelta(hours=1)),
+}
 
 
 def make_sales(*, now: dt.datetime) -> dict[str, int]:
     """Create the sales of the demo: open, soon and ended; return their ids by title."""
-    return {offer.title: _put_on_sale(offer, now=now).pk for offer in (OPEN, NEXT, PAST)}
+    return {offer["title"]: _put_on_sale(name, now=now).pk for name, offer in _OFFERS.items()}
 
 
 def renew_next_sale(*, now: dt.datetime) -> int | None:
@@ -63,8 +50,8 @@ def renew_next_sale(*, now: dt.datetime) -> int | None:
     is left alone.
     """
     sale = SeckillVoucher.objects.filter(
-        voucher__title=NEXT.title,
-        voucher__merchant__name=NEXT.merchant["name"],
+        voucher__title=NEXT["title"],
+        voucher__merchant__name=NEXT["merchant"]["name"],
         stage=SaleStage.PUBLIC,
         paused=False,
     ).first()
@@ -78,20 +65,16 @@ def renew_next_sale(*, now: dt.datetime) -> int | None:
     return edit_sale(sale_id=sale.pk, terms=terms).pk
 
 
-def _put_on_sale(offer: Offer, *, now: dt.datetime) -> SeckillVoucher:
-    merchant, _made = Merchant.objects.get_or_create(
-        name=offer.merchant["name"], defaults=offer.merchant
-    )
+def _put_on_sale(name: str, *, now: dt.datetime) -> SeckillVoucher:
+    begins, ends = _WINDOWS[name]
+    offer = dict(_OFFERS[name])
+    made_by, picture = offer.pop("merchant"), PICTURES / f"{offer.pop('picture')}.webp"
+    merchant, _made = Merchant.objects.get_or_create(name=made_by["name"], defaults=made_by)
     details = VoucherDetails(
-        title=offer.title,
-        title_en=offer.title_en,
-        rules=offer.rules,
-        rules_en=offer.rules_en,
-        price_cents=offer.price_cents,
-        face_value_cents=offer.face_value_cents,
-        picture=(PICTURES / f"{offer.picture}.webp").read_bytes(),
+        **offer,
+        picture=picture.read_bytes(),
         merchant=merchant,
         valid_until=(now + VALID).date(),
     )
-    terms = SaleTerms(stock=STOCK, begins_at=now + offer.begins, ends_at=now + offer.ends)
+    terms = SaleTerms(stock=STOCK, begins_at=now + begins, ends_at=now + ends)
     return create_voucher_on_sale(details=details, terms=terms)

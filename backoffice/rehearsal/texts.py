@@ -11,7 +11,7 @@ from backoffice.rehearsal.service import progress
 from backoffice.rehearsal.verdict import Verdict
 from orders.models import Rehearsal, RehearsalPhase
 from orders.models.jobs import OVER
-from seckill_site.formatting import NO_VALUE, grouped
+from seckill_site.formatting import NO_VALUE, grouped, listed
 from seckill_site.web.text_files import read_texts
 
 SILENCE = dt.timedelta(seconds=10)
@@ -73,7 +73,7 @@ def headline(rehearsal: Rehearsal) -> tuple[str, str]:
 
 def _wrongs(verdict: Verdict) -> str:
     counts = [(text, getattr(verdict, key)) for key, (_, text) in _ERRORS.items()]
-    return ", ".join(text % {"count": _number(count)} for text, count in counts if count)
+    return listed(text % {"count": _number(count)} for text, count in counts if count)
 
 
 def tables(rehearsal: Rehearsal) -> list[Section]:
@@ -101,7 +101,7 @@ def tables(rehearsal: Rehearsal) -> list[Section]:
         ),
         Section(gettext("Speed"), fast),
         Section(gettext("Counts"), many),
-        Section(gettext("Answers to clicks"), answers),
+        Section(gettext("Answers to presses"), answers),
     ]
 
 

@@ -7,7 +7,8 @@ period nor the orders, and each reads a range of an index. Sales of rehearsals a
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
+from collections import defaultdict
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.db.models import Count, F, Q, QuerySet, Sum, TextChoices
@@ -15,23 +16,29 @@ from django.db.models.expressions import Combinable
 from django.db.models.functions import Coalesce
 from django.utils.translation import gettext_lazy as _
 
-from backoffice.report.figures import EVER_PAID
 from backoffice.report.period import Period
+from backoffice.revenue import EVER_PAID, PAYMENT, REFUND, Revenue
 from orders.models import OrderEvent, OrderStatus, VoucherOrder
+from seckill_site.formatting import time_window
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.request_stats import RETENTION, read_live_counts
-from vouchers.models import AnswerCount, Merchant, SaleStage, SeckillVoucher, Voucher
+from vouchers.models import AnswerCount, Merchant, SaleMode, SaleStage, SeckillVoucher, Voucher
 
 
 class Grouping(TextChoices):
     """What one row of the report is about."""
 
     DAY = "day", _("Day")
+    SALE = "sale", _("Sale")
     VOUCHER = "voucher", _("Voucher")
     MERCHANT = "merchant", _("Merchant")
 
 
-_ID_OF = {Grouping.VOUCHER: "voucher", Grouping.MERCHANT: "voucher__merchant"}
+_ID_OF = {
+    Grouping.SALE: "pk",
+    Grouping.VOUCHER: "voucher",
+    Grouping.MERCHANT: "voucher__merchant",
+}
 """The field of a sale with the id of its group."""
 
 NOBODY = 0
@@ -54,8 +61,8 @@ class Figures:
     refunded_cents: int = 0
 
     @property
-    def revenue_cents(self) -> int:
-        return self.received_cents - self.refunded_cents
+    def revenue(self) -> Revenue:
+        return Revenue(self.received_cents, self.refunded_cents)
 
     @property
     def conversion(self) -> float | None:
@@ -111,6 +118,11 @@ class Scope:
     voucher_id: int | None = None
     merchant_id: int | None = None
 
+    @property
+    def before(self) -> Scope:
+        """The period before, by day, for its total."""
+        return replace(self, period=self.period.previous, by=Grouping.DAY)
+
     def of_sales(self, path: str = "") -> Q:
         """Return the condition for rows whose sale, at this path, is in the report."""
         condition = ~Q(**{f"{path}stage": SaleStage.REHEARSAL})
@@ -141,9 +153,12 @@ class Report:
     knows_latest: bool
 
 
+Groups = defaultdict[int, Figures]
+
+
 def report_across(*, scope: Scope, now: dt.datetime) -> Report:
     """Return the figures of all sales in a period, also without Redis."""
-    groups = _Groups()
+    groups: Groups = defaultdict(Figures)
     knows_latest = _add_requests(groups, scope, now)
     _add_sales(groups, scope, now)
     _add_orders(groups, scope)
@@ -155,22 +170,17 @@ def report_across(*, scope: Scope, now: dt.datetime) -> Report:
     return Report(scope, tuple(rows), total, knows_latest)
 
 
-class _Groups(dict[int, Figures]):
-    def __missing__(self, key: int) -> Figures:
-        self[key] = Figures()
-        return self[key]
-
-
-def _add_sales(groups: _Groups, scope: Scope, now: dt.datetime) -> None:
+def _add_sales(groups: Groups, scope: Scope, now: dt.datetime) -> None:
     """Add the sales that have started in the period."""
     started = SeckillVoucher.objects.filter(scope.of_sales(), **scope.period.within("begins_at"))
     public = started.filter(stage=SaleStage.PUBLIC, begins_at__lte=now).order_by()
-    rows = public.values_list(scope.key("begins_at", sale=""), "begins_at", "sold_out_at")
-    for key, begins_at, sold_out_at in rows:
-        groups[key].note_sale(begins_at=begins_at, sold_out_at=sold_out_at)
+    rows = public.values_list(scope.key("begins_at", sale=""), "begins_at", "sold_out_at", "mode")
+    for key, begins_at, sold_out_at, mode in rows:
+        sells_out = mode != SaleMode.DRAW  # a draw gives its vouchers to winners, all at once
+        groups[key].note_sale(begins_at=begins_at, sold_out_at=sold_out_at if sells_out else None)
 
 
-def _add_orders(groups: _Groups, scope: Scope) -> None:
+def _add_orders(groups: Groups, scope: Scope) -> None:
     """Add the orders that were accepted in the period, by their present state."""
     rows = VoucherOrder.objects.filter(
         scope.of_sales("seckill_voucher__"), **scope.period.within("accepted_at")
@@ -180,20 +190,17 @@ def _add_orders(groups: _Groups, scope: Scope) -> None:
         groups[key].note_orders(status=status, live=bool(live), count=count)
 
 
-def _add_money(groups: _Groups, scope: Scope) -> None:
+def _add_money(groups: Groups, scope: Scope) -> None:
     """Add what was received and refunded in the period, by the history of the orders."""
-    paid, refunding = OrderStatus.PAID, OrderStatus.REFUNDING
-    # Both sides of a change: some events only say something of an order that stays as it is.
-    changes = Q(before=OrderStatus.UNPAID, after=paid) | Q(before=paid, after=refunding)
     rows = OrderEvent.objects.filter(
-        changes,
+        PAYMENT | REFUND,
         scope.of_sales("order__seckill_voucher__"),
-        after__in=(paid, refunding),
+        after__in=(OrderStatus.PAID, OrderStatus.REFUNDING),  # for the index
         **scope.period.within("at"),
     )
     grouped = _grouped(rows, scope.key("at", sale="order__seckill_voucher__"), "after")
     for key, after, cents in grouped.values_list("key", "after", Sum("order__price_cents")):
-        if after == paid:
+        if after == OrderStatus.PAID:
             groups[key].received_cents += cents
         else:
             groups[key].refunded_cents += cents
@@ -207,7 +214,7 @@ def _grouped(rows: QuerySet[Any], key: Combinable, *fields: str) -> QuerySet[Any
 # --- Requests -------------------------------------------------------------------------------------
 
 
-def _add_requests(groups: _Groups, scope: Scope, now: dt.datetime) -> bool:
+def _add_requests(groups: Groups, scope: Scope, now: dt.datetime) -> bool:
     """Add the order requests; return whether those of the last minutes are among them."""
     period = scope.period
     storable = SeckillVoucher.objects.filter(scope.of_sales(), ends_at__gt=now - RETENTION)
@@ -234,13 +241,20 @@ def _add_requests(groups: _Groups, scope: Scope, now: dt.datetime) -> bool:
 # --- Names ----------------------------------------------------------------------------------------
 
 
-def _named(groups: _Groups, scope: Scope) -> list[Row]:
+def _named(groups: Groups, scope: Scope) -> list[Row]:
     """Return the rows with their names: days in order, others by revenue."""
     if scope.by is Grouping.DAY:
         return [Row(it, f"{scope.period.day(it):%Y-%m-%d}", groups[it]) for it in sorted(groups)]
-    if scope.by is Grouping.VOUCHER:
+    if scope.by is Grouping.SALE:
+        sales = SeckillVoucher.objects.select_related("voucher").in_bulk(groups)
+        names = {pk: _sale_name(it) for pk, it in sales.items()}
+    elif scope.by is Grouping.VOUCHER:
         names = {pk: it.local_title for pk, it in Voucher.objects.in_bulk(groups).items()}
     else:
         names = {pk: it.name for pk, it in Merchant.objects.in_bulk(groups).items()}
     rows = [Row(key, names.get(key, ""), figures) for key, figures in groups.items()]
-    return sorted(rows, key=lambda it: (-it.figures.revenue_cents, -it.figures.sold, it.name))
+    return sorted(rows, key=lambda it: (-it.figures.revenue.net_cents, -it.figures.sold, it.name))
+
+
+def _sale_name(sale: SeckillVoucher) -> str:
+    return f"{sale.voucher.local_title} · {time_window(sale.begins_at, sale.ends_at)}"

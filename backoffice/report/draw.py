@@ -18,8 +18,14 @@ class DrawFigures:
     withdrawn: int
 
     @property
+    def units(self) -> int:
+        """The vouchers to win, which are settled once the list is closed."""
+        stock: int = self.draw.seckill_voucher.stock
+        return stock if self.draw.units is None else self.draw.units
+
+    @property
     def winners(self) -> int | None:
-        return min(self.draw.units or 0, self.entries) if self.draw.drawn_at else None
+        return min(self.units, self.entries) if self.draw.drawn_at else None
 
     @property
     def commitment(self) -> str:

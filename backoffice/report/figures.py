@@ -18,6 +18,7 @@ from django.db.models.functions import Ceil, RowNumber
 from backoffice.report.draw import DrawFigures, read_draw
 from backoffice.report.request_times import Span, peak_of, spans_of
 from backoffice.report.room import RoomFigures, read_room
+from backoffice.revenue import EVER_PAID, PAYMENT, REFUNDED_STATUSES, Revenue
 from orders.audience.refusal_log import count_refused
 from orders.models import OrderEvent, OrderStatus, VoucherOrder, WaitingEntry
 from vouchers.catalogue.history import history_text
@@ -31,8 +32,6 @@ SAMPLE_SIZE = 10_000
 
 MAX_CHANGES = 200
 """The report lists the first changes of a sale, up to this number."""
-
-EVER_PAID = (OrderStatus.PAID, OrderStatus.USED, OrderStatus.REFUNDING, OrderStatus.REFUNDED)
 
 
 @dataclass(frozen=True)
@@ -113,6 +112,10 @@ class SaleReport:
         return self.count(*EVER_PAID) / self.accepted if self.accepted else None
 
     @property
+    def revenue(self) -> Revenue:
+        return Revenue(self.cents(*EVER_PAID), self.cents(*REFUNDED_STATUSES))
+
+    @property
     def sold_out_after(self) -> dt.timedelta | None:
         """Time from the start to the last unit sold; also None if the start was moved later."""
         if self.sold_out_at is None or self.sold_out_at < self.sale.begins_at:
@@ -148,9 +151,7 @@ def report_sale(*, sale_id: int, now: dt.datetime) -> SaleReport:
     had_a_unit = rows.exclude(status=OrderStatus.REFUSED)
     snapshot, spans, knows_latest = _from_redis(sale)
     orders, refused = _orders(rows)
-    paid_events = OrderEvent.objects.filter(
-        order__seckill_voucher=sale, after=OrderStatus.PAID
-    ).exclude(before=OrderStatus.PAID)
+    paid_events = OrderEvent.objects.filter(PAYMENT, order__seckill_voucher=sale)
     return SaleReport(
         sale=sale,
         at=now,

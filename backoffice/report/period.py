@@ -29,6 +29,11 @@ class Period:
         return cls(today - dt.timedelta(days=days - 1), today)
 
     @property
+    def previous(self) -> Period:
+        """Return the period of as many days that ends the day before."""
+        return Period.before(self.first - dt.timedelta(days=1), days=self.days)
+
+    @property
     def days(self) -> int:
         return (self.last - self.first).days + 1
 

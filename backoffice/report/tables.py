@@ -6,21 +6,24 @@ The lists are the requests over time, as chart and table, and the changes of the
 import datetime as dt
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from django.utils import timezone
 from django.utils.text import capfirst
-from django.utils.translation import gettext, ngettext, pgettext
+from django.utils.translation import gettext, pgettext
 
-from backoffice.board.texts import REFUSAL_LABELS
+from backoffice.board.texts import refusal_labels
 from backoffice.report.figures import SaleReport
 from backoffice.report.request_times import Span, coarser, near
 from backoffice.report.texts import sections
-from seckill_site.formatting import grouped, timestamp
+from seckill_site.formatting import grouped, timestamp, utc_offset
 from seckill_site.web.csv_files import csv_parts, unevaluated
+from seckill_site.web.text_files import counted, read_texts
 from vouchers.inventory.request_stats import ACCEPTED, MINUTE, PER_SECOND_WINDOW
 from vouchers.models import SeckillVoucher
-from vouchers.templatetags.seckill import utc_offset
+
+_STEPS = read_texts(Path(__file__).with_name("texts.toml"))["steps"]
 
 MAX_POINTS = 720
 """The most points of a chart; around the start, each second has its own."""
@@ -46,9 +49,9 @@ def requests(report: SaleReport) -> list[Requests]:
     by_seconds = near(report.spans, since=since - MINUTE, until=until + MINUTE)
     tables = []
     if by_seconds:
-        tables.append(_requests(gettext("Around the start"), by_seconds, unit_s=1))
+        tables.append(_requests(report, gettext("Around the start"), by_seconds, unit_s=1))
     if len(by_seconds) < len(report.spans):
-        tables.append(_requests(gettext("The whole sale"), report.spans, unit_s=60))
+        tables.append(_requests(report, gettext("The whole sale"), report.spans, unit_s=60))
     return tables
 
 
@@ -61,10 +64,10 @@ def change_heads() -> list[str]:
     return [gettext("At"), gettext("Phase"), gettext("By"), gettext("Change")]
 
 
-def answer_labels(spans: Sequence[Span]) -> dict[str, str]:
+def answer_labels(report: SaleReport, spans: Sequence[Span]) -> dict[str, str]:
     """Return the names of the answers that were given at least once."""
     labels = {ACCEPTED: pgettext("order requests", "Accepted")} | {
-        code: str(capfirst(str(label))) for code, label in REFUSAL_LABELS.items()
+        code: str(capfirst(str(label))) for code, label in refusal_labels(report.sale).items()
     }
     given = {code for span in spans for code in span.answers}
     return {code: label for code, label in labels.items() if code in given}
@@ -76,9 +79,9 @@ def _phase(sale: SeckillVoucher, moment: dt.datetime) -> str:
     return gettext("during the sale") if moment < sale.ends_at else gettext("after the end")
 
 
-def _requests(title: str, spans: Sequence[Span], *, unit_s: int) -> Requests:
+def _requests(report: SaleReport, title: str, spans: Sequence[Span], *, unit_s: int) -> Requests:
     zone = timezone.get_current_timezone()
-    labels = answer_labels(spans)
+    labels = answer_labels(report, spans)
     spans_of_rows = coarser(spans, most=MAX_ROWS, zone=zone)
     rows = []
     for span in spans_of_rows:
@@ -94,12 +97,8 @@ def _requests(title: str, spans: Sequence[Span], *, unit_s: int) -> Requests:
 
 
 def _step(seconds: int) -> str:
-    if seconds < 60:
-        text = ngettext("Each row is %(count)s second.", "Each row is %(count)s seconds.", seconds)
-        return text % {"count": seconds}
-    minutes = seconds // 60
-    text = ngettext("Each row is %(count)s minute.", "Each row is %(count)s minutes.", minutes)
-    return text % {"count": grouped(minutes)}
+    unit, number = ("seconds", seconds) if seconds < 60 else ("minutes", seconds // 60)
+    return str(_STEPS[unit] % counted(number))
 
 
 def _chart(spans: Sequence[Span], *, unit_s: int) -> dict[str, Any]:
@@ -171,7 +170,7 @@ def _csv_rows(report: SaleReport) -> Iterator[Sequence[str | int | float]]:
             yield [section.title, figure.heading, figure.plain]
     yield []
     # The requests at the finest stored resolution.
-    labels = answer_labels(report.spans)
+    labels = answer_labels(report, report.spans)
     yield [pgettext("time", "From"), gettext("Seconds"), gettext("Requests"), *labels.values()]
     for span in report.spans:
         counts = [span.answers.get(code, 0) for code in labels]

@@ -1,36 +1,46 @@
 """The figures of a report as text, for its page and for a spreadsheet."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from django.utils.text import capfirst
 from django.utils.translation import gettext, pgettext
 
-from backoffice.board.texts import REFUSAL_LABELS
+from backoffice.board.texts import refusal_labels
 from backoffice.figures import Figure, Section, count, duration, moment, percent, yuan
 from backoffice.report.draw import DrawFigures
 from backoffice.report.figures import Durations, SaleReport
 from backoffice.report.request_times import ANSWERS, Span
 from backoffice.report.room import RoomFigures
+from backoffice.revenue import revenue_figures
 from orders.models import OrderStatus, RefusalReason
-from seckill_site.formatting import NO_VALUE, grouped, money
+from seckill_site.formatting import NO_VALUE, grouped
 from seckill_site.web.text_files import read_texts
 from vouchers.catalogue.audience import RULES
 from vouchers.inventory.request_stats import ACCEPTED
 
-_NOTES = read_texts(Path(__file__).with_suffix(".toml"))["notes"]
+_TEXTS = read_texts(Path(__file__).with_suffix(".toml"))
+_NOTES = _TEXTS["notes"]
 
 
 def headline(report: SaleReport) -> list[Figure]:
-    sold = {"sold": grouped(report.sale.sold), "total": grouped(report.sale.stock)}
-    revenue = report.cents(OrderStatus.PAID, OrderStatus.USED)
+    revenue = revenue_figures(report.revenue)
     return [
-        Figure(gettext("Sold"), gettext("%(sold)s of %(total)s") % sold),
-        duration(gettext("Sold out after"), report.sold_out_after),
-        Figure(gettext("Revenue"), money(revenue).removesuffix(".00")),
+        *(islice(_draw(report.draw), 4) if report.draw else _sold(report)),
+        *(replace(it, shown=it.shown.removesuffix(".00")) for it in revenue),
         count(gettext("Buyers"), report.buyers),
         count(gettext("Requests"), report.answers.total()),
         Figure(gettext("Most requests per second"), _rate(report.peak)),
+    ]
+
+
+def _sold(report: SaleReport) -> list[Figure]:
+    sold = {"sold": grouped(report.sale.sold), "total": grouped(report.sale.stock)}
+    return [
+        Figure(gettext("Sold"), gettext("%(sold)s of %(total)s") % sold),
+        duration(gettext("Sold out after"), report.sold_out_after),
     ]
 
 
@@ -53,6 +63,8 @@ def _sale(report: SaleReport) -> Iterator[Figure]:
     sale, ledger = report.sale, report.snapshot
     yield moment(gettext("Start"), sale.begins_at)
     yield moment(gettext("End"), sale.ends_at)
+    if report.draw:  # its own section has the entries and the winners
+        return
     yield count(gettext("Vouchers offered"), sale.stock)
     yield count(gettext("Sold"), sale.sold, gettext("Orders that hold a voucher now."))
     if not report.is_over:
@@ -68,7 +80,7 @@ def _requests(report: SaleReport) -> Iterator[Figure]:
     answers = report.answers
     yield count(gettext("Requests"), answers.total(), _NOTES["requests"])
     yield count(pgettext("order requests", "Accepted"), answers[ACCEPTED], is_part=True)
-    for code, refusal in REFUSAL_LABELS.items():
+    for code, refusal in refusal_labels(report.sale).items():
         if code in ANSWERS or answers[code]:
             yield count(capfirst(str(refusal)), answers[code], is_part=True)
     peak = report.peak
@@ -100,10 +112,9 @@ def _orders(report: SaleReport) -> Iterator[Figure]:
 
 
 def _money(report: SaleReport) -> Iterator[Figure]:
-    revenue = report.cents(OrderStatus.PAID, OrderStatus.USED)
-    yield yuan(gettext("Revenue"), revenue, _NOTES["revenue"])
-    yield yuan(gettext("Refunded"), report.cents(OrderStatus.REFUNDED))
-    yield yuan(gettext("Refund on its way"), report.cents(OrderStatus.REFUNDING))
+    gross, refunds, net = revenue_figures(report.revenue)
+    refunding = yuan(gettext("Refunds under way"), report.cents(OrderStatus.REFUNDING))
+    yield from (gross, refunds, replace(refunding, is_part=True), net)
     yield percent(gettext("Share of orders paid"), report.conversion, _NOTES["conversion"])
 
 
@@ -122,19 +133,15 @@ def _sample(durations: Durations) -> str:
 
 
 def _line(report: SaleReport) -> Iterator[Figure]:
-    line = report.waiting_list
-    yield count(gettext("Joined"), line.joined)
-    yield count(gettext("Got a voucher"), line.offered, is_part=True)
-    yield count(pgettext("waiting list", "Left it"), line.left, is_part=True)
-    yield count(gettext("Waited until the end"), line.over, is_part=True)
-    yield count(gettext("Still waiting"), line.waiting, is_part=True)
+    for name, label in _TEXTS["waiting_list"].items():
+        yield count(str(label), getattr(report.waiting_list, name), is_part=name != "joined")
 
 
 def _draw(figures: DrawFigures) -> Iterator[Figure]:
     draw = figures.draw
     yield count(gettext("Entries"), figures.entries)
     yield count(gettext("Withdrawn"), figures.withdrawn)
-    yield count(gettext("Vouchers to win"), draw.units)
+    yield count(gettext("Vouchers to win"), figures.units)
     yield count(gettext("Winners"), figures.winners)
     yield moment(gettext("List closed at"), draw.closed_at)
     yield moment(gettext("Drawn at"), draw.drawn_at)

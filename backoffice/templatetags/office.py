@@ -8,10 +8,12 @@ from typing import Any
 
 from django import template
 from django.db.models.options import Options
+from django.template.defaultfilters import stringfilter
 from django.template.loader import render_to_string
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst
+from django.utils.translation import gettext
 
 from backoffice.navigation import entry_of_model
 from seckill_site.formatting import money_in
@@ -20,6 +22,8 @@ from seckill_site.web.admin_lists import moment
 register = template.Library()
 register.filter("money_in", money_in)
 
+_UNSPACED = re.compile("(?<=[\u4e00-\u9fff])(?=[A-Za-z])|(?<=[A-Za-z])(?=[\u4e00-\u9fff])")
+_COLON = re.compile("(?<=[\u4e00-\u9fff]): ?")
 _ROW = re.compile(r"<tr\b.*?</tr>", re.DOTALL)
 _CELL = re.compile(r"<t[dh]\b")
 
@@ -43,25 +47,37 @@ def officetable(
 
 
 def _named(row: str, names: Iterable[str]) -> str:
-    """Return a row whose cells have the names of their columns, for the cards."""
-    labels = iter([format_html(' data-label="{}"', name) for name in names])
+    """Return a row whose cells have the names of their columns, if any, for the cards."""
+    labels = iter([format_html(' data-label="{}"', name) if name else "" for name in names])
     return _CELL.sub(lambda cell: cell[0] + next(labels, ""), row)
 
 
 @register.filter
 def with_labels(cells: Iterable[str], headers: Iterable[Mapping[str, Any]]) -> list[SafeString]:
     """Return the cells of a row, each with the name of its column for the cards of a phone."""
-    return [_labelled(cell, header) for cell, header in zip(cells, headers, strict=False)]
-
-
-def _labelled(cell: str, header: Mapping[str, Any]) -> SafeString:
-    if not cell.startswith(("<td ", "<th ")) or "action-checkbox" in cell[:40]:
-        return mark_safe(cell)
-    label = format_html(' data-label="{}"', capfirst(str(header["text"])))
-    return mark_safe(cell[:3] + label + cell[3:])
+    pairs = [(cell, capfirst(str(it["text"]))) for cell, it in zip(cells, headers, strict=False)]
+    return [
+        mark_safe(_named(cell, [] if "action-checkbox" in cell[:40] else [name]))
+        for cell, name in pairs
+    ]
 
 
 register.filter(moment)
+
+
+@register.filter(is_safe=True)
+@stringfilter
+def spaced(text: str) -> str:
+    """Return what was put together as Chinese is written, with spaces beside Latin letters."""
+    return _UNSPACED.sub(" ", _COLON.sub("：", text))
+
+
+@register.filter(is_safe=True)
+@stringfilter
+def translated_icons(fields: str) -> str:
+    """Return read-only fields whose icons of yes and no say so in the reader's language."""
+    yes, no = gettext("Yes"), gettext("No")
+    return fields.replace('alt="True"', f'alt="{yes}"').replace('alt="False"', f'alt="{no}"')
 
 
 @register.filter

@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from api.webhooks.endpoints import needing_attention
 from backoffice.board.snapshot import Board, read_boards
+from backoffice.revenue import PAYMENT, REFUND, Revenue
 from backoffice.slow_counts import kept_counts
 from backoffice.today.queues import late_queues
 from orders.models import (
@@ -28,6 +29,8 @@ from orders.models import (
     VoucherOrder,
 )
 from orders.payments.settlement import open_differences
+from orders.payments.unused import due_this_month
+from seckill_site.broker.heartbeats import Heartbeat, read_heartbeats
 from seckill_site.health import current_errors, current_parts
 from vouchers.models import SaleStage, SeckillVoucher
 
@@ -42,6 +45,9 @@ SET_ASIDE_FOR = dt.timedelta(days=7)
 
 SLOW_AFTER = dt.timedelta(minutes=10)
 """A refund or a job without progress for that long needs attention."""
+
+OVERDUE_AFTER = dt.timedelta(minutes=1)
+"""An unpaid order that is past its time to pay for that long should have expired."""
 
 REFUSED_FOR = dt.timedelta(days=1)
 """How long the page names a payment that its provider refused to open."""
@@ -61,25 +67,35 @@ class Next:
 
 @dataclass(frozen=True)
 class Trade:
-    """What buyers did in a day: orders written, paid and refunded, and the sums in cents."""
+    """What buyers did in a day: orders written, paid, refunded and redeemed, and the sums in cents.
+
+    A redemption that was undone does not count.
+    """
 
     orders: int
     paid: int
     paid_cents: int
     refunded: int
     refunded_cents: int
+    redeemed: int
+
+    @property
+    def revenue(self) -> Revenue:
+        return Revenue(self.paid_cents, self.refunded_cents)
 
 
 @dataclass(frozen=True)
 class Worries:
     """The number of things that need attention, by kind.
 
-    ``boards`` are of sales with a problem, ``parts`` are the servers that do not respond, and
-    ``checks`` are what the start-up checks find. ``late`` are queues, by how many seconds.
+    ``boards`` are of sales with a problem, ``parts`` are the servers that do not respond,
+    ``beats`` are of what ought to run behind the shop, and ``checks`` are what the start-up checks
+    find. ``late`` are queues, by how many seconds.
     """
 
     boards: list[Board] = field(default_factory=list)
     set_aside: int = 0
+    overdue: int = 0
     payments: int = 0
     refused: int = 0
     refunds: int = 0
@@ -90,6 +106,7 @@ class Worries:
     webhooks: int = 0
     jobs: int = 0
     parts: list[str] = field(default_factory=list)
+    beats: list[Heartbeat] = field(default_factory=list)
     checks: list[str] = field(default_factory=list)
     late: dict[str, float] = field(default_factory=dict)
 
@@ -114,6 +131,7 @@ class Today:
     more_running: int
     next: Next | None
     trade: Trade | None
+    refunds: dict[str, tuple[int, int]] | None
     worries: Worries
 
 
@@ -132,6 +150,7 @@ def read_today(*, now: dt.datetime, rights: Rights) -> Today:
         more_running=max(0, len(running) - SHOWN_SALES),
         next=_next(next_board) if next_board else None,
         trade=read_trade(now=now) if rights.orders else None,
+        refunds=_read_refunds(now) if rights.orders else None,
         worries=_worries(boards, now=now, rights=rights),
     )
 
@@ -148,7 +167,7 @@ def _coming(now: dt.datetime) -> SeckillVoucher | None:
 
 
 def _public_sales() -> QuerySet[SeckillVoucher]:
-    return SeckillVoucher.objects.select_related("voucher").filter(stage=SaleStage.PUBLIC)
+    return SeckillVoucher.objects.select_related("voucher", "draw").filter(stage=SaleStage.PUBLIC)
 
 
 def _next(board: Board) -> Next:
@@ -166,7 +185,7 @@ def read_trade(*, now: dt.datetime) -> Trade | None:
     The history of orders says it, which only grows: the day is a range of its ids.
     """
     midnight = day_start(now)
-    key = f"today:{midnight:%Y%m%d}"
+    key = f"today:trade:{midnight:%Y%m%d}"
     kept = kept_counts(key, lambda: asdict(_trade(midnight)), now=now)
     return Trade(**kept) if kept else None
 
@@ -179,14 +198,15 @@ def day_start(now: dt.datetime) -> dt.datetime:
 def _trade(midnight: dt.datetime) -> Trade:
     events = OrderEvent.objects.filter(pk__gte=_first_event_id(midnight), at__gte=midnight)
     events = events.exclude(order__seckill_voucher__stage=SaleStage.REHEARSAL)
-    events = events.exclude(before=F("after"))  # such an event only tells of money that goes back
-    paid, refunded = Q(after=OrderStatus.PAID), Q(after=OrderStatus.REFUNDED)
+    events = events.exclude(before=F("after"))  # such an event only tells of an order
+    used = Q(after=OrderStatus.USED, order__status=OrderStatus.USED)
     sums = events.order_by().aggregate(
         orders=Count("pk", filter=Q(after=OrderStatus.UNPAID)),
-        paid=Count("pk", filter=paid),
-        paid_cents=Sum("order__price_cents", filter=paid, default=0),
-        refunded=Count("pk", filter=refunded),
-        refunded_cents=Sum("order__price_cents", filter=refunded, default=0),
+        paid=Count("pk", filter=PAYMENT),
+        paid_cents=Sum("order__price_cents", filter=PAYMENT, default=0),
+        refunded=Count("pk", filter=REFUND),
+        refunded_cents=Sum("order__price_cents", filter=REFUND, default=0),
+        redeemed=Count("order", filter=used, distinct=True),
     )
     return Trade(**{name: int(value) for name, value in sums.items()})
 
@@ -213,11 +233,33 @@ def _first_event_id(midnight: dt.datetime) -> int:
     return low
 
 
+def _read_refunds(now: dt.datetime) -> dict[str, tuple[int, int]] | None:
+    """Return number and sum of the refunds ``under_way``, and ``due`` until the month ends."""
+    today = timezone.localdate(now)
+    under_way = VoucherOrder.objects.filter(status=OrderStatus.REFUNDING)
+    shown = {"under_way": under_way, "due": due_this_month(today)}
+
+    def count() -> dict[str, tuple[int, int]]:
+        return {name: _count_and_cents(orders) for name, orders in shown.items()}
+
+    return kept_counts(f"today:refunds:{today}", count, now=now)
+
+
+def _count_and_cents(orders: QuerySet[VoucherOrder]) -> tuple[int, int]:
+    orders = orders.exclude(seckill_voucher__stage=SaleStage.REHEARSAL).order_by()
+    sums = orders.aggregate(count=Count("pk"), cents=Sum("price_cents", default=0))
+    return sums["count"], int(sums["cents"])
+
+
 # --- What needs attention -------------------------------------------------------------------------
 
 
 def _worries(boards: list[Board], *, now: dt.datetime, rights: Rights) -> Worries:
     worries: dict[str, Any] = {"boards": [it for it in boards if has_problem(it)]}
+    if rights != Rights():
+        parts = current_parts()
+        worries["parts"] = [name for name, answers in parts.items() if not answers]
+        worries["beats"] = read_heartbeats(parts)
     if rights.orders:
         worries |= _order_worries(now)
     if rights.payments:
@@ -242,7 +284,12 @@ def _order_worries(now: dt.datetime) -> dict[str, int]:
         reason=RefusalReason.FAILED,
         accepted_at__gte=now - SET_ASIDE_FOR,
     )
-    return {"set_aside": _count(refused), "mails": _count(unsent_mails())}
+    unpaid = VoucherOrder.objects.filter(status=OrderStatus.UNPAID)
+    return {
+        "set_aside": _count(refused),
+        "overdue": _count(unpaid.filter(pay_by__lt=now - OVERDUE_AFTER)),
+        "mails": _count(unsent_mails()),
+    }
 
 
 def unsent_mails() -> QuerySet[OrderEvent]:
@@ -252,7 +299,9 @@ def unsent_mails() -> QuerySet[OrderEvent]:
 
 def _payment_worries(now: dt.datetime) -> dict[str, int]:
     unsettled = Payment.objects.filter(status__in=[PaymentStatus.OPEN, PaymentStatus.REFUNDING])
-    slow = Q(status=PaymentStatus.REFUNDING, changed_at__lt=now - SLOW_AFTER)
+    # Of a long list many wait for their first turn, and have done so since it began.
+    asked = Q(asked__gt=0, ask_at__gt=now - SLOW_AFTER)
+    slow = asked & Q(status=PaymentStatus.REFUNDING, changed_at__lt=now - SLOW_AFTER)
     silent = Q(status=PaymentStatus.OPEN, silent_since__lt=now - SLOW_AFTER)
     refused = Payment.objects.filter(
         status=PaymentStatus.REFUSED, created_at__gte=now - REFUSED_FOR
@@ -279,12 +328,10 @@ def undecided_refunds() -> QuerySet[Payment]:
 
 def _system_worries(now: dt.datetime) -> dict[str, Any]:
     running = OrderJob.objects.filter(status=JobStatus.RUNNING)
-    parts = current_parts()
     return {
         "jobs": _count(running.filter(changed_at__lt=now - SLOW_AFTER)),
         "webhooks": _count(needing_attention()),
-        "parts": [name for name, answers in parts.items() if not answers],
-        **_checks(parts, now),
+        **_checks(current_parts(), now),
     }
 
 

@@ -1,4 +1,4 @@
-"""Queues of their own whose work waits: a worker is missing, or cannot keep up.
+"""Queues of their own whose work waits: a worker or beat is missing, or cannot keep up.
 
 What waits is in the database, so it says so whatever the broker is, and whether or not it responds.
 A shop that takes no payments and has no webhooks has nothing that waits.
@@ -39,7 +39,7 @@ def check_queues(**_: Any) -> Iterator[CheckMessage]:
     for name, late_by in late.items():
         yield Warning(
             f"The work of the queue {name} is {late_by.total_seconds() // 60:.0f} minutes late. "
-            "No worker takes from it, or it cannot keep up.",
-            hint=f"Start one: celery -A seckill_site worker --queues {name}.",
+            "No worker takes from it, beat does not run, or the worker cannot keep up.",
+            hint=f"Start it: celery -A seckill_site worker --queues {name}, or beat.",
             id=CHECK_IDS[name],
         )

@@ -1,22 +1,25 @@
 """Today in words: what its template shows, for the first view and for each refresh."""
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from django.urls import reverse
-from django.utils.translation import gettext
+from django.utils import timezone
+from django.utils.translation import gettext, pgettext
 
 from backoffice.board.actions import offered
 from backoffice.board.snapshot import Board, Pace
-from backoffice.board.texts import alert_of, rate_text, state_of, sum_verdict
+from backoffice.board.texts import alert_of, main_number, rate_text, state_of, sum_verdict
 from backoffice.figures import Figure, count, yuan
 from backoffice.rehearsal.texts import headline
-from backoffice.today.figures import MOST, Next, Today, Trade, Worries
+from backoffice.revenue import revenue_figures
+from backoffice.today.figures import MOST, Next, Rights, Today, Trade, Worries
+from seckill_site.broker.heartbeats import Heartbeat, State
 from seckill_site.clocks.machine import epoch_ms
-from seckill_site.formatting import NO_VALUE, duration, grouped
+from seckill_site.formatting import NO_VALUE, duration, grouped, time_window, timestamp, utc_offset
 from seckill_site.web.text_files import counted, read_texts
 from vouchers.admin.sale_list import TONES
 from vouchers.templatetags.buyer_texts import DAYS
@@ -27,6 +30,9 @@ PARTS = _TEXTS["parts"]
 """The parts of the system that are probed."""
 
 SENTENCES = {"days": DAYS, **_TEXTS["page"]}
+
+MOST_BEATS = 5
+"""The processes and tasks that Today names; System names all."""
 
 BAR_S = 5
 """The seconds of one bar of the small chart."""
@@ -57,21 +63,14 @@ def sale_cards(today: Today, *, may_run: bool) -> list[dict[str, Any]]:
 
 
 def _sale_card(board: Board, *, may_run: bool) -> dict[str, Any]:
-    sale = board.sale
-    left = board.snapshot.remaining if board.snapshot else None
-    actions = offered(board) if may_run else []
-    action = next((it for it in ("pause", "resume") if it in actions), "")
-    state = state_of(board)
+    sale, main = board.sale, main_number(board)
     return {
-        "title": sale.voucher.local_title,
-        "url": reverse("admin:vouchers_seckillvoucher_change", args=[sale.pk]),
-        "board_url": reverse("admin:sale-board", args=[sale.pk]),
-        "pause_url": reverse(f"admin:sale-board-{action}", args=[sale.pk]) if action else "",
+        "sale": sale,
+        "actions": offered(board) if may_run else [],
         "tone": TONES.get(board.state, ""),
-        "state": state["text"],
-        "left": grouped(left),
-        "total": sale.stock,
-        "taken": sale.stock - left if left is not None else 0,
+        "state": state_of(board)["text"],
+        "left": grouped(main),
+        "taken": sale.stock - main if main is not None else 0,
         "accepted": rate_text(board.pace.accepted_now if board.pace else None),
         "requests": rate_text(board.pace.requests_now if board.pace else None),
         "spark": _spark(board.pace) if board.pace and any(board.pace.requests) else None,
@@ -106,12 +105,9 @@ def next_card(coming: Next, *, may_rehearse: bool) -> dict[str, Any]:
     """Return the next sale, with what is to be ready before it starts."""
     sale = coming.sale
     return {
-        "title": sale.voucher.local_title,
-        "url": reverse("admin:vouchers_seckillvoucher_change", args=[sale.pk]),
-        "board_url": reverse("admin:sale-board", args=[sale.pk]),
-        "starts_at": sale.begins_at,
+        "sale": sale,
+        "window": f"{time_window(sale.begins_at, sale.ends_at)} {utc_offset(sale.begins_at)}",
         "starts_at_ms": epoch_ms(sale.begins_at),
-        "stock": grouped(sale.stock),
         "checks": [_loaded(coming), _rehearsed(coming, may_rehearse=may_rehearse)],
     }
 
@@ -119,10 +115,10 @@ def next_card(coming: Next, *, may_rehearse: bool) -> dict[str, Any]:
 def _loaded(coming: Next) -> tuple[str, str, str]:
     board_url = reverse("admin:sale-board", args=[coming.sale.pk])
     if coming.is_loaded is None:
-        return "warn", gettext("Unknown whether it is loaded: Redis is not responding"), board_url
+        return "warn", gettext("Unknown whether it is ready: Redis is not responding"), board_url
     if coming.is_loaded:
-        return "good", gettext("Loaded"), board_url
-    return "warn", gettext("Not loaded yet; its first visitor will load it"), board_url
+        return "good", gettext("Ready to sell"), board_url
+    return "warn", gettext("Not ready yet; its first visitor makes it ready"), board_url
 
 
 def _rehearsed(coming: Next, *, may_rehearse: bool) -> tuple[str, str, str]:
@@ -138,40 +134,81 @@ def _rehearsed(coming: Next, *, may_rehearse: bool) -> tuple[str, str, str]:
     return "good" if outcome == "right" else "warn", text, url
 
 
-def figures(trade: Trade | None, *, may_see_payments: bool) -> list[Figure]:
+def figures(today: Today, *, rights: Rights) -> list[Figure]:
     orders_url = reverse("admin:orders_voucherorder_changelist")
-    paid_url = reverse("admin:orders_payment_changelist") if may_see_payments else orders_url
-    orders, revenue, refunds = gettext("Orders"), gettext("Revenue"), gettext("Refunds")
-    refunds_url = f"{orders_url}?status__exact=refunded"
-    if trade is None:
-        unknown = gettext("unknown at the moment")
-        urls = {orders: orders_url, revenue: paid_url, refunds: refunds_url}
-        return [Figure(name, NO_VALUE, note=unknown, url=url) for name, url in urls.items()]
-    paid = _TEXTS["trade"]["paid"] % counted(trade.paid)
-    refunded = _TEXTS["trade"]["refunded"] % counted(trade.refunded)
-    return [
-        replace(count(orders, trade.orders, gettext("today")), url=orders_url),
-        replace(yuan(revenue, trade.paid_cents, paid), url=f"{paid_url}?status__exact=paid"),
-        replace(yuan(refunds, trade.refunded_cents, refunded), url=refunds_url),
+    paid_url = reverse("admin:orders_payment_changelist") if rights.payments else orders_url
+    urls = [
+        f"{orders_url}?day={timezone.localdate(today.now)}",
+        f"{orders_url}?status__exact=used",
+        f"{paid_url}?status__exact=paid",
+        f"{orders_url}?status__in=refunding,refunded",
+        reverse("admin:reports") if rights.sales else orders_url,
     ]
+    known = today.trade or Trade(0, 0, 0, 0, 0, 0)
+    gross, refunds, net = revenue_figures(known.revenue)
+    shown = [
+        count(gettext("Orders"), known.orders, gettext("today")),
+        count(pgettext("count", "Redeemed"), known.redeemed, gettext("today")),
+        replace(gross, note=_TEXTS["trade"]["paid"] % counted(known.paid)),
+        replace(refunds, note=_TEXTS["trade"]["refunded"] % counted(known.refunded)),
+        replace(net, note=gettext("today")),
+    ]
+    if today.trade is None:
+        unknown = gettext("unknown at the moment")
+        shown = [replace(it, shown=NO_VALUE, note=unknown) for it in shown]
+    return [replace(it, url=url) for it, url in zip(shown, urls, strict=True)]
+
+
+def refund_figures(refunds: Mapping[str, tuple[int, int]]) -> list[Figure]:
+    """Return the refunds that wait for providers, and what falls due this month."""
+    orders_url, figures = reverse("admin:orders_voucherorder_changelist"), []
+    for name, query in (("under_way", "status__exact=refunding"), ("due", "refund=due")):
+        (number, cents), texts = refunds[name], _TEXTS["refunds"][name]
+        figure = yuan(str(texts["label"]), cents, texts["note"] % counted(number))
+        figures.append(replace(figure, url=f"{orders_url}?{query}"))
+    return figures
 
 
 # --- What needs attention -------------------------------------------------------------------------
 
 
-def alerts(today: Today) -> list[Alert]:
+def alerts(today: Today, *, rights: Rights) -> list[Alert]:
     """Return what needs attention, the most urgent first."""
     worries = today.worries
-    system = reverse("admin:system")
+    system = reverse("admin:system") if rights.system else ""
     alerts = [
         Alert("bad", gettext("%(part)s does not respond") % {"part": PARTS[it]}, system)
         for it in worries.parts
     ]
+    rows = processes(worries.beats, now=today.now)
+    away = [_TEXTS["alert"]["away"] % it for it in rows if it["tone"] == "bad"]
+    alerts += [Alert("bad", text, f"{system}#processes") for text in away[:MOST_BEATS]]
     alerts += [Alert("bad", text, f"{system}#queues") for text in late_texts(worries.late)]
-    alerts += [_board_alert(board) for board in worries.boards]
-    alerts += _counted(worries)
-    alerts += [Alert("warn", text, f"{system}#checks") for text in worries.checks]
+    alerts += [board_alert(board) for board in worries.boards]
+    alerts += _counted(worries, system)
+    checks = [_TEXTS["alert"]["check"] % {"text": text} for text in worries.checks]
+    alerts += [Alert("warn", text, f"{system}#checks") for text in checks]
     return alerts
+
+
+def processes(beats: Sequence[Heartbeat], *, now: dt.datetime) -> Iterator[dict[str, Any]]:
+    """Yield the workers of each queue, beat, and the regular tasks that are late, in words."""
+    texts = _TEXTS["meanwhile"]
+    for beat in beats:
+        kind, _, name = beat.name.partition(":")
+        if kind != "task" or beat.is_missing:
+            age = dt.timedelta(seconds=beat.age_s or 0)
+            said = _TEXTS["task" if kind == "task" else "process"][beat.state]
+            meanwhile = texts.get(name or kind, texts["task"])
+            if beat.age_s is not None:
+                at = f"{timestamp(now - age)} {utc_offset(now - age)}"
+                meanwhile = _TEXTS["alert"]["last"] % {"meanwhile": meanwhile, "at": at}
+            yield {
+                "name": _TEXTS["names"][name.rpartition(".")[2] or kind],
+                "tone": {State.RUNS: "good", State.UNKNOWN: "quiet"}.get(beat.state, "bad"),
+                "said": said % {"time": duration(age)},
+                "meanwhile": meanwhile,
+            }
 
 
 def late_texts(late: Mapping[str, float]) -> list[str]:
@@ -179,20 +216,23 @@ def late_texts(late: Mapping[str, float]) -> list[str]:
     return [_TEXTS["late"][name] % {"time": time} for name, time in times.items()]
 
 
-def _board_alert(board: Board) -> Alert:
+def board_alert(board: Board) -> Alert:
+    """Return what is wrong with a sale."""
     url, text = reverse("admin:sale-board", args=[board.sale.pk]), alert_of(board)["text"]
     if not text:
         words = {"verdict": sum_verdict(board.sum)["text"]}
         text = gettext("The balance does not add up: %(verdict)s") % words
-    return Alert("bad", f"{board.sale.voucher.local_title}: {text}", url)
+    title = board.sale.voucher.local_title + pgettext("after a label", ": ")
+    return Alert("bad", f"{title}{text}", url)
 
 
-def _counted(worries: Worries) -> list[Alert]:
+def _counted(worries: Worries, system: str) -> list[Alert]:
     orders = reverse("admin:orders_voucherorder_changelist")
     payments = reverse("admin:orders_payment_changelist")
     jobs = reverse("admin:orders_orderjob_changelist")
     urls = {
         "set_aside": f"{orders}?status__exact=refused&reason__exact=failed",
+        "overdue": f"{orders}?status__exact=unpaid",
         "payments": f"{payments}?status__exact=open",
         "refused": f"{payments}?status__exact=refused",
         "refunds": f"{payments}?status__exact=refunding",
@@ -200,7 +240,7 @@ def _counted(worries: Worries) -> list[Alert]:
         "decisions": f"{payments}?problem=yes",
         "differences": reverse("admin:orders_settlementdifference_changelist"),
         "webhooks": reverse("admin:api_webhookendpoint_changelist"),
-        "mails": f"{reverse('admin:system')}#mails",
+        "mails": f"{system}#mails",
         "jobs": f"{jobs}?status__exact=running",
     }
     counts = {name: getattr(worries, name) for name in urls}

@@ -1,4 +1,4 @@
-"""What the course mentions around the six steps, measured: guards, ids, caches and sorted sets.
+"""What the course mentions around the six steps: guards, ids, encodings, caches and sorted sets.
 
-``script/race NAME`` runs each as an experiment of the lab.
+``script/race NAME`` measures each as an experiment of the lab.
 """

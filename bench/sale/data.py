@@ -147,7 +147,7 @@ def insert_statement(model: type[Model], columns: Sequence[str]) -> str:
 def insert_orders(orders: Sequence[tuple[int, int, int, int]]) -> None:
     """Insert unpaid orders: order id, user, sale, unit."""
     at = connection.ops.adapt_datetimefield_value(timezone.now())
-    rest = (OrderStatus.UNPAID.value, True, "", 100, at, None, at, at)
+    rest = (OrderStatus.UNPAID.value, True, "", 100, at, None, at, at, None)
     statement = insert_statement(VoucherOrder, ORDER_COLUMNS)
     with connection.cursor() as cursor:
         for start in range(0, len(orders), CHUNK):

@@ -142,7 +142,7 @@ def _fill_sale(sale: SeckillVoucher, size: int, user_ids: Sequence[int], first: 
         live = True if status in LIVE_STATUSES else None
         sold += bool(live)
         order = (first + number, user_id, sale.pk, unit, status.value, live)
-        rows.append((*order, "", 100, pay_by, None, at, at))
+        rows.append((*order, "", 100, pay_by, None, at, at, None))
     with connection.cursor() as cursor:
         statement = insert_statement(VoucherOrder, ORDER_COLUMNS)
         for start in range(0, len(rows), CHUNK):

@@ -100,8 +100,8 @@ def _batches(
     at, until, unpaid = moment(now), moment(pay_by(sale, now)), OrderStatus.UNPAID.value
     price = sale.voucher.price_cents
     orders = [
-        (it.order_id, it.user_id, sale.pk, 1, unpaid, True, "", price, until, None, at, at)
-        for it in issue_tokens(sale=sale, user_ids=user_ids)
+        (it.order_id, it.user_id, sale.pk, 1, unpaid, True, "", price, until, None, at, at, place)
+        for place, it in enumerate(issue_tokens(sale=sale, user_ids=user_ids), start=1)
     ]
     event = ("", unpaid, at, "system", None, "", "", None, None, None)
     events = [(order[0], *event) for order in orders]

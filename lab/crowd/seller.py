@@ -95,6 +95,8 @@ class Seller:
         self._step = STEPS[assignment.step]
         make_writer = self._step.writer
         self.writer = make_writer(assignment.name) if make_writer else None
+        self._writer_has_looked = threading.Event()
+        """A consumer runs before the sale starts, and has found nothing to write by then."""
 
     def walk(self, lane: Lane) -> None:
         """Make the presses of a lane in order, once the sale has started."""
@@ -102,6 +104,8 @@ class Seller:
             with listening(self._strike_if_due):
                 connection.ensure_connection()
                 ledger_connection().ping()
+                if self.writer:
+                    self._writer_has_looked.wait()
                 self._sheet.ready[lane.number] = 1
                 while not self._sheet.flags.go:
                     time.sleep(GLANCE_S)
@@ -116,6 +120,7 @@ class Seller:
         with listening(self._strike_if_due):
             while not (self._sheet.flags.closing and idle >= IDLE_ROUNDS):
                 idle = 0 if self._write_once(writer) else idle + 1
+                self._writer_has_looked.set()
         connections.close_all()
 
     def _press_all(self, lane: Lane) -> None:

@@ -4,7 +4,7 @@ A process records an answer at the moment the buyer gets it, so the answer survi
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from ctypes import Structure, c_ubyte, c_uint, c_ulonglong, sizeof
 from mmap import mmap
 from pathlib import Path
@@ -89,33 +89,32 @@ class Sheet:
     def state(self, press: int) -> str:
         return STATES[int(self._states[press])]
 
-    def answered(self) -> int:
-        """Count the presses that have a final answer, or will get none."""
-        states = bytes(self._states)
-        return len(states) - states.count(_NUMBER[FRESH]) - states.count(_NUMBER[IN_HAND])
-
     def answers(self, crowd: Crowd, user_ids: Sequence[int], *, faultless: bool) -> Answers:
         """Return the crowd's answers.
 
-        Buyers turned away are counted only without a fault: after one, the units of dead buyers
-        come back and are sold to later presses.
+        Buyers turned away or denied are counted only without a fault: after one, the units of dead
+        buyers come back and are sold to later presses.
         """
         states = [STATES[number] for number in bytes(self._states)]
         promised = [press for press, state in enumerate(states) if state in PROMISES]
         last_began_us = max((self.began_us[press] for press in promised), default=0)
-        turned_away = [
-            press
-            for press, state in enumerate(states)
-            if faultless and state == Answer.SOLD_OUT and self.ended_us[press] < last_began_us
+        sold_out = [
+            press for press, state in enumerate(states) if faultless and state == Answer.SOLD_OUT
         ]
+        turned_away = [press for press in sold_out if self.ended_us[press] < last_began_us]
         took_us = [
             self.ended_us[press] - self.began_us[press]
             for press, state in enumerate(states)
             if state not in OPEN
         ]
+
+        def buyers(presses: Iterable[int]) -> frozenset[int]:
+            return frozenset(user_ids[crowd.buyer_of(press)] for press in presses)
+
         return Answers(
-            promised=frozenset(user_ids[crowd.buyer_of(press)] for press in promised),
-            turned_away=frozenset(user_ids[crowd.buyer_of(press)] for press in turned_away),
+            promised=buyers(promised),
+            turned_away=buyers(turned_away),
+            denied=buyers(promised) & buyers(sold_out),
             unanswered=len(states) - len(took_us),
             errors=states.count(FAILED),
             took_ms=[microseconds / 1_000 for microseconds in sorted(took_us)],

@@ -2,7 +2,7 @@
 
 import signal
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -39,10 +39,6 @@ class SellerDied(Exception):
     """A selling process ended without a strike; the message has the end of its log."""
 
 
-Watch = Callable[[str, float, int], None]
-"""A callback for progress: the step, the share of answered presses, the number of orders."""
-
-
 class CrowdStage(Stage):
     """A sale of one step, sold to a crowd."""
 
@@ -61,7 +57,7 @@ class CrowdStage(Stage):
         self._fault_is_done = fault is Fault.NONE
         self._sold = self._last_row_us = self._observed_us = 0
 
-    def run(self, watch: Watch) -> Verdict:
+    def run(self) -> Verdict:
         """Run the sale and judge it; call this once, within the block.
 
         :raises SellerDied: a process ended without a strike.
@@ -78,7 +74,7 @@ class CrowdStage(Stage):
             buyers = map(self._crowd.buyer_of, range(self._crowd.presses))
             self._tokens = tokens_for(self.sale_id, [self.user_ids[it] for it in buyers])
         self._start_sellers()
-        in_time = self._sell(watch)
+        in_time = self._sell()
         return replace(
             self._judge(),
             struck=bool(self._sheet.flags.struck_us),
@@ -156,18 +152,18 @@ class CrowdStage(Stage):
 
     # --- The sale ---------------------------------------------------------------------------------
 
-    def _sell(self, watch: Watch) -> bool:
+    def _sell(self) -> bool:
         """Let the crowd press and the writers write; return False if they do not finish in time."""
 
         def all_pressed() -> bool:
             self._sheet.flags.closing = all(self._sheet.done)
             self._apply_fault()
-            self._observe(watch)
+            self._observe()
             self._check_sellers()
             return not self._sellers
 
         def settled() -> bool:
-            self._observe(watch)
+            self._observe()
             return is_settled(self.sale_id)
 
         self._sheet.flags.go = 1
@@ -177,7 +173,7 @@ class CrowdStage(Stage):
             wait_for_redis()
         is_over = not self.step.is_ours or wait_until(settled, within_s=SETTLED_S)
         self._observed_us = 0
-        self._observe(watch)
+        self._observe()
         return is_over
 
     def _apply_fault(self) -> None:
@@ -207,8 +203,8 @@ class CrowdStage(Stage):
         if self._back_half:
             self._back_half.continue_first_worker()
 
-    def _observe(self, watch: Watch) -> None:
-        """Count the rows at intervals and report the progress of the sale."""
+    def _observe(self) -> None:
+        """Count the rows at intervals."""
         at_us = now_us()
         if at_us - self._observed_us < OBSERVE_US:
             return
@@ -216,7 +212,6 @@ class CrowdStage(Stage):
         sold = len(self.step.rows(self.sale_id))
         if sold != self._sold:
             self._sold, self._last_row_us = sold, at_us
-        watch(self.step.name, self._sheet.answered() / self._crowd.presses, sold)
 
     def _clear(self) -> None:
         with self._temporary:

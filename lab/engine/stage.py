@@ -1,5 +1,6 @@
 """The stage of a race: a sale of one step, and the processes that race for it."""
 
+import datetime as dt
 import signal
 from types import TracebackType
 from typing import Self
@@ -8,6 +9,7 @@ from django.db import connection
 
 from lab.engine.fork_server import ForkServer, Main, Process
 from lab.keys import LabKeys, delete_keys
+from lab.models import LONG_AGO
 from lab.steps.step import Step
 
 
@@ -37,15 +39,15 @@ class Stage:
                 connection.close()
             self._clear()
 
-    def open(self, *, units: int, buyers: int) -> None:
+    def open(self, *, units: int, buyers: int, begins_at: dt.datetime = LONG_AGO) -> None:
         """Put units on sale for a number of buyers."""
         self.offered = units
         self.user_ids = self.step.buyers(buyers)
-        self.sale_id = self.open_sale(units)
+        self.sale_id = self.open_sale(units, begins_at)
 
-    def open_sale(self, units: int) -> int:
+    def open_sale(self, units: int, begins_at: dt.datetime = LONG_AGO) -> int:
         """Put units on sale, and return the id of their sale."""
-        self._opened.append(self.step.open(units))
+        self._opened.append(self.step.open(units, begins_at))
         return self._opened[-1]
 
     def fork(self, main: Main, number: int) -> Process:

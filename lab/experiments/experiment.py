@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from django.template.loader import render_to_string
 from django.utils import timezone
@@ -20,9 +19,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext
 
 from lab.figures import describe_machine, figures_path, read_figures, write_figures
-
-if TYPE_CHECKING:
-    from django_stubs_ext import StrOrPromise
+from lab.texts import TEXTS
 
 Cell = str | float | None
 """A text (English, and translated where it is shown), a figure, or nothing."""
@@ -36,18 +33,20 @@ ONE_DECIMAL_BELOW = 100
 
 @dataclass(frozen=True)
 class Experiment:
-    """A measurement that yields rows with a cell for each of the ``columns``, as in ``a|b``.
+    """A measurement that yields rows with a cell for each of the columns in ``texts.toml``.
 
     ``measured_by`` is the path of its function, which is imported when it runs.
     """
 
     name: str
-    title: StrOrPromise
-    columns: StrOrPromise
     measured_by: str
 
+    @property
+    def title(self) -> str:
+        return str(TEXTS["experiment"][self.name]["title"])
+
     def headings(self) -> list[str]:
-        return str(self.columns).split("|")
+        return str(TEXTS["experiment"][self.name]["columns"]).split("|")
 
     def story(self) -> str:
         return render_to_string(f"lab/experiments/{self.name}.txt").strip()

@@ -3,10 +3,13 @@
 The director of a race does everything, one thing at a time, in the order of the race.
 """
 
+import datetime as dt
 import signal
 import time
 from collections.abc import Callable
 from functools import partial
+
+from django.utils import timezone
 
 from lab.engine.database import cut_connection, is_connected
 from lab.engine.fork_server import ForkServer, Process
@@ -14,9 +17,10 @@ from lab.engine.stage import Stage
 from lab.interleaving.actor_process import fulfil, run_actors, write_order
 from lab.interleaving.actors import PATIENCE_S, Actor, NeverCame, State
 from lab.interleaving.timeline import Column, Kind, Role, Timeline
-from lab.keys import NO_EXPIRY, LabKeys
+from lab.keys import NO_EXPIRY
 from lab.locks import is_held
-from lab.steps import ours
+from lab.models import LONG_AGO
+from lab.steps import ours, v6
 from lab.steps.step import PROMISES, Answer, Step
 from lab.verdict import Answers, Verdict, judge
 from lab.waiting import wait_until
@@ -47,9 +51,10 @@ class PlayedStage(Stage):
         self._processes: dict[int, Process] = {}
         self._actors: dict[str, Actor] = {}
 
-    def open(self, *, units: int, buyers: int) -> None:
+    def open(self, *, units: int, buyers: int, begins_at: dt.datetime = LONG_AGO) -> None:
         """Put units on sale and start the clock of the race."""
-        super().open(units=units, buyers=buyers)
+        super().open(units=units, buyers=buyers, begins_at=begins_at)
+        self._begins_at = begins_at
         self.timeline.began_at = time.monotonic()
 
     # --- Actors -----------------------------------------------------------------------------------
@@ -74,6 +79,11 @@ class PlayedStage(Stage):
         """Return the actor of the last buyer's press in another sale, which is opened for it."""
         buy = partial(self.step.buy, sale_id=self.open_sale(1), user_id=self.user_ids[-1])
         return self.actor(Column(name, Role.STRANGER), process, buy)
+
+    def elsewhere(self, name: str, number: int, *, process: int = 1) -> Actor:
+        """Return the actor of this buyer's press in another sale, which is opened for it."""
+        buy = partial(self.step.buy, sale_id=self.open_sale(1), user_id=self.user_ids[number - 1])
+        return self.actor(Column(name, Role.ELSEWHERE, number), process, buy)
 
     def token(self, number: int) -> PurchaseToken:
         """Open the shop's page as this buyer (from 1), and return its token."""
@@ -142,7 +152,7 @@ class PlayedStage(Stage):
     def let_a_lease_pass(self, *, holder: int) -> None:
         """Wait until a process's locks for buyer 1 are gone, or have outlasted its lease."""
         client = ledger_connection()
-        keys = [LabKeys(self.sale_id).lock_of(self.user_ids[0])]
+        keys = [it(self.sale_id, self.user_ids[0]) for it in (v6.of_buyer_and_sale, v6.of_buyer)]
         if self.step.is_ours:
             ledger = LedgerKeys(self.sale_id)
             keys = [ledger.sale_lock, ledger.user_lock(self.user_ids[0])]
@@ -181,16 +191,27 @@ class PlayedStage(Stage):
         promised = {user_id for user_id, its in answers.items() if PROMISES & set(its)}
         strangers = {(it.name,) for it in self.timeline.columns if it.role is Role.STRANGER}
         waits = {it.actors for it in self.timeline.events if it.kind.startswith("waits for ")}
+        last = {user_id: its[-1] for user_id, its in answers.items()}
+        # Nothing but the buyer's own press in another sale was in the way.
+        numbers = {it.number for it in self.timeline.columns if it.role is Role.ELSEWHERE}
+        elsewhere = {self.user_ids[number - 1] for number in numbers}
+        kept_away = {it for it in elsewhere if last.get(it) == Answer.BUSY}
         barring = (Answer.BUSY, Answer.ALREADY_ORDERED)
         return judge(
             step=self.step.name,
             buyers=len(set(buyers.values())),
             offered=self.offered,
             rows=self.step.rows(self.sale_id),
-            answers=Answers(promised=frozenset(promised), errors=errors),
+            answers=Answers(
+                promised=frozenset(promised),
+                turned_away=frozenset(kept_away),
+                denied=frozenset(it for it in promised if last[it] == Answer.SOLD_OUT),
+                errors=errors,
+            ),
             told_lost={user_id for user_id, its in answers.items() if TOLD_LOST in its},
-            barred={user_id for user_id, its in answers.items() if its[-1] in barring},
+            barred={it for it, answer in last.items() if answer in barring} - kept_away,
             delayed=len(strangers & waits),
+            has_started=self._begins_at <= timezone.now(),
         )
 
 

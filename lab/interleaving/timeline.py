@@ -5,18 +5,11 @@ from __future__ import annotations
 import textwrap
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
-
-from django.utils.translation import gettext_lazy as _
 
 from lab.interleaving.descriptions import is_read
-from lab.steps.step import Answer
-
-if TYPE_CHECKING:
-    from django_stubs_ext import StrOrPromise
-
+from lab.texts import TEXTS
 
 NARROWEST_COLUMN = 16
 GAP = 2
@@ -53,42 +46,9 @@ class Role(StrEnum):
 
     BUYER = "buyer"
     STRANGER = "stranger"
+    ELSEWHERE = "elsewhere"
     WRITER = "writer"
     WORKER = "worker"
-
-
-_TEXTS: dict[Kind, StrOrPromise] = {
-    Kind.BEGINS: _("starts, in process %(what)s"),
-    Kind.WAITS_FOR_ROW: _("waits for the row"),
-    Kind.WAITS_FOR_LOCK: _("waits for the lock of its process"),
-    Kind.WAITS_FOR_ROOM: _("waits for room in the queue of its process"),
-    Kind.GOES_ON: _("has the row now"),
-    Kind.KILLED: _("is killed with its process"),
-    Kind.STOPPED: _("freezes with its whole process"),
-    Kind.CONTINUED: _("continues where it stopped"),
-    Kind.CUT: _("its connection to the database is cut"),
-    Kind.EMPTIED: _("Redis comes back empty"),
-    Kind.LEASE_OVER: _("a lease has passed: the lock is gone"),
-    Kind.NO_LEASE: _("the lock never expires: it stays until somebody deletes it"),
-    Kind.LEASE_KEPT: _("more than a lease has passed: the lock is still there"),
-}
-
-_ANSWERS: dict[str, StrOrPromise] = {
-    Answer.BOUGHT: _("bought"),
-    Answer.QUEUED: _("queued"),
-    Answer.SOLD_OUT: _("sold out"),
-    Answer.ALREADY_ORDERED: _("already ordered"),
-    Answer.BUSY: _("busy"),
-    "": _("done"),
-    "refused lost": _("your order was lost, buy again"),
-}
-
-_ROLES: dict[Role, StrOrPromise] = {
-    Role.BUYER: _("buyer %(number)s"),
-    Role.STRANGER: _("buys from another sale"),
-    Role.WRITER: _("writes the orders"),
-    Role.WORKER: _("fulfils the orders"),
-}
 
 
 @dataclass(frozen=True)
@@ -102,7 +62,7 @@ class Column:
     @property
     def role_text(self) -> str:
         """The role in words."""
-        return str(_ROLES[self.role] % {"number": self.number})
+        return str(TEXTS["role"][self.role] % {"number": self.number})
 
 
 @dataclass
@@ -123,8 +83,9 @@ class Event:
     def text(self) -> str:
         """The event in words."""
         if self.kind is Kind.ANSWER:
-            return str(_ANSWERS.get(self.what, self.what))
-        return str(_TEXTS[self.kind] % {"what": self.what}) if self.kind in _TEXTS else self.what
+            return str(TEXTS["answer"].get(self.what, self.what))
+        texts = TEXTS["event"]
+        return str(texts[self.kind] % {"what": self.what}) if self.kind in texts else self.what
 
 
 @dataclass
@@ -154,16 +115,6 @@ class Timeline:
         """Return the events except those that only read."""
         looks = (Kind.STATEMENT, Kind.COMMAND)
         return [it for it in self.events if it.kind not in looks or not is_read(it.what)]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the timeline for JSON."""
-        return {
-            "actors": [
-                {"name": it.name, "role": it.role, "buyer": it.number or None}
-                for it in self.columns
-            ],
-            "events": [asdict(it) for it in self.events],
-        }
 
 
 # --- As text --------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 --
 -- KEYS[1]  stock   string  units left
 -- KEYS[2]  buyers  set     user ids that got a unit
+-- KEYS[3]  window  hash    start and end of the sale; not read
 -- ARGV[1]  user id
 --
 -- Returns TAKEN, SOLD_OUT or ALREADY_ORDERED. For a missing key, GET gives false and tonumber gives nil,

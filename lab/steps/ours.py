@@ -14,9 +14,9 @@ from collections.abc import Iterable
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.hashers import make_password
-from django.utils.translation import gettext_lazy as _
 
 from backoffice.rehearsal.cleanup import WORKER_WAIT, clear_shadow
+from lab.models import LONG_AGO
 from lab.steps.step import Answer, Step
 from lab.waiting import wait_until
 from orders.fulfilment.reconcile import reconcile
@@ -28,7 +28,7 @@ from seckill_site.clocks.database import database_now
 from seckill_site.clocks.ledger import ledger_now_ms
 from vouchers.catalogue.sales import SaleTerms, VoucherDetails, create_voucher_on_sale
 from vouchers.inventory.keys import LedgerUnavailable
-from vouchers.inventory.reservations import AlreadyOrdered, SaleBehind, SoldOut
+from vouchers.inventory.reservations import AlreadyOrdered, NotStarted, SaleBehind, SoldOut
 from vouchers.models import SaleStage, SeckillVoucher
 
 TITLE = "Race of the lab"
@@ -50,12 +50,12 @@ RECEIPT_S = 30.0
 class OurShop(Step):
     """The shop, with shadow sales in its own tables."""
 
-    def open(self, units: int) -> int:
+    def open(self, units: int, begins_at: dt.datetime = LONG_AGO) -> int:
         now = database_now()
         terms = SaleTerms(
             stock=units,
-            begins_at=now - STARTED_AGO,
-            ends_at=now + WINDOW,
+            begins_at=max(begins_at, now - STARTED_AGO),
+            ends_at=max(begins_at, now) + WINDOW,
             pay_within_s=PAY_WITHIN_S,
             stage=SaleStage.REHEARSAL,
         )
@@ -96,6 +96,9 @@ class OurShop(Step):
 
         :raises TimeoutError: a worker uses it for too long; beat removes it when it is over.
         """
+        # A sale that has not started cannot be closed.
+        too_late = SeckillVoucher.objects.filter(pk=sale_id, begins_at__gt=database_now())
+        too_late.update(begins_at=database_now() - STARTED_AGO)
         is_gone = clear_shadow(shadow_id=sale_id, now=database_now()) or wait_until(
             # The sale is closed by now. No web process of a race can still use it.
             lambda: clear_shadow(shadow_id=sale_id, now=database_now() + WORKER_WAIT),
@@ -129,6 +132,8 @@ def buy(*, sale_id: int, user_id: int, token: str | None = None) -> Answer:
         return Answer.SOLD_OUT
     except AlreadyOrdered:
         return Answer.ALREADY_ORDERED
+    except NotStarted:
+        return Answer.NOT_ON_SALE
     except SaleBehind:
         return Answer.BUSY
     return Answer.QUEUED
@@ -173,4 +178,4 @@ def is_settled(sale_id: int) -> bool:
     return books.remaining is not None and not books.pending and not books.difference
 
 
-OUR_SHOP = OurShop("ours", _("this shop"), buy)
+OUR_SHOP = OurShop("ours", buy)

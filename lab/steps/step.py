@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from lab.keys import NO_EXPIRY, LabKeys, delete_keys
-from lab.models import LabLock, LabOrder, LabSale
+from lab.keys import NO_EXPIRY, USER_LOCKS, LabKeys, delete_keys
+from lab.models import LONG_AGO, LabLock, LabOrder, LabSale
+from lab.texts import TEXTS
 from seckill_site.redis.ledger_connection import ledger_connection
-
-if TYPE_CHECKING:
-    from django_stubs_ext import StrOrPromise
 
 KEY_OF_LOCK = re.compile(r":lock:(\d+)$")
 
@@ -29,6 +28,8 @@ class Answer(StrEnum):
     ALREADY_ORDERED = "already ordered"
     BUSY = "busy"
     """Another press of this buyer is in progress: try again."""
+    NOT_ON_SALE = "not on sale"
+    """The sale has not started, or has ended."""
 
 
 PROMISES = frozenset({Answer.BOUGHT, Answer.QUEUED})
@@ -51,19 +52,24 @@ class Step:
     """
 
     name: str
-    title: StrOrPromise
     buy: Callable[..., Answer]
     prepare: Callable[[int, int], None] | None = None
     writer: Callable[[str], Writer] | None = None
+
+    @property
+    def title(self) -> str:
+        return str(TEXTS["step"][self.name])
 
     @property
     def is_ours(self) -> bool:
         """Whether this is the shop itself, with its ledger, its tokens and its receipts."""
         return self.name == "ours"
 
-    def open(self, units: int) -> int:
+    def open(self, units: int, begins_at: dt.datetime = LONG_AGO) -> int:
         """Put units on sale and return the sale's id."""
-        sale_id = LabSale.objects.create(step=self.name, offered=units, stock=units).pk
+        sale_id = LabSale.objects.create(
+            step=self.name, offered=units, stock=units, begins_at=begins_at
+        ).pk
         if self.prepare:
             self.prepare(sale_id, units)
         return sale_id
@@ -94,3 +100,4 @@ class Step:
         pattern = LabKeys(sale_id).pattern
         LabLock.objects.filter(name__startswith=pattern.rstrip("*")).delete()
         delete_keys(pattern)
+        delete_keys(f"{USER_LOCKS}*")

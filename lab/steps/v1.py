@@ -2,6 +2,7 @@
 
 Between reading and taking, any other buyer may read the same stock. Several ways of taking a unit
 guard against that, and so does a lock on the row. None checks whether the buyer already has a unit.
+The row has the window of the sale, and the clock of the application is compared with it.
 
 Points: "stock read" (again before each further try), "unit taken".
 """
@@ -10,6 +11,7 @@ from collections.abc import Callable
 
 from django.db import connection, transaction
 from django.db.models import F, QuerySet
+from django.utils import timezone
 
 from lab.models import LabOrder, LabSale
 from lab.points import point
@@ -31,6 +33,8 @@ def buy(*, sale_id: int, user_id: int, take: Take, read: Read = find) -> Answer:
     with transaction.atomic():
         sale = read(sale_id).get()
         point("stock read")
+        if not sale.begins_at <= timezone.now() < sale.ends_at:
+            return Answer.NOT_ON_SALE
         if sale.stock < 1 or not take(sale):
             return Answer.SOLD_OUT
         point("unit taken")
@@ -71,6 +75,14 @@ def take_with_retries(sale: LabSale) -> bool:
 
 def take_if_any_left(sale: LabSale) -> bool:
     return bool(find(sale.pk).filter(stock__gt=0).update(stock=F("stock") - 1))
+
+
+def take_and_filter_late(sale: LabSale) -> bool:
+    """Put the condition on the query after its ``update()``: it is in no statement."""
+    row = find(sale.pk)
+    row.update(stock=F("stock") - 1)
+    row.filter(stock__gt=0)  # breaks: oversold
+    return True
 
 
 def lock_row(sale_id: int) -> QuerySet[LabSale]:

@@ -21,7 +21,7 @@ from django.db import Error as DatabaseFault
 from lab.points import point
 from lab.steps import v2
 from lab.steps.step import Answer
-from lab.steps.v4 import decide
+from lab.steps.v4 import DECIDE, decide
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ bounded: Queue[Order] = Queue(BOUND)
 
 def buy(*, sale_id: int, user_id: int, enqueue: Callable[[Order], None]) -> Answer:
     """Let Redis decide, and promise the order that ``enqueue`` puts into a queue."""
-    refusal = decide(sale_id=sale_id, user_id=user_id)  # breaks: stuck
+    refusal = decide(sale_id=sale_id, user_id=user_id, script=DECIDE)  # breaks: stuck
     point("decided")
     if refusal:
         return refusal
@@ -91,12 +91,14 @@ class QueueWriter:
             return False
         point("taken from the queue")
         try:
-            v2.buy(sale_id=sale_id, user_id=user_id)
+            self._buy(sale_id, user_id)
         except DatabaseFault as error:
             logger.warning("sale %s: the order of %s is not written: %s", sale_id, user_id, error)
-        else:
-            point("committed")
         return True
+
+    def _buy(self, sale_id: int, user_id: int) -> None:
+        v2.buy(sale_id=sale_id, user_id=user_id)
+        point("committed")
 
 
 class BoundedWriter(QueueWriter):

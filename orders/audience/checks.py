@@ -13,8 +13,8 @@ from seckill_site.clocks.database import database_now
 from seckill_site.clocks.machine import epoch_ms
 from vouchers.catalogue.audience import ACCOUNT_AGE, CODE, CONTACT, FIRST_ORDER, GROUP
 
-Check = Callable[[int, int, Any], bool]
-"""Called with the ids of sale and buyer, and with the rule's value in the sale."""
+Check = Callable[[int, int, Any], int]
+"""Called with the ids of sale and buyer, and with the rule's value in the sale; 0 if it refuses."""
 
 
 def _is_member(sale_id: int, user_id: int, group_id: int) -> bool:
@@ -41,10 +41,10 @@ def _has_contact(sale_id: int, user_id: int, needed: bool) -> bool:
     return bool(contacts.email or contacts.phone)
 
 
-def _has_code(sale_id: int, user_id: int, needed: bool) -> bool:
-    """Return whether the buyer has entered a code that no order has used."""
+def unused_codes(sale_id: int, user_id: int, needed: bool = True) -> int:
+    """Return how many codes the buyer has entered that no order has used."""
     codes = InvitationCode.objects.filter(seckill_voucher=sale_id, user=user_id)
-    return codes.filter(uses=None).exists()
+    return codes.filter(uses=None).count()
 
 
 CHECKS: dict[str, Check] = {
@@ -52,5 +52,5 @@ CHECKS: dict[str, Check] = {
     ACCOUNT_AGE.name: _is_old,
     FIRST_ORDER.name: _has_no_order,
     CONTACT.name: _has_contact,
-    CODE.name: _has_code,
+    CODE.name: unused_codes,
 }

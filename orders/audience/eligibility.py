@@ -13,11 +13,11 @@ from orders.audience.checks import CHECKS, old_from_ms
 from orders.audience.refusal_log import Refused, note_refusal
 from orders.audience.verdicts import ELIGIBLE, Verdict
 from seckill_site.process_memory import Memory
-from vouchers.catalogue.audience import ACCOUNT_AGE, EVERYBODY, SALE_RULES, Audience
+from vouchers.catalogue.audience import ACCOUNT_AGE, CODE, EVERYBODY, SALE_RULES, Audience
 
 KNOWN_S = {True: 10.0, False: 1.0}
 """How long a process caches a verdict, in seconds. Short for a refused buyer, who may do something
-about it."""
+about it, and for one who may enter another code."""
 
 _known = Memory[tuple[int, int], tuple[Audience, Verdict]](most=50_000)
 
@@ -61,9 +61,14 @@ def _learn(sale_id: int, user_id: int, audience: Audience) -> Verdict:
 
 def _verdict(sale_id: int, user_id: int, audience: Audience) -> Verdict:
     """Return the first rule that refuses a buyer."""
+    codes = 0
     for rule in SALE_RULES:
-        value = rule.value(audience)
-        if value and not CHECKS[rule.name](sale_id, user_id, value):
+        if not (value := rule.value(audience)):
+            continue
+        passes = CHECKS[rule.name](sale_id, user_id, value)
+        if not passes:
             from_ms = old_from_ms(user_id, value) if rule is ACCOUNT_AGE else None
             return Verdict(rule.name, value if rule.bounds else 0, from_ms)
-    return ELIGIBLE
+        if rule is CODE:
+            codes = passes
+    return Verdict(codes=codes)

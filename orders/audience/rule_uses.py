@@ -8,12 +8,12 @@ statement.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from django.db import OperationalError
 from django.db.models import Exists, OuterRef
 
 from orders.models import CodeUse, FirstOrder, InvitationCode, RefusalReason, VoucherOrder
+from vouchers.inventory.holdings import Holding
 from vouchers.models import SeckillVoucher
 
 LOCK_WAIT_TIMEOUT = 1205
@@ -22,16 +22,6 @@ LOCK_WAIT_TIMEOUT = 1205
 
 class FirstOrderBusy(OperationalError):
     """A buyer's first order is being written in another sale, whose transaction does not end."""
-
-
-class OrderToWrite(Protocol):
-    """An order that is about to be written."""
-
-    @property
-    def order_id(self) -> int: ...
-
-    @property
-    def user_id(self) -> int: ...
 
 
 @dataclass
@@ -47,16 +37,17 @@ class RuleUses:
     _uses: list[CodeUse] = field(default_factory=list)
     _written: set[int] = field(default_factory=set)
 
-    def refusal(self, order: OrderToWrite) -> RefusalReason | None:
-        """Return why a rule refuses this order, if one does."""
+    def refusal(self, order: Holding, *, before: int = 0) -> RefusalReason | None:
+        """Return why a rule refuses this order, taken after ``before`` others of its buyer."""
         if self.first is not None and order.order_id not in self.first:
             return RefusalReason.NOT_FIRST_ORDER
         # A buyer who has entered no code had a token before the sale took codes.
-        if self.codes is not None and self.codes.get(order.user_id) == []:
+        codes = self.codes.get(order.user_id) if self.codes is not None else None
+        if codes is not None and len(codes) <= before:
             return RefusalReason.CODE_USED
         return None
 
-    def take(self, order: OrderToWrite) -> None:
+    def take(self, order: Holding) -> None:
         """Use up what an order needs, which is to be written."""
         self._written.add(order.order_id)
         if codes := (self.codes or {}).get(order.user_id):
@@ -73,7 +64,7 @@ class RuleUses:
             FirstOrder.objects.filter(order_id__in=unused).delete()
 
 
-def open_rule_uses(sale: SeckillVoucher, orders: Sequence[OrderToWrite]) -> RuleUses:
+def open_rule_uses(sale: SeckillVoucher, orders: Sequence[Holding]) -> RuleUses:
     """Return what these new orders may use up; the caller holds the sale's row ``FOR UPDATE``.
 
     :raises FirstOrderBusy: another sale writes a buyer's first order; the caller rolls back.
@@ -91,7 +82,7 @@ def return_rule_uses(sale: SeckillVoucher, *, order_ids: Sequence[int]) -> None:
         CodeUse.objects.filter(order_id__in=order_ids).delete()
 
 
-def _unused_codes(sale: SeckillVoucher, orders: Iterable[OrderToWrite]) -> dict[int, list[int]]:
+def _unused_codes(sale: SeckillVoucher, orders: Iterable[Holding]) -> dict[int, list[int]]:
     codes = InvitationCode.objects.filter(
         seckill_voucher=sale, user__in={it.user_id for it in orders}
     )
@@ -104,7 +95,7 @@ def _unused_codes(sale: SeckillVoucher, orders: Iterable[OrderToWrite]) -> dict[
     return by_user
 
 
-def _take_first(orders: Iterable[OrderToWrite]) -> set[int]:
+def _take_first(orders: Iterable[Holding]) -> set[int]:
     """Take the first order of each buyer who has none, for the first of their orders here.
 
     A buyer's first order that is being written in another sale makes this wait for its commit.

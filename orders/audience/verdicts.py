@@ -7,13 +7,14 @@ class Verdict(NamedTuple):
     """The rule that refuses a buyer, and the number in it; empty if none does.
 
     What helps: ``from_ms``, when the account is old enough, or ``unpaid``, the sale and the id of
-    an order to pay.
+    an order to pay. ``codes`` are the unused invitation codes of a buyer whom no rule refuses.
     """
 
     rule: str = ""
     number: int = 0
     from_ms: int | None = None
     unpaid: tuple[int, int] | None = None
+    codes: int = 0
 
 
 ELIGIBLE = Verdict()

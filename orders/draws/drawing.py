@@ -22,15 +22,15 @@ from django.db import transaction
 from django.db.models import Q
 
 from accounts.contacts import has_confirmed_email
-from orders.draws.bulk_rows import insert_waiting
-from orders.draws.entries import store_all, store_entries
+from orders.draws.entries import COLUMNS, sql_time, store_all, store_entries
 from orders.draws.rules import drawn_order, list_digest, ticket
 from orders.draws.standing import is_winner
-from orders.models import DrawEntry, Notice, VoucherOrder
+from orders.models import DrawEntry, Notice, VoucherOrder, WaitingEntry
 from orders.placing.publishing import publish_fulfilment
 from seckill_site.clocks.ledger import read_ledger_ms
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.failpoints import failpoint
+from seckill_site.mysql.bulk_rows import insert_new
 from vouchers.inventory.draw_entries import (
     close_entries,
     drop_entries_later,
@@ -204,7 +204,11 @@ def finish(*, sale_id: int) -> None:
             return
         drop_entries_later(sale=sale)  # all of them are rows
         losers = _losers(sale, draw) if now_ms < epoch_ms(sale.gives_until) else []
-        insert_waiting(sale_id=sale_id, losers=losers)
+        rows = [
+            f"({order_id:d},{user_id:d},{sale_id:d},{sql_time(joined_ms)},1,%(outcome)s)"
+            for order_id, user_id, joined_ms in losers
+        ]
+        insert_new(WaitingEntry, (*COLUMNS, "joined_at", "live", "outcome"), rows, outcome="")
         draw.finished_at, draw.told_to = sale.locked_at, 0
         draw.save(update_fields=["finished_at", "told_to"])
         failpoint("draw.before_finish")

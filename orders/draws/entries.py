@@ -1,14 +1,15 @@
 """Entries in draws: copying them from Redis into rows, and withdrawing one."""
 
+import datetime as dt
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from orders.draws.bulk_rows import AT_ONCE, insert_entries
 from orders.models import DrawEntry
 from seckill_site.failpoints import failpoint
+from seckill_site.mysql.bulk_rows import AT_ONCE, insert_new
 from vouchers.inventory.draw_entries import (
     Entry,
     count_fresh,
@@ -25,6 +26,9 @@ from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import Draw, SeckillVoucher
 
 Outcome = DrawEntry.Outcome
+
+COLUMNS = ("order_id", "user_id", "seckill_voucher_id")
+_EPOCH = dt.datetime(1970, 1, 1)
 
 
 def store_entries(*, sale_id: int) -> bool:
@@ -100,10 +104,24 @@ def _insert(sale: SeckillVoucher, entries: Sequence[Entry]) -> None:
 
 
 def _create(sale: SeckillVoucher, entries: Iterable[Entry], outcome: str) -> None:
+    """Insert rows for these entries; skip ids that have a row, and second live entries of a buyer.
+
+    With an ``outcome``, they are not in the list.
+    """
     entries = list(entries)
     users = User.objects.filter(pk__in={it.user_id for it in entries})
-    known = set(users.values_list("pk", flat=True))
-    insert_entries(sale_id=sale.pk, entries=entries, known_users=known, outcome=outcome)
+    known, live = set(users.values_list("pk", flat=True)), "NULL" if outcome else "1"
+    rows = [
+        f"({it.order_id:d},{it.user_id if it.user_id in known else 'NULL'},{sale.pk:d},"
+        f"{sql_time(it.entered_at_ms)},{live},%(outcome)s)"
+        for it in entries
+    ]
+    insert_new(DrawEntry, (*COLUMNS, "entered_at", "live", "outcome"), rows, outcome=outcome)
+
+
+def sql_time(ms: int) -> str:
+    """Return milliseconds since 1970 as a time in a row."""
+    return f"'{_EPOCH + dt.timedelta(milliseconds=ms)!s}'"
 
 
 def withdraw_rows(sale: SeckillVoucher, entries: Sequence[Entry]) -> None:

@@ -3,20 +3,16 @@
 import datetime as dt
 import gzip
 import hashlib
-import threading
 from dataclasses import dataclass
 
 from orders.draws.record import DrawRecord
 from orders.draws.rules import commitment_of, drawn_order
 from orders.models import DrawEntry
-from seckill_site.process_memory import Memory
+from orders.published_files import CompressedFiles
 from vouchers.catalogue.listing import public_sale
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.sale_state import snapshots
 from vouchers.models import SeckillVoucher
-
-KEPT_RECORDS = 16
-"""The records that a process keeps: each is 0.8 MB, compressed, for 100,000 entries."""
 
 
 class NoDraw(Exception):
@@ -92,28 +88,12 @@ def closed_draw(*, sale_id: int) -> PublishedDraw:
     return published
 
 
-class _Records(Memory[str, bytes]):
-    """Compressed records by their tags; one thread at a time makes one, which takes a second."""
-
-    def forget(self) -> None:
-        super().forget()
-        self._making = threading.Lock()
-
-    def of(self, draw: PublishedDraw) -> bytes:
-        record = self.last(draw.record_tag)
-        if record is None:
-            with self._making:
-                record = self.last(draw.record_tag) or _compressed(draw)
-                self.keep(draw.record_tag, record)
-        return record
-
-
-_records = _Records(most=KEPT_RECORDS)
+_records = CompressedFiles[bytes]()
 
 
 def compressed_record(draw: PublishedDraw) -> bytes:
     """Return the record of a closed draw, compressed with gzip."""
-    return _records.of(draw)
+    return _records.of(draw.record_tag, lambda: _compressed(draw))
 
 
 def record_text(*, sale_id: int) -> str:

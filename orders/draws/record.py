@@ -11,15 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from orders.draws.rules import commitment_of, drawn_order, list_digest
+from orders.published_files import MalformedRecord, read_head
 
 _FIELDS = ("sale", "commitment", "digest", "entries", "units", "seed")
-_HEX = re.compile(r"[0-9a-f]{64}")
 _ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
-_NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
-
-
-class MalformedRecord(Exception):
-    """The text is not the record of a draw; the message says where it is wrong."""
 
 
 class WrongDraw(Exception):
@@ -57,18 +52,7 @@ class DrawRecord:
         :raises MalformedRecord: the text is not the record of a draw.
         """
         lines = text.splitlines()
-        head: dict[str, str] = {}
-        for number, name in enumerate(_FIELDS):
-            start = f"# {name}:"
-            if number >= len(lines) or not lines[number].startswith(start):
-                raise MalformedRecord(f"line {number + 1} does not start with '{start}'")
-            head[name] = lines[number].removeprefix(start).strip()
-        for name in ("sale", "entries", "units"):
-            if not _NUMBER.fullmatch(head[name]):
-                raise MalformedRecord(f"'{name}' is not a number")
-        for name in ("commitment", "digest", "seed"):
-            if not _HEX.fullmatch(head[name]) and (name != "seed" or head[name]):
-                raise MalformedRecord(f"'{name}' is not 64 hexadecimal digits")
+        head = read_head(lines, _FIELDS, numbers=("sale", "entries", "units"), maybe="seed")
         ids = [_entry_id(line, number) for number, line in enumerate(lines[6:], start=7)]
         if len(ids) != int(head["entries"]):
             raise MalformedRecord(f"{head['entries']} entries are announced, {len(ids)} follow")

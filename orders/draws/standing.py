@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Mapping
-from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, OuterRef, TextChoices
 from django.utils.translation import gettext_lazy as _
 
 from orders.draws.rules import ticket
@@ -25,21 +24,13 @@ NOT_DRAWN = "not_drawn"
 """The reason of an entry that did not win, and does not wait."""
 
 
-class Stage(Enum):
-    """The stage of an entry."""
+class Stage(TextChoices):
+    """The stage of an entry: its status in a receipt, and in words."""
 
-    ENTERED = auto()
-    WON = auto()
-    WAITING = auto()
-    OUT = auto()
-
-
-_STATUS: dict[Stage, tuple[str, StrOrPromise]] = {
-    Stage.ENTERED: ("entered", _("in the draw")),
-    Stage.WON: ("queued", _("drawn")),
-    Stage.WAITING: ("waiting", _("on the waiting list")),
-    Stage.OUT: ("refused", _("not drawn")),
-}
+    ENTERED = "entered", _("in the draw")
+    WON = "queued", _("won")
+    WAITING = "waiting", _("on the waiting list")
+    OUT = "refused", _("not drawn")
 
 
 class Standing(NamedTuple):
@@ -94,12 +85,8 @@ class OwnEntry(NamedTuple):
     stage: Stage
 
     @property
-    def status(self) -> str:
-        return _STATUS[self.stage][0]
-
-    @property
     def label(self) -> StrOrPromise:
-        return _STATUS[self.stage][1]
+        return self.stage.label
 
 
 def entries_of(*, user_id: int) -> list[OwnEntry]:
@@ -107,7 +94,12 @@ def entries_of(*, user_id: int) -> list[OwnEntry]:
     orders = VoucherOrder.objects.filter(pk=OuterRef("pk"))
     rows = DrawEntry.objects.filter(~Exists(orders), user=user_id, live=True)
     rows = rows.select_related("seckill_voucher__voucher", "seckill_voucher__draw")
-    entries = [(row.seckill_voucher, row) for row in rows.order_by("-pk")[:MOST_ENTRIES]]
+    return standings(rows.order_by("-pk")[:MOST_ENTRIES])
+
+
+def standings(rows: Iterable[DrawEntry]) -> list[OwnEntry]:
+    """Return these live entries, read with their sales and draws, as their owner may see them."""
+    entries = [(row.seckill_voucher, row) for row in rows]
     waits = _waits([(sale, row.order_id) for sale, row in entries])
     return [
         OwnEntry(row.order_id, sale, row.entered_at, _stage(sale, row.order_id, waits))

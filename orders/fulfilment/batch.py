@@ -24,6 +24,8 @@ from orders.receipts.row_copy import ReceiptRow
 from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
 from seckill_site.failpoints import failpoint
 from seckill_site.web.url_converters import LARGEST_ID
+from vouchers.chain import CHAIN_FIELDS, add_entries, entry_line
+from vouchers.inventory.purchases import is_all_or_none
 from vouchers.inventory.reservations import PendingEntry, Release
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SeckillVoucher
@@ -89,12 +91,6 @@ class _Existing:
         """Return the live order that holds the entry's unit."""
         return self.live.get((entry.user_id, entry.unit))
 
-    def without_row(self, entries: Sequence[PendingEntry]) -> list[PendingEntry]:
-        """Return the entries of active buyers that have no row yet."""
-        return [
-            it for it in entries if it.order_id not in self.rows and self.active.get(it.user_id)
-        ]
-
 
 def write_batch(
     *,
@@ -121,11 +117,15 @@ def write_batch(
     """
     with _sale_to_write(sale_id, fencing_token, number, lost) as sale:
         existing = _read(sale, entries)
-        uses = RuleUses() if refuse_as else open_rule_uses(sale, existing.without_row(entries))
+        known, active = existing.rows, existing.active
+        new = [it for it in entries if it.order_id not in known and active.get(it.user_id)]
+        uses = RuleUses() if refuse_as else open_rule_uses(sale, new)
         outcome, rows = _decide(sale, entries, existing, uses, refuse_as)
         uses.save()
         if rows:
-            insert_orders(sale=sale, orders=rows, now=sale.locked_at, beside=beside)
+            lines = [entry_line(it.id, it.accepted_at_ms, refused=bool(it.reason)) for it in rows]
+            places, now = add_entries(sale, lines), sale.locked_at
+            insert_orders(sale=sale, orders=rows, now=now, positions=places, beside=beside)
             outcome.rows = _receipt_copies(sale, rows)
         taken_ms = [row.accepted_at_ms for row in rows if row.live]
         if taken_ms:
@@ -169,7 +169,7 @@ def _sale_to_write(
             raise StaleBatchNumber(number=number, stored=sale.batch)
         sale.fence, sale.batch = fencing_token, number
         yield sale
-        sale.save(update_fields=["sold", "sold_out_at", "fence", "batch"])
+        sale.save(update_fields=["sold", "sold_out_at", "fence", "batch", *CHAIN_FIELDS])
         failpoint("batch.before_commit")
         if lost():
             raise LockLost(f"a lock of sale {sale_id} was lost before the commit")
@@ -211,11 +211,17 @@ def _decide(
 ) -> tuple[BatchOutcome, list[NewOrder]]:
     outcome, rows = BatchOutcome(), []
     sale_id, units_left = sale.pk, sale.stock - sale.sold
+    whole = _whole_purchases(entries, existing)
+    refusals: dict[int, RefusalReason | None] = {}
     for entry in entries:
         if entry.order_id in existing.rows:
             _report_again(sale_id, entry, existing, outcome)
             continue
-        reason = refuse_as or _refusal(entry, existing, units_left) or uses.refusal(entry)
+        purchase = entry.purchase if whole else entry.order_id
+        units = whole.get(purchase, [entry])
+        if entry is units[0]:
+            refusals[purchase] = refuse_as or _refusal(units, existing, units_left, uses)
+        reason = refusals[purchase]
         row = _row(sale_id, entry, existing, reason)
         rows.append(row)
         existing.rows[entry.order_id] = row
@@ -227,6 +233,19 @@ def _decide(
         else:
             outcome.releases.append(Release(entry, reason, existing.holder(entry)))
     return outcome, rows
+
+
+def _whole_purchases(
+    entries: Sequence[PendingEntry], existing: _Existing
+) -> dict[int, list[PendingEntry]]:
+    """Return the new units of each purchase whose buyer wants all or none."""
+    wanted = {it.purchase for it in entries if is_all_or_none(it.order_id)}
+    whole: dict[int, list[PendingEntry]] = {}
+    # One that was put back alone is not beside the others.
+    for entry in entries if wanted else ():
+        if entry.purchase in wanted and entry.order_id not in existing.rows:
+            whole.setdefault(entry.purchase, []).append(entry)
+    return whole
 
 
 def _report_again(
@@ -244,13 +263,19 @@ def _report_again(
         outcome.releases.append(Release(entry, reason, existing.holder(entry), had_order=had_order))
 
 
-def _refusal(entry: PendingEntry, existing: _Existing, units_left: int) -> RefusalReason | None:
-    if not existing.active.get(entry.user_id, False):
-        return RefusalReason.INACTIVE_BUYER
-    if existing.holder(entry) is not None or entry.user_id in existing.barred:
-        return RefusalReason.ALREADY_ORDERED
-    if units_left <= 0:
-        return RefusalReason.SOLD_OUT
+def _refusal(
+    units: Sequence[PendingEntry], existing: _Existing, units_left: int, uses: RuleUses
+) -> RefusalReason | None:
+    """Return why these units, which are ordered together, are refused, if one of them is."""
+    for before, entry in enumerate(units):
+        if not existing.active.get(entry.user_id, False):
+            return RefusalReason.INACTIVE_BUYER
+        if existing.holder(entry) is not None or entry.user_id in existing.barred:
+            return RefusalReason.ALREADY_ORDERED
+        if units_left - before <= 0:
+            return RefusalReason.SOLD_OUT
+        if reason := uses.refusal(entry, before=before):
+            return reason
     return None
 
 

@@ -4,8 +4,9 @@
 """
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from itertools import repeat
 from typing import NamedTuple
 
 from django.db import connection
@@ -42,7 +43,7 @@ class NewOrder(NamedTuple):
 
 ORDER_COLUMNS = (
     "id", "user_id", "seckill_voucher_id", "unit", "status", "live", "reason", "price_cents",
-    "pay_by", "code", "accepted_at", "created_at",
+    "pay_by", "code", "accepted_at", "created_at", "position",
 )  # fmt: skip
 EVENT_COLUMNS = (
     "order_id", "before", "after", "at", "actor_kind", "actor_id", "reason", "code", "values",
@@ -55,10 +56,12 @@ def insert_orders(
     sale: SeckillVoucher,
     orders: Sequence[NewOrder],
     now: dt.datetime,
+    positions: Iterable[int | None] = repeat(None),
     beside: Callable[[], object] = nothing,
 ) -> None:
     """Insert these orders, each with the first event of its history.
 
+    ``positions`` are those in the sale's chain, if they are in one.
     ``beside`` is called while the database inserts the orders; its errors are raised.
     The caller holds the sale's row ``FOR UPDATE`` in the same transaction.
 
@@ -78,7 +81,8 @@ def insert_orders(
         **{name: reason for reason, name in names.items()},
     }
     table, events = table_name(VoucherOrder), table_name(OrderEvent)
-    rows = ",".join([_values(order, names[order.reason]) for order in orders])
+    placed = zip(orders, positions, strict=False)
+    rows = ",".join([_values(order, names[order.reason], place) for order, place in placed])
     ids = number_list(order.id for order in orders)
     with connection.cursor() as cursor:
         with meanwhile(beside):
@@ -96,14 +100,14 @@ def pay_by(sale: SeckillVoucher, now: dt.datetime) -> dt.datetime:
     return now + dt.timedelta(seconds=sale.pay_within_s)
 
 
-def _values(order: NewOrder, reason: str) -> str:
+def _values(order: NewOrder, reason: str, position: int | None) -> str:
     """Return a row's values; ``reason`` is the name of the parameter that holds it."""
     user = "NULL" if order.user_id is None else f"{order.user_id:d}"
     status_and_live = "%(refused)s,NULL" if order.reason else "%(unpaid)s,1"
     second, ms = divmod(order.accepted_at_ms, 1000)
     return (
         f"({order.id:d},{user},%(sale)s,{order.unit:d},{status_and_live},%({reason})s,%(price)s,"
-        f"%(pay_by)s,NULL,'{_sql_second(second)}.{ms:03d}000',%(now)s)"
+        f"%(pay_by)s,NULL,'{_sql_second(second)}.{ms:03d}000',%(now)s,{position or 'NULL'})"
     )
 
 

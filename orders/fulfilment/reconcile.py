@@ -6,7 +6,7 @@ the comparison, so a difference counts only if it is still there when its ids ar
 
 import datetime as dt
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from django.db import transaction
@@ -180,18 +180,11 @@ def _compare(sale_id: int) -> tuple[Comparison, _Differences]:
     pending = read_pending(sale_id=sale_id) if ledger else set()
     sale = SeckillVoucher.objects.get(pk=sale_id)
     live = _live_holdings(sale_id)
+    stray, missing, only_pending = _still_differing(sale_id, buyers, pending, live)
     differences = _Differences(
-        stray_buyers=_still(
-            sale_id,
-            buyers - pending - live,
-            lambda held, pending, live: held and not pending and not live,
-        ),
-        missing_buyers=_still(
-            sale_id, live - buyers, lambda held, pending, live: live and not held
-        ),
-        only_pending=_still(
-            sale_id, pending - buyers - live, lambda held, pending, live: pending and not held
-        ),
+        stray_buyers=stray,
+        missing_buyers=missing,
+        only_pending=only_pending,
         terms_off=_terms_off(sale, ledger),
         sold_off=0 if sale.sold == len(live) else _recount_sold(sale_id, write=False),
     )
@@ -216,24 +209,20 @@ def _live_holdings(sale_id: int, ids: list[int] | None = None) -> set[Holding]:
     return {Holding(pk, user_id, unit) for pk, user_id, unit in rows if user_id is not None}
 
 
-def _still(
-    sale_id: int, holdings: set[Holding], differs: Callable[[bool, bool, bool], bool]
-) -> list[Holding]:
-    """Read these holdings again and return those that still differ.
-
-    ``differs`` gets whether a holding is among the buyers, pending, and a live order.
-    """
-    if not holdings:
-        return []
-    ordered = sorted(holdings, key=lambda holding: holding.order_id)
+def _still_differing(
+    sale_id: int, buyers: set[Holding], pending: set[Holding], live: set[Holding]
+) -> Iterator[list[Holding]]:
+    """Yield stray buyers, missing buyers and what is only pending, if still so at a second look."""
+    first = (buyers - pending - live, live - buyers, pending - buyers - live)
+    again = sorted(set().union(*first), key=lambda holding: holding.order_id)
     # The ledger first, as in the comparison.
-    state = check_holdings(sale_id=sale_id, holdings=ordered)
-    live = _live_holdings(sale_id, [holding.order_id for holding in ordered])
-    return [
-        holding
-        for holding, (held, pending) in zip(ordered, state, strict=True)
-        if differs(held, pending, holding in live)
-    ]
+    state = dict(zip(again, check_holdings(sale_id=sale_id, holdings=again), strict=True))
+    live = _live_holdings(sale_id, [holding.order_id for holding in again])
+    buyers = {holding for holding, (held, _) in state.items() if held}
+    pending = {holding for holding, (_, is_pending) in state.items() if is_pending}
+    second = (buyers - pending - live, live - buyers, pending - buyers)
+    for before, now in zip(first, second, strict=True):
+        yield [holding for holding in again if holding in before & now]
 
 
 def _terms_off(sale: SeckillVoucher, ledger: Snapshot | None) -> int:

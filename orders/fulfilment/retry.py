@@ -8,7 +8,7 @@ the buyer was accepted in time. Why an entry is set aside: Note [Accepted means 
 
 import datetime as dt
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,11 +23,12 @@ from orders.lock_objects import lock_order
 from orders.models import EventCode, OrderStatus, RefusalReason, VoucherOrder
 from seckill_site.clocks.database import database_now
 from seckill_site.failpoints import failpoint
+from vouchers.chain import CHAIN_FIELDS, Mark, add_mark
 from vouchers.inventory.holdings import Holding
+from vouchers.inventory.purchases import ids_of_purchase, is_all_or_none, is_in_block
 from vouchers.inventory.rebuild import load_sale, once_loaded
 from vouchers.inventory.reservations import AlreadyOrdered, SoldOut, StillPending, retake
 from vouchers.lock_objects import lock_seckill_voucher
-from vouchers.models import SeckillVoucher
 
 logger = logging.getLogger(__name__)
 
@@ -92,10 +93,14 @@ def retry_orders(*, order_ids: Iterable[int], by: Actor = SYSTEM) -> Iterator[Re
     :raises LedgerUnavailable: Redis did not respond; retrying the same order again is safe.
     :raises django.db.Error: the database did not respond; retrying is just as safe.
     """
+    live: set[int] = set()  # with another order of their purchase
     for order_id in order_ids:
         try:
-            # A long list takes minutes, and each buyer gets the full time to pay.
-            retry_order(order_id=order_id, by=by, now=database_now())
+            if order_id not in live:
+                together = _retried_together(order_id)
+                # A long list takes minutes, and each buyer gets the full time to pay.
+                retry_order(order_id=order_id, by=by, now=database_now())
+                live.update(it for it in together if it != order_id)
         except tuple(RETRY_REFUSALS) as refusal:
             yield Retry(order_id, refusal)
         else:
@@ -105,45 +110,60 @@ def retry_orders(*, order_ids: Iterable[int], by: Actor = SYSTEM) -> Iterator[Re
 def retry_order(*, order_id: int, by: Actor = SYSTEM, now: dt.datetime) -> None:
     """Make a set-aside order live and unpaid under its own id; a refusal changes nothing.
 
+    If its buyer wanted all of several units or none, this is done for all of its purchase.
+
     :raises VoucherOrder.DoesNotExist: there is no such order.
     :raises NotSetAside: it was not set aside, or has been retried already.
     :raises BuyerClosed: the buyer's account is closed or deleted.
     :raises AlreadyOrdered: the buyer has another order of that unit by now.
     :raises RuleForbids: its invitation code is used, or the buyer has another order by now.
-    :raises SoldOut: no unit is left, in the ledger or in the database.
+    :raises SoldOut: too few units are left, in the ledger or in the database.
     :raises StillPending: its release has not arrived yet.
     :raises LedgerUnavailable: Redis did not respond; the same call again is safe.
     """
     sale_id = VoucherOrder.objects.values_list("seckill_voucher_id", flat=True).get(pk=order_id)
-    retry = partial(_retry, sale_id=sale_id, order_id=order_id, by=by, now=now)
+    order_ids = _retried_together(order_id)
+    retry = partial(_retry, sale_id=sale_id, order_ids=order_ids, by=by, now=now)
     once_loaded(retry, sale_id=sale_id, load=load_sale)
-    logger.info("order %s of sale %s was set aside and is live now", order_id, sale_id)
+    logger.info("orders %s of sale %s were set aside and are live now", order_ids, sale_id)
 
 
-def _retry(*, sale_id: int, order_id: int, by: Actor, now: dt.datetime) -> None:
+def _retried_together(order_id: int) -> list[int]:
+    if not is_in_block(order_id):
+        return [order_id]
+    purchase = set_aside_orders().filter(pk__in=ids_of_purchase(order_id))
+    ids = list(purchase.values_list("pk", flat=True))
+    return ids if order_id in ids and any(map(is_all_or_none, ids)) else [order_id]
+
+
+def _retry(*, sale_id: int, order_ids: Sequence[int], by: Actor, now: dt.datetime) -> None:
     with transaction.atomic(durable=True):
         sale = lock_seckill_voucher(sale_id=sale_id)
-        order = lock_order(order_id=order_id)
-        holding = _retriable(sale, order)
-        uses = open_rule_uses(sale, [holding])
-        if reason := uses.refusal(holding):
-            raise RuleForbids(reason)
-        uses.take(holding)
+        holdings = [_retriable(lock_order(order_id=it)) for it in order_ids]
+        if sale.sold + len(holdings) > sale.stock:
+            raise SoldOut
+        uses = open_rule_uses(sale, holdings)
+        for holding in holdings:
+            if reason := uses.refusal(holding):
+                raise RuleForbids(reason)
+            uses.take(holding)
         uses.save()
-        retake(sale_id=sale_id, holding=holding)
+        retake(sale_id=sale_id, holdings=holdings)
         # A crash between here and the commit leaves a buyer without a live order. Reconcile makes
         # it pending, and fulfilment, which finds the refused row, releases it. A retry before that
         # finds its own unit and continues.
         failpoint("retry.claimed")
         retried = Change(OrderStatus.UNPAID, by, now, code=EventCode.RETRIED)
         due = pay_by(sale, now)
-        change_order(retried, sale_id=sale_id, order_id=order.pk, reason="", pay_by=due)
-        sale.sold += 1
+        for it in order_ids:
+            change_order(retried, sale_id=sale_id, order_id=it, reason="", pay_by=due)
+            add_mark(sale, Mark.RETRY, it)
+        sale.sold += len(order_ids)
         sale.note_sold_out(now)
-        sale.save(update_fields=["sold", "sold_out_at"])
+        sale.save(update_fields=["sold", "sold_out_at", *CHAIN_FIELDS])
 
 
-def _retriable(sale: SeckillVoucher, order: VoucherOrder) -> Holding:
+def _retriable(order: VoucherOrder) -> Holding:
     """Return the unit that the order would hold; raise if the database rules it out."""
     if not is_set_aside(order):
         raise NotSetAside(f"order {order} is {order.status} {order.reason}")
@@ -153,8 +173,6 @@ def _retriable(sale: SeckillVoucher, order: VoucherOrder) -> Holding:
     live_id = _live_order_at(order)
     if live_id is not None:
         raise AlreadyOrdered(live_id)
-    if sale.sold >= sale.stock:
-        raise SoldOut
     return Holding(order.pk, buyer.pk, order.unit)
 
 

@@ -8,6 +8,7 @@ import logging
 
 from orders.placing.publishing import publish_fulfilment
 from vouchers.inventory.batch_journal import Decision, set_aside
+from vouchers.inventory.holdings import by_purchase
 from vouchers.inventory.reservations import entries_set_aside, set_kick
 
 logger = logging.getLogger(__name__)
@@ -21,8 +22,13 @@ def decide_unwritten(*, sale_id: int, decision: Decision) -> list[int]:
 
     :raises LedgerUnavailable: Redis did not respond; the same call again is safe.
     """
-    entries = entries_set_aside(sale_id=sale_id)
-    moved = [it for it in entries if set_aside(sale_id=sale_id, entry=it, decision=decision)]
+    purchases = by_purchase(entries_set_aside(sale_id=sale_id))
+    moved = [
+        entry
+        for entries in purchases
+        if set_aside(sale_id=sale_id, entries=entries, decision=decision)
+        for entry in entries
+    ]
     if moved and set_kick(sale_id=sale_id):
         publish_fulfilment(sale_id=sale_id)
     for entry in moved:

@@ -16,6 +16,14 @@ hold it, as an explicit release in the ledger. None is dropped, because its buye
 - An entry that cannot be written is never dropped: it is refused in a row, with its unit back on
   sale, or set aside with its unit until staff decide. Staff may retry either.
 
+Note [Purchases]
+~~~~~~~~~~~~~~~~
+The units of a purchase (``vouchers/inventory/purchases.py``) were accepted together, and are
+written in one transaction: a buyer who wants all or none may never be left with a part. Their
+entries have one time and ids side by side, so they are side by side in pending. Whatever cuts a
+list of entries cuts it between purchases: the end of a page, the halves of a batch that failed, the
+suspects that are written apart, and what is put off, set aside or refused.
+
 Note [Overlap]
 ~~~~~~~~~~~~~~
 During a burst, ledger and database work at the same time (``docs/adr/0028``): one thread sends the
@@ -53,6 +61,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from itertools import chain
 
 from django.conf import settings
 from django.db import Error as DatabaseError
@@ -77,6 +86,7 @@ from seckill_site.failpoints import failpoint
 from seckill_site.metrics import BACKOFFS, FULFILLED
 from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.batch_journal import back_off, collect_suspects, count_failure, set_aside
+from vouchers.inventory.holdings import by_purchase
 from vouchers.inventory.keys import LedgerKeys, NotLoaded, ledger_errors
 from vouchers.inventory.rebuild import ensure_safe_fence, load_sale, rebuild_sale, sale_lock
 from vouchers.inventory.reservations import (
@@ -279,10 +289,15 @@ def _take_batch(walk: SalePass) -> bool:
 
 def _put_off_suspects(walk: SalePass, entries: Sequence[PendingEntry]) -> list[PendingEntry]:
     """Return the other entries."""
-    for entry in entries:
-        if suspect := walk.suspects.get(entry.order_id):
-            walk.put_off_entry(entry, seconds=RETRY_S - suspect.last_ms_ago / 1000)
-    return [entry for entry in entries if entry.order_id not in walk.suspects]
+    if not walk.suspects:
+        return list(entries)
+    others = []
+    for units in by_purchase(entries):
+        if suspect := walk.suspects.get(units[0].purchase):
+            walk.put_off_entries(units, seconds=RETRY_S - suspect.last_ms_ago / 1000)
+        else:
+            others += units
+    return others
 
 
 def _take_put_off(walk: SalePass) -> bool:
@@ -294,8 +309,7 @@ def _take_put_off(walk: SalePass) -> bool:
     if pause_s > 0:
         time.sleep(min(pause_s, GATHER_STEP_S))  # new entries do not wait
         return True
-    for entry in entries:
-        walk.put_off_entry(entry, seconds=RETRY_S)
+    walk.put_off_entries(entries, seconds=RETRY_S)
     _write(walk, _lock_free(walk, entries))
     return True
 
@@ -329,9 +343,8 @@ def _lock_free(walk: SalePass, entries: Sequence[PendingEntry]) -> LockedBatch:
             return LockedBatch(entries, users, locks.pop_all())
         _cap_leases([name for name in unique if name not in held])
         free = [entry for entry, name in zip(entries, names, strict=True) if name in held]
-        for entry, name in zip(entries, names, strict=True):
-            if name not in held:
-                walk.put_off_entry(entry, seconds=BUSY_S)
+        busy = [entry for entry, name in zip(entries, names, strict=True) if name not in held]
+        walk.put_off_entries(busy, seconds=BUSY_S)
         return LockedBatch(free, users, locks.pop_all())
 
 
@@ -349,9 +362,9 @@ def _beside_insert(walk: SalePass) -> None:
     with ledger_errors():
         _end_unconfirmed(walk)
         full = settings.SECKILL_BATCH_UNITS
-        if walk.ahead is None and len(walk.batch.entries) == full:
+        if walk.ahead is None and len(walk.batch.entries) >= full:
             entries = walk.next_entries(beyond=walk.batch.entries)
-            if len(entries) == full:  # otherwise it waits for more
+            if len(entries) >= full:  # otherwise it waits for more
                 walk.ahead = _lock_free(walk, _put_off_suspects(walk, entries))
 
 
@@ -365,12 +378,12 @@ def _end_unconfirmed(walk: SalePass) -> None:
 
 def _write_and_report(walk: SalePass, entries: Sequence[PendingEntry]) -> None:
     """Write these entries and update the ledger, halving a batch that fails."""
-    suspect = walk.suspects.get(entries[0].order_id)
+    suspect = walk.suspects.get(entries[0].purchase)
     if suspect and not walk.database_proved_writable:
         write_control_row(walk.held)
         walk.database_proved_writable = True
     if suspect and (suspect.to_refuse or suspect.failures >= settings.SECKILL_MAX_TRIES):
-        _set_aside(walk, entries[0], for_good=suspect.to_refuse)
+        _set_aside(walk, by_purchase(entries)[0], for_good=suspect.to_refuse)
         return
     is_whole = entries is walk.batch.entries
     try:
@@ -397,49 +410,51 @@ def _report(walk: SalePass, outcome: BatchOutcome, *, is_whole: bool) -> None:
 
 def _split(walk: SalePass, entries: Sequence[PendingEntry], error: Exception) -> None:
     """Write the halves of a batch that failed, or put its entries off if that would take long."""
-    if len(entries) == 1:
-        _count_failure(walk, entries[0])
+    purchases = by_purchase(entries)
+    if len(purchases) == 1:
+        _count_failure(walk, entries)
     elif walk.is_late() or isinstance(error, BatchTimeout):
         walk.suspects = collect_suspects(sale_id=walk.sale_id, add=entries)
-        for entry in entries:
-            walk.put_off_entry(entry, seconds=0)
+        walk.put_off_entries(entries, seconds=0)
     else:
-        half = len(entries) // 2
-        _write_and_report(walk, entries[:half])
-        _write_and_report(walk, entries[half:])
+        half = len(purchases) // 2
+        for part in (purchases[:half], purchases[half:]):
+            _write_and_report(walk, list(chain.from_iterable(part)))
 
 
-def _count_failure(walk: SalePass, entry: PendingEntry) -> None:
-    """Count a failure against an entry that failed alone, unless the database is at fault."""
-    logger.exception("order %s of sale %s failed", entry.order_id, walk.sale_id)
+def _count_failure(walk: SalePass, units: Sequence[PendingEntry]) -> None:
+    """Count a failure against a purchase that failed alone, unless the database is at fault."""
+    order_id = units[0].order_id
+    logger.exception("order %s of sale %s failed", order_id, walk.sale_id)
     write_control_row(walk.held)
-    failures = count_failure(sale_id=walk.sale_id, order_id=entry.order_id)
+    failures = count_failure(sale_id=walk.sale_id, order_id=order_id)
     if failures >= settings.SECKILL_MAX_TRIES:
-        _set_aside(walk, entry)
+        _set_aside(walk, units)
     else:
-        walk.put_off_entry(entry, seconds=RETRY_S)
+        walk.put_off_entries(units, seconds=RETRY_S)
 
 
-def _set_aside(walk: SalePass, entry: PendingEntry, *, for_good: bool = False) -> None:
-    """Refuse an entry that failed every time; if no row can hold it, leave it to staff.
+def _set_aside(walk: SalePass, units: Sequence[PendingEntry], *, for_good: bool = False) -> None:
+    """Refuse a purchase that failed every time; if no rows can hold it, leave it to staff.
 
     With ``for_good`` staff have decided: the ledger alone records the refusal if no row can.
     """
+    order_id = units[0].order_id
     try:
-        outcome = attempt(walk.held, [entry], refuse_as=RefusalReason.FAILED)
+        outcome = attempt(walk.held, units, refuse_as=RefusalReason.FAILED)
     except NOT_THE_ENTRY:
         raise
     except Exception:
         write_control_row(walk.held)
-        logger.exception("order %s of sale %s cannot have a row", entry.order_id, walk.sale_id)
+        logger.exception("order %s of sale %s cannot have a row", order_id, walk.sale_id)
         if not for_good:
-            set_aside(sale_id=walk.sale_id, entry=entry)
-            walk.settle([entry])
+            set_aside(sale_id=walk.sale_id, entries=units)
+            walk.settle(units)
             return
-        outcome = BatchOutcome(releases=[Release(entry, RefusalReason.FAILED)])
-    logger.error("order %s of sale %s is refused: it failed", entry.order_id, walk.sale_id)
+        outcome = BatchOutcome(releases=[Release(it, RefusalReason.FAILED) for it in units])
+    logger.error("order %s of sale %s is refused: it failed", order_id, walk.sale_id)
     _update_ledger(walk.sale_id, outcome)
-    walk.settle([entry])
+    walk.settle(units)
 
 
 def _update_ledger(sale_id: int, outcome: BatchOutcome) -> None:

@@ -24,6 +24,7 @@ from seckill_site.failpoints import failpoint
 from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.holdings import Holding
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, ledger_errors
+from vouchers.inventory.purchases import ids_of_purchase
 from vouchers.inventory.reservations import Release, claim_kick, release
 from vouchers.lock_objects import lock_seckill_voucher
 
@@ -66,7 +67,7 @@ def user_lock(*, sale_id: int, user_id: int) -> Iterator[None]:
 
 
 def cancel_order(*, order_id: int, by: Actor, now: dt.datetime, why: str = "") -> None:
-    """Cancel an unpaid order at once.
+    """Cancel an unpaid order at once, with all unpaid orders of its purchase.
 
     :raises VoucherOrder.DoesNotExist: there is no such order.
     :raises WrongState: it is not unpaid; nothing was changed.
@@ -81,7 +82,7 @@ def cancel_order(*, order_id: int, by: Actor, now: dt.datetime, why: str = "") -
         check_cancellations(user_id=order.user_id, now=now)
     sale_id, change = order.seckill_voucher_id, Change(OrderStatus.CANCELLED, by, now, why)
     with user_lock(sale_id=sale_id, user_id=order.user_id):
-        ended = end_orders(change, sale_id=sale_id, order_ids=[order_id])
+        ended = end_orders(change, sale_id=sale_id, order_ids=ids_of_purchase(order_id))
     if not ended:
         order.refresh_from_db()
         raise WrongState(order.status)

@@ -5,17 +5,18 @@ it is entered, and staff have to send those again that got lost.
 """
 
 import datetime as dt
-import secrets
 import unicodedata
 from typing import NamedTuple
 
 from django.db import transaction
+from django.utils.crypto import get_random_string
 
 from orders.audience.eligibility import forget_verdict, judge_buyer
 from orders.audience.verdicts import NotEligible
 from orders.lifecycle.guesses import GuessLimit, counted_guess
+from orders.lifecycle.redemption import written_code
 from orders.lock_objects import lock_user
-from orders.models import INVITATION_LENGTH, InvitationCode
+from orders.models import CODE_ALPHABET, INVITATION_LENGTH, InvitationCode
 from vouchers.catalogue.audience import CODE, audience_of
 from vouchers.catalogue.listing import public_sale
 from vouchers.models import SeckillVoucher
@@ -24,8 +25,7 @@ MOST_CODES = 100_000
 """The most codes that are made or imported at once."""
 
 NEW_LENGTH = 12
-_LETTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-"""Without I, L, O and U: five bits each, so a new code has 60."""
+"""Characters of a new code, five bits each."""
 
 _BATCH = 1_000
 
@@ -65,16 +65,16 @@ def read_invitation(text: str) -> str:
 
 def written_invitation(code: str) -> str:
     """Return a code that we made as people read it, in groups of four; others as they are."""
-    if len(code) != NEW_LENGTH or set(code) - set(_LETTERS):
+    if len(code) != NEW_LENGTH or set(code) - set(CODE_ALPHABET):
         return code
-    return "-".join(code[i : i + 4] for i in range(0, NEW_LENGTH, 4))
+    return written_code(code)
 
 
 def make_codes(*, sale_id: int, count: int) -> list[str]:
     """Make new codes for a sale, and return them."""
     codes: set[str] = set()
     while len(codes) < count:
-        codes.add("".join(secrets.choice(_LETTERS) for _ in range(NEW_LENGTH)))
+        codes.add(get_random_string(NEW_LENGTH, CODE_ALPHABET))
     import_codes(sale_id=sale_id, lines=sorted(codes))
     return sorted(codes)
 

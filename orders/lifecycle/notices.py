@@ -4,33 +4,35 @@ A request is told once, and is spent then. The rows are the outbox: a task sends
 looks only at sales with requests. The path of an order knows nothing of them.
 
 Entries of draws that did not win get a row unasked (``orders/draws/drawing.py``). Their mails come
-last, and are noted as sent before they are: a worker that dies repeats none.
+last, and are noted as sent before they are: a worker that dies repeats none. Buyers whose vouchers
+have their last day soon get one, too (``last_days.py``).
 """
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core import signing
 from django.db import IntegrityError, transaction
-from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet
+from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery
 from django.template.loader import render_to_string
 from django.urls import reverse
-from django.utils import translation
-from django.utils.translation import gettext
+from django.utils import timezone, translation
 
 from accounts.contacts import Contact, confirmed_contact, confirmed_contacts
 from locks import LockBusy, RedisLock
 from orders.lifecycle.outbox import Delivery, Letter, Message, channel_to, deliver
-from orders.models import Notice, OrderEvent, VoucherOrder, WaitingEntry
+from orders.models import Notice, OrderEvent, OrderStatus, VoucherOrder, WaitingEntry
 from seckill_site.clocks.machine import from_epoch_ms
 from seckill_site.failpoints import failpoint
 from seckill_site.formatting import date_and_time
 from seckill_site.web.responses import absolute_url
+from seckill_site.web.text_files import read_texts
 from vouchers.catalogue.listing import public_sale
 from vouchers.inventory.passes import alone
 from vouchers.inventory.rebuild import snapshot_or_load
@@ -38,6 +40,7 @@ from vouchers.inventory.reservations import SaleEnded, SalePaused
 from vouchers.inventory.sale_state import Snapshot, snapshots
 from vouchers.inventory.waiting_list import UnitAvailable
 from vouchers.models import SaleMode, SaleStage, SaleState, SeckillVoucher
+from vouchers.templatetags.seckill import day
 
 Kind = Notice.Kind
 
@@ -49,6 +52,7 @@ AGAIN_AFTER = dt.timedelta(hours=1)
 """A reader is told at most once in this time that a sale has a unit again."""
 
 _STOP_SALT = "orders.notices.stop"
+_SUBJECTS = read_texts(Path(__file__).with_name("notice_texts.toml"))
 
 
 class TooLate(Exception):
@@ -143,7 +147,7 @@ def _kind_now(ledger: Snapshot) -> Notice.Kind:
 
 def stop_notices(*, user_id: int, sale_id: int | None = None) -> None:
     """Tell this reader nothing of a sale, or of any sale; until they ask again."""
-    own = Notice.objects.filter(user=user_id, live=True).exclude(kind=Kind.RESULT)
+    own = Notice.objects.filter(user=user_id, live=True).exclude(kind__in=Notice.UNASKED)
     if sale_id is not None:
         own = own.filter(seckill_voucher=sale_id)
     own.update(live=False)
@@ -152,7 +156,8 @@ def stop_notices(*, user_id: int, sale_id: int | None = None) -> None:
 def live_notices(*, user_id: int, now: dt.datetime) -> QuerySet[Notice]:
     """Return the reader's requests that may still be told."""
     own = Notice.objects.filter(user=user_id, live=True, seckill_voucher__ends_at__gt=now)
-    others = Q(kind=Kind.START, seckill_voucher__begins_at__lte=now) | Q(kind=Kind.RESULT)
+    others = Q(kind=Kind.START, seckill_voucher__begins_at__lte=now)
+    others |= Q(kind__in=Notice.UNASKED)
     return own.exclude(others).select_related("seckill_voucher__voucher").order_by("pk")
 
 
@@ -201,9 +206,14 @@ def notices_due(*, now: dt.datetime) -> list[Notice]:
     for sale_id in _sales_with_a_free_unit(now):
         told_lately = Q(told_at__gt=now - AGAIN_AFTER)
         due += _asked(sale_id, Kind.BACK, now).exclude(told_lately)[: AT_ONCE - len(due)]
+    own = {"seckill_voucher": OuterRef("seckill_voucher"), "user": OuterRef("user")}
+    unused = VoucherOrder.objects.filter(**own, live=True, status=OrderStatus.PAID)
+    counts = unused.order_by().values("user").annotate(count=Count("pk")).values("count")
+    for sale_id in _sales_near_their_last_day(now):
+        last_days = _asked(sale_id, Kind.LAST_DAY, now).annotate(unused=Subquery(counts))
+        due += last_days[: AT_ONCE - len(due)]
     if drawn := _sales_with_results():
-        same = {"seckill_voucher": OuterRef("seckill_voucher"), "user": OuterRef("user")}
-        waits = Exists(WaitingEntry.objects.filter(**same, live=True))
+        waits = Exists(WaitingEntry.objects.filter(**own, live=True))
         for sale_id in drawn if not OrderEvent.to_tell(now=now).exists() else ():
             due += _asked(sale_id, Kind.RESULT, now).annotate(waits=waits)[: AT_ONCE - len(due)]
     return due
@@ -228,16 +238,26 @@ def _sales_about_to_start(now: dt.datetime) -> list[int]:
 
 
 def _sales_with_a_free_unit(now: dt.datetime) -> list[int]:
-    """Return the sales in which anybody can buy: the waiting list gets its units first."""
-    waiting = WaitingEntry.objects.filter(seckill_voucher=OuterRef("pk"), live=True)
+    """Return the sales in which anybody can buy: the waiting list gets its units first.
+
+    Buyers who wait for all of several units take none if too few are free.
+    """
+    waiting = WaitingEntry.objects.filter(
+        seckill_voucher=OuterRef("pk"), live=True, all_or_none=False
+    )
     sales = _sales_with_requests(Kind.BACK, now).filter(~Exists(waiting), begins_at__lte=now)
     ids = list(sales.values_list("pk", flat=True))
     ledgers = snapshots(sale_ids=ids) if ids else {}
-    return [
-        sale_id
-        for sale_id in ids
-        if (it := ledgers[sale_id]) and it.state is SaleState.OPEN and not it.waiting
-    ]
+    return [sale_id for sale_id in ids if (it := ledgers[sale_id]) and it.state is SaleState.OPEN]
+
+
+def _sales_near_their_last_day(now: dt.datetime) -> list[int]:
+    """Return the sales with reminders to send; after the last day they are of no use."""
+    noted = Notice.objects.filter(seckill_voucher=OuterRef("pk"), kind=Kind.LAST_DAY, live=True)
+    today = timezone.localdate(now)
+    near = SeckillVoucher.objects.filter(Exists(noted), reminded_for=F("voucher__valid_until"))
+    near = near.filter(voucher__valid_until__gte=today)
+    return list(near.order_by("reminded_for", "pk").values_list("pk", flat=True))
 
 
 def _sales_with_results() -> list[int]:
@@ -255,7 +275,7 @@ def _send_all(notices: Sequence[Notice], lock: RedisLock, now: dt.datetime) -> b
         Letter(notice.pk, *reached, _message(notice, to), partial(_claim, notice, now))
         for notice in notices
         if (to := contacts.get(notice.user_id))
-        and (notice.seckill_voucher_id, notice.user_id) not in done_with
+        and not _is_needless(notice, done_with)
         and (reached := channel_to(notice.user_id, to))
     ]
     needless = {it.pk for it in notices} - {letter.key for letter in letters}
@@ -281,9 +301,15 @@ def _claim(notice: Notice, now: dt.datetime) -> bool:
     return notice.kind != Kind.RESULT or bool(own.update(live=False, told_at=now))
 
 
+def _is_needless(notice: Notice, done_with: Collection[tuple[int, int]]) -> bool:
+    if notice.kind == Kind.LAST_DAY:
+        return not getattr(notice, "unused", None)  # used or returned meanwhile
+    return (notice.seckill_voucher_id, notice.user_id) in done_with
+
+
 def _who_hold_enough(notices: Sequence[Notice]) -> set[tuple[int, int]]:
     """Return sale and reader where the reader can buy no more, or has an order from a draw."""
-    hopes = [it for it in notices if it.kind != Kind.START]
+    hopes = [it for it in notices if it.kind in (Kind.BACK, Kind.RESULT)]
     if not hopes:
         return set()
     sales, users = {it.seckill_voucher_id for it in hopes}, {it.user_id for it in hopes}
@@ -297,19 +323,15 @@ def _who_hold_enough(notices: Sequence[Notice]) -> set[tuple[int, int]]:
 
 def _message(notice: Notice, to: Contact) -> Message:
     """Return what a reader is told, in their language."""
-    sale, page, stop_url = notice.seckill_voucher, "purchase", stop_link(notice.user_id)
+    sale, last_day = notice.seckill_voucher, notice.seckill_voucher.voucher.valid_until
+    stop_url = "" if notice.kind in Notice.UNASKED else stop_link(notice.user_id)
+    page = "own-entry" if notice.kind == Kind.RESULT else "purchase"
+    path = reverse("codes") if notice.kind == Kind.LAST_DAY else reverse(page, args=[sale.pk])
     with translation.override(to.language):
-        if notice.kind == Kind.START:
-            subject = gettext("%(voucher)s: the sale starts %(time)s")
-        elif notice.kind == Kind.BACK:
-            subject = gettext("%(voucher)s: available again. First come, first served.")
-        else:
-            page, stop_url = "own-entry", ""
-            subject = gettext("%(voucher)s: no luck this time")
-            if getattr(notice, "waits", False):
-                subject = gettext("%(voucher)s: not drawn, but you are on the waiting list")
-        subject %= {"voucher": sale.voucher.local_title, "time": date_and_time(sale.begins_at)}
-        url = absolute_url(reverse(page, args=[sale.pk]))
+        words = {"voucher": sale.voucher.local_title, "time": date_and_time(sale.begins_at)}
+        words["day"] = day(last_day) if last_day else ""
+        subject = _SUBJECTS["waits" if getattr(notice, "waits", False) else notice.kind]
+        subject, url = str(subject) % words, absolute_url(path)
         context = {"notice": notice, "sale": sale, "url": url, "stop_url": stop_url}
         text = render_to_string("orders/notice.txt", context)
     short = f"{' '.join(subject.split())} {url}"

@@ -21,6 +21,7 @@ from django.utils.module_loading import import_string
 from accounts.contacts import Contact
 from accounts.phones import send_text
 from locks import RedisLock
+from seckill_site.face.site_face import site_face
 
 logger = logging.getLogger(__name__)
 
@@ -86,22 +87,23 @@ class Mail:
 def _send_mail(server: BaseEmailBackend, address: str, message: Message) -> None:
     # A header has no line breaks, a title may.
     mail = EmailMessage(
-        " ".join(message.subject.split()), message.text, to=[address], connection=server
+        " ".join(message.subject.split()),
+        message.text,
+        site_face().mail_from,
+        to=[address],
+        connection=server,
     )
     if message.stop_url:  # RFC 8058
         mail.extra_headers["List-Unsubscribe"] = f"<{message.stop_url}>"
         mail.extra_headers["List-Unsubscribe-Post"] = "List-Unsubscribe=One-Click"
     try:
         mail.send()
-    except smtplib.SMTPRecipientsRefused as error:
-        codes = [code for code, _ in error.recipients.values()]
-        if any(code < 500 for code in codes):
-            raise TemporarilyRefused(f"codes {codes}") from error
-        raise Refused(f"codes {codes}") from error
-    except smtplib.SMTPDataError as error:
-        if error.smtp_code < 500:
-            raise TemporarilyRefused(f"code {error.smtp_code}") from error
-        raise Refused(f"code {error.smtp_code}") from error
+    except (smtplib.SMTPRecipientsRefused, smtplib.SMTPDataError) as error:
+        codes = [error.smtp_code] if isinstance(error, smtplib.SMTPDataError) else []
+        if isinstance(error, smtplib.SMTPRecipientsRefused):
+            codes = [code for code, _ in error.recipients.values()]
+        kind = TemporarilyRefused if any(code < 500 for code in codes) else Refused
+        raise kind(f"codes {codes}") from error
     except (smtplib.SMTPNotSupportedError, ValueError) as error:
         raise Refused(repr(error)) from error
 

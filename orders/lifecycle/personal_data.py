@@ -19,6 +19,7 @@ from orders.models import (
     DrawEntry,
     InvitationCode,
     Notice,
+    OrderRefusal,
     RoomVisit,
     RuleRefusal,
     VoucherOrder,
@@ -36,11 +37,12 @@ _BUYERS_ROWS: dict[str, tuple[type[Model], tuple[str, ...]]] = {
     "agreements": (Agreement, ("version", "agreed_at")),
     "sessions": (UserSession, ("ip", "user_agent", "created_at", "last_seen_at")),
     "second_factors": (Authenticator, ("type", "created_at", "last_used_at")),
-    "waiting_lists": (WaitingEntry, (_SALE, "joined_at", "outcome")),
+    "waiting_lists": (WaitingEntry, (_SALE, "joined_at", "quantity", "outcome")),
     "notices": (Notice, (_SALE, "kind", "asked_at", "told_at", "live")),
     "draws": (DrawEntry, (_SALE, "entered_at", "outcome")),
     "invitation_codes": (InvitationCode, (_SALE, "code", "entered_at")),
-    "refusals": (RuleRefusal, (_SALE, "rule")),
+    "refusals": (RuleRefusal, (_SALE, "rule", "refused_at")),
+    "refused_attempts": (OrderRefusal, (_SALE, "reason", "refused_at")),
     "waiting_rooms": (RoomVisit, (_SALE, "joined_at", "let_in_at")),
 }
 """What a download has of a buyer's rows: the table and its columns."""
@@ -53,6 +55,8 @@ class IsStaff(Exception):
 def data_of(user: User) -> dict[str, Any]:
     """Return everything stored about a buyer, ready for JSON."""
     contact = confirmed_contact(user)
+    orders = VoucherOrder.objects.filter(user=user).prefetch_related("events", "payments")
+    orders = orders.select_related("seckill_voucher__voucher__merchant")
     return {
         "account": {
             "id": str(user.pk),
@@ -63,7 +67,7 @@ def data_of(user: User) -> dict[str, Any]:
             "language": contact.language,
             "phone": contact.phone,
         },
-        "orders": [_order(it) for it in _orders(user)],
+        "orders": [_order(it) for it in orders],
         "staff_invitations": list(
             invitations_of(user).values("name", "email", "role__name", "invited_at", "accepted_at")
         ),
@@ -72,13 +76,6 @@ def data_of(user: User) -> dict[str, Any]:
             for name, (model, columns) in _BUYERS_ROWS.items()
         },
     }
-
-
-def _orders(user: User) -> Any:
-    orders = VoucherOrder.objects.filter(user=user).select_related(
-        "seckill_voucher__voucher__merchant"
-    )
-    return orders.prefetch_related("events", "payments")
 
 
 def _order(order: VoucherOrder) -> dict[str, Any]:
@@ -115,7 +112,7 @@ def delete_account(user: User) -> None:
         with suppress(NotWaiting):  # somebody else took them out of line meanwhile
             leave(sale_id=sale_id, user_id=user.pk)
     _leave_draws(user)
-    for model in (Notice, RuleRefusal):
+    for model in (Notice, OrderRefusal, RuleRefusal):
         model.objects.filter(user=user).delete()
     unused = InvitationCode.objects.filter(user=user, uses=None)
     unused.update(user=None, entered_at=None)

@@ -42,7 +42,14 @@ def _store(found: tuple[int, list[Visit]]) -> None:
     known = User.objects.filter(pk__in=[it.user_id for it in visits]).values_list("pk", flat=True)
     users, let_in = set(known), _let_in(sale_id, visits)
     rows = [
-        _row(sale_id, visit)
+        RoomVisit(
+            seckill_voucher_id=sale_id,
+            user_id=visit.user_id,
+            opened_ms=visit.opened_ms,
+            given=visit.given,
+            joined_at=from_epoch_ms(visit.joined_ms),
+            let_in_at=from_epoch_ms(visit.let_in_ms) if visit.let_in_ms else None,
+        )
         for visit in visits
         if visit.user_id in users and (visit.user_id, visit.opened_ms) not in let_in
     ]
@@ -64,14 +71,3 @@ def _let_in(sale_id: int, visits: list[Visit]) -> set[tuple[int, int]]:
     rows = RoomVisit.objects.filter(seckill_voucher=sale_id, user__in=waiting)
     let_in = set(rows.exclude(let_in_at=None).values_list("user_id", "opened_ms"))
     return let_in - {(it.user_id, it.opened_ms) for it in visits if it.let_in_ms}
-
-
-def _row(sale_id: int, visit: Visit) -> RoomVisit:
-    return RoomVisit(
-        seckill_voucher_id=sale_id,
-        user_id=visit.user_id,
-        opened_ms=visit.opened_ms,
-        given=visit.given,
-        joined_at=from_epoch_ms(visit.joined_ms),
-        let_in_at=from_epoch_ms(visit.let_in_ms) if visit.let_in_ms else None,
-    )

@@ -12,6 +12,7 @@ from orders.models import (
     LIVE_STATUSES,
     SOURCES,
     TOLD_STATUSES,
+    UNDOES,
     ActorKind,
     EventCode,
     OrderEvent,
@@ -50,7 +51,10 @@ PROVIDER = Actor(ActorKind.PROVIDER)
 
 
 class Change(NamedTuple):
-    """A change of an order's state, as the history records it: ``why`` is what a person typed."""
+    """A change of an order's state, as the history records it: ``why`` is what a person typed.
+
+    ``is_undo``: the order goes back to the state before, as ``UNDOES`` allows.
+    """
 
     to: OrderStatus
     by: Actor
@@ -58,6 +62,7 @@ class Change(NamedTuple):
     why: str = ""
     code: EventCode | None = None
     values: Mapping[str, str | int] | None = None
+    is_undo: bool = False
 
 
 def change_order(change: Change, *, sale_id: int, order_id: int, **fields: Any) -> None:
@@ -78,7 +83,7 @@ def change_orders(change: Change, *, sale_id: int, order_ids: Sequence[int], **f
     If not all could be changed, no history is written and the caller has to roll back.
     """
     assert connection.in_atomic_block, "a change and its history belong together"
-    source = SOURCES[change.to]
+    source = (UNDOES if change.is_undo else SOURCES)[change.to]
     if source in KEPT_STATUSES:
         invalidate_rows(sale_id=sale_id, order_ids=order_ids)
     orders = VoucherOrder.objects.filter(pk__in=order_ids, status=source)

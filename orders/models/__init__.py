@@ -5,6 +5,7 @@ from orders.models.audience import (
     CodeUse,
     FirstOrder,
     InvitationCode,
+    OrderRefusal,
     RuleRefusal,
 )
 from orders.models.draws import DrawEntry
@@ -12,11 +13,14 @@ from orders.models.jobs import JobStatus, OrderJob, Rehearsal, RehearsalPhase
 from orders.models.notices import Notice
 from orders.models.orders import (
     BARRING_STATUSES,
+    CODE_ALPHABET,
     CODE_LENGTH,
     LIVE_STATUSES,
     PROGRAM,
     SOURCES,
     TOLD_STATUSES,
+    UNDOES,
+    UNUSED,
     ActorKind,
     EventCode,
     OrderEvent,
@@ -27,6 +31,7 @@ from orders.models.orders import (
 )
 from orders.models.payments import (
     FOR_STAFF,
+    GOING_BACK,
     HandledNotification,
     Payment,
     PaymentStatus,

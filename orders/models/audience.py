@@ -49,6 +49,7 @@ class InvitationCode(models.Model):
                 name="invitation_code_once_per_sale", fields=("seckill_voucher", "code")
             ),
         ]
+        indexes = [models.Index(name="invitation_by_code", fields=("code",))]
 
     def __str__(self) -> str:
         return self.code
@@ -117,3 +118,42 @@ class RuleRefusal(models.Model):
 
     def __str__(self) -> str:
         return f"{self.seckill_voucher_id} {self.rule} {self.user_id}"
+
+
+class OrderRefusal(models.Model):
+    """A buyer whose order requests in a sale were refused: the answer's code, and the first time.
+
+    ``orders/audience/refusal_log.py`` writes the rows of a crowd, without asking for its accounts.
+    A sale is deleted without them: a page that lists what goes would list them all.
+    """
+
+    seckill_voucher = models.ForeignKey(
+        SeckillVoucher,
+        on_delete=models.DO_NOTHING,
+        related_name="order_refusals",
+        db_constraint=False,
+        db_index=False,  # the unique key begins with it
+    )
+    reason = models.CharField(max_length=32)
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+", db_constraint=False
+    )
+    refused_at = models.DateTimeField()
+
+    class Meta:
+        default_permissions = ()
+        permissions = [  # what support may do with a customer, beside looking at refusals
+            ("export_customer", _("Can export what is stored about a customer")),
+            ("delete_customer", _("Can delete a customer's data")),
+            ("resend_voucher", _("Can send a customer's voucher again")),
+        ]
+        verbose_name = _("refused attempt")
+        verbose_name_plural = _("refused attempts")
+        constraints = [
+            models.UniqueConstraint(
+                name="order_refusal_once", fields=("seckill_voucher", "reason", "user")
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.seckill_voucher_id} {self.reason} {self.user_id}"

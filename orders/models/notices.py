@@ -1,4 +1,4 @@
-"""Notices: what a reader asked to be told about a sale, and the result of a draw."""
+"""Notices: what a reader asked to be told about a sale, results of draws, and last days."""
 
 from django.conf import settings
 from django.db import models
@@ -10,7 +10,8 @@ from vouchers.models import SeckillVoucher
 class Notice(models.Model):
     """A reader's request to be told of a sale's start, or that a unit is free again.
 
-    Nobody asks for a ``RESULT``: it is for each entry of a draw that did not win.
+    Nobody asks for the kinds in ``UNASKED``: a ``RESULT`` is for each entry of a draw that did not
+    win, a ``LAST_DAY`` for each buyer with vouchers that can be used for a few days only.
 
     ``live`` is true until the reader was told or has stopped it; asking again makes it true again.
     ``told_at`` is when the reader was last told. ``notify_at`` is when to try again, if the server
@@ -23,6 +24,9 @@ class Notice(models.Model):
         START = "start", _("the start")
         BACK = "back", _("a voucher that is available again")
         RESULT = "result", _("the result of a draw")
+        LAST_DAY = "last_day", _("the last day of a voucher")
+
+    UNASKED = (Kind.RESULT, Kind.LAST_DAY)
 
     seckill_voucher = models.ForeignKey(
         SeckillVoucher, on_delete=models.CASCADE, related_name="notices"

@@ -1,17 +1,23 @@
 """Orders with their states and history, and the buyers who wait for one."""
 
 import datetime as dt
+from typing import Any, Self
 
 from django.conf import settings
 from django.db import models
-from django.db.models import Q, QuerySet
+from django.db.models import ExpressionWrapper, F, Q, QuerySet
+from django.db.models.lookups import GreaterThan
 from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
+from vouchers.inventory.purchases import BLOCK_SIZE
 from vouchers.models import MAX_LIMIT, SeckillVoucher
 
 CODE_LENGTH = 16
 """Characters of a voucher code, five bits each."""
+
+CODE_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+"""Digits and letters that cannot be mistaken for one another, without I, L, O and U."""
 
 
 class OrderStatus(models.TextChoices):
@@ -38,6 +44,9 @@ SOURCES: dict[OrderStatus, OrderStatus] = {
 }
 """The state machine: each state and the one that leads to it. New orders are unpaid or refused.
 Only the retry of an order that was set aside leads from refused to unpaid."""
+
+UNDOES: dict[OrderStatus, OrderStatus] = {OrderStatus.PAID: OrderStatus.USED}
+"""What can be undone: the state that an order returns to, and the one that it was in by mistake."""
 
 LIVE_STATUSES = (
     OrderStatus.UNPAID,
@@ -100,7 +109,8 @@ class VoucherOrder(models.Model):
 
     ``live`` is true while the order holds a unit and null afterwards. Null never equals null, so
     the unique key over it allows an order after a cancelled or refused one, also on databases
-    without partial indexes. ``extended_at`` is when the buyer took more time to pay.
+    without partial indexes. ``extended_at`` is when the buyer took more time to pay. ``position``
+    is that in the chain of the sale, from 1 (``vouchers/chain.py``).
     """
 
     id = models.BigIntegerField(primary_key=True)
@@ -134,6 +144,7 @@ class VoucherOrder(models.Model):
     )
     accepted_at = models.DateTimeField(_("accepted at"))
     created_at = models.DateTimeField(_("written at"), auto_now_add=True)
+    position = models.PositiveIntegerField(null=True, editable=False)
 
     class Meta:
         verbose_name = _("order")
@@ -163,7 +174,9 @@ class VoucherOrder(models.Model):
             ),
         ]
         indexes = [
-            models.Index(fields=("seckill_voucher", "live"), name="order_by_sale_live"),
+            models.Index(
+                fields=("seckill_voucher", "live", "status"), name="order_by_sale_live_status"
+            ),
             models.Index(fields=("status", "pay_by"), name="order_by_status_pay_by"),
             models.Index(fields=("accepted_at",), name="order_by_accepted_at"),
         ]
@@ -192,6 +205,7 @@ class EventCode(models.TextChoices):
 
     RETRIED = "retried", _("retried")
     EXTENDED = "extended", _("The buyer has taken more time to pay.")
+    LAPSED = "lapsed", _("The voucher was not used by its last day.")
     LATE_PAYMENT = "late_payment", _("The payment arrived too late and is being refunded.")
     WRONG_AMOUNT = (
         "wrong_amount",
@@ -201,6 +215,10 @@ class EventCode(models.TextChoices):
 
 PROGRAM = "API "
 """Begins the reason of what a program did; the first characters of its token follow."""
+
+
+UNUSED = "unused"
+"""The name of an undone use in mails and webhooks: its order is paid again, and nobody paid."""
 
 
 class OrderEvent(models.Model):
@@ -267,7 +285,9 @@ class OrderEvent(models.Model):
 class WaitingEntry(models.Model):
     """A buyer in the waiting list of a sale, under the order id that an offer will have.
 
-    ``live`` is true while the buyer waits and null afterwards, so a buyer may join again.
+    ``live`` is true while the buyer waits and null afterwards, so a buyer may join again. For a
+    ``quantity`` above one, ``order_id`` is the first of as many blocks: Note [Several units in
+    line] in ``vouchers/inventory/waiting_list.py``.
     """
 
     class Outcome(models.TextChoices):
@@ -294,6 +314,8 @@ class WaitingEntry(models.Model):
     price_cents = models.PositiveIntegerField(
         _("price when joining, in cents"), null=True, editable=False
     )
+    quantity = models.PositiveSmallIntegerField(_("quantity"), default=1, db_default=1)
+    all_or_none = models.BooleanField(_("all or none"), default=False, db_default=False)
     live = models.BooleanField(_("waiting"), null=True, default=True)
     outcome = models.CharField(_("outcome"), max_length=16, blank=True, choices=Outcome)
 
@@ -309,3 +331,15 @@ class WaitingEntry(models.Model):
 
     def __str__(self) -> str:
         return str(self.order_id)
+
+    @classmethod
+    def of_order(cls, order_id: Any) -> QuerySet[Self]:
+        """Return the entry from which this order came, if any; the id may be a query's column."""
+        lowest = order_id - (MAX_LIMIT * BLOCK_SIZE)
+        near = cls.objects.filter(order_id__gt=lowest, order_id__lte=order_id)
+        # By itself the sum would be compared as a small integer, which no id is below.
+        past = ExpressionWrapper(
+            F("order_id") + F("quantity") * BLOCK_SIZE, output_field=models.BigIntegerField()
+        )
+        is_of_several = Q(GreaterThan(past, order_id), quantity__gt=1)
+        return near.filter(Q(order_id=order_id) | is_of_several)

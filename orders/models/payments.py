@@ -32,9 +32,21 @@ FOR_STAFF = (
 )
 """The states in which staff decide: refund the rest, or count the payment as refunded."""
 
+GOING_BACK = (PaymentStatus.REFUNDING, PaymentStatus.REFUNDED, *FOR_STAFF)
+"""The states of money that goes back, has gone back, or should have."""
+
 
 class Payment(models.Model):
-    """One attempt to pay an order at a provider, known there by its ``reference``.
+    """One attempt to pay an order at a provider: the order's share of a charge there.
+
+    Note [Shares of a charge]
+    ~~~~~~~~~~~~~~~~~~~~~~~~~
+    The units of a purchase are paid together, by one charge of ``total_cents``, and each is
+    refunded alone. Every order has a payment of its own price. The provider knows the first one by
+    its ``reference``; the others name it as their ``charge``, and their own references are only
+    the numbers of their refunds. What a provider says of the charge is written to all its shares,
+    but only the first has the ``ask_at`` of an open charge. The payment of an order that is paid
+    alone, and each of a release before, has neither ``charge`` nor ``total_cents``.
 
     ``ask_at`` is when the provider is next asked for the payment's state, or told again to refund
     it. ``silent_since`` is when the provider first did not respond, until it does.
@@ -51,6 +63,15 @@ class Payment(models.Model):
         VoucherOrder, on_delete=models.PROTECT, related_name="payments", verbose_name=_("order")
     )
     reference = models.CharField(_("reference"), max_length=64, unique=True)
+    charge = models.ForeignKey(
+        "self",
+        on_delete=models.DO_NOTHING,
+        null=True,
+        related_name="+",
+        db_constraint=False,
+        verbose_name=_("charge"),
+    )
+    total_cents = models.PositiveIntegerField(_("charge's total in cents"), null=True)
     provider = models.CharField(_("provider"), max_length=32)
     client = models.CharField(max_length=8, blank=True, default="", db_default="")
     provider_reference = models.CharField(_("provider's reference"), max_length=255, blank=True)
@@ -82,10 +103,33 @@ class Payment(models.Model):
         verbose_name = _("payment")
         verbose_name_plural = _("payments")
         ordering = ("pk",)
-        indexes = [models.Index(fields=("status", "ask_at"), name="payment_by_ask_at")]
+        indexes = [
+            models.Index(fields=("status", "ask_at"), name="payment_by_ask_at"),
+            models.Index(fields=("status", "provider", "ask_at"), name="payment_by_provider"),
+            models.Index(fields=("provider_reference",), name="payment_by_provider_reference"),
+        ]
 
     def __str__(self) -> str:
         return self.reference
+
+    @property
+    def shares(self) -> models.QuerySet["Payment"]:
+        """The payments by the same charge, this one among them, in the order of their orders."""
+        if self.total_cents is None:
+            return Payment.objects.filter(pk=self.pk)
+        first = self.charge_id or self.pk
+        several = Payment.objects.filter(models.Q(pk=first) | models.Q(charge=first))
+        return several.order_by("order_id")
+
+    def list_shares(self) -> list["Payment"]:
+        """Read the shares of a charge; no statement for a payment that is alone."""
+        return [self] if self.total_cents is None else list(self.shares.select_related("order"))
+
+    @property
+    def charged_cents(self) -> int:
+        """What the whole charge has brought, or is to bring."""
+        total = self.amount_cents if self.total_cents is None else self.total_cents
+        return total if self.received_cents is None else self.received_cents
 
     @property
     def paid_cents(self) -> int:
@@ -94,7 +138,7 @@ class Payment(models.Model):
 
     @property
     def refund_number(self) -> str:
-        """The provider's idempotency key of a refund: the reference, unless one had failed."""
+        """The provider's idempotency key of a refund: the share's reference, unless one failed."""
         return f"{self.reference}-{self.refund_round}" if self.refund_round else self.reference
 
 
@@ -119,7 +163,11 @@ class HandledNotification(models.Model):
 
 
 class SandboxTrade(models.Model):
-    """A charge in the sandbox's books, which the shop itself never reads."""
+    """A charge in the sandbox's books, which the shop itself never reads.
+
+    ``refunds`` has the cents of each refund by its number. It is null for a refunded charge that an
+    earlier release gave back at once.
+    """
 
     class State(models.TextChoices):
         OPEN = "open", _("open")
@@ -134,6 +182,7 @@ class SandboxTrade(models.Model):
     return_url = models.CharField(max_length=500)
     notify_url = models.CharField(max_length=500)
     state = models.CharField(max_length=16, choices=State, default=State.OPEN)
+    refunds = models.JSONField(null=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

@@ -7,11 +7,14 @@ It is asked again and again for a while (``CONFIRM_FOR``), and then as any other
 import datetime as dt
 from functools import cache
 
+from django.db.models import Case, Value, When
+
 from orders.models import Payment, PaymentStatus, VoucherOrder
 from orders.payments.service import FIRST_ASK_S, TRUSTED_FOR, QueryOutcome, query_payment
 from orders.placing.publishing import publish
 from orders.receipts.payment_state import CONFIRM_FOR, is_unanswered
 from seckill_site.redis.breaker import Breaker
+from vouchers.inventory.purchases import ids_of_purchase
 from vouchers.inventory.receipt_cache import invalidate_rows
 
 CONFIRM_PAYMENTS = "orders.tasks.confirm_payments"
@@ -37,13 +40,14 @@ def note_return(*, order: VoucherOrder, now: dt.datetime) -> None:
     A buyer who was back a moment ago may have paid since: the provider is asked again, but not at
     once. Without a payment that may have been made, this changes nothing.
     """
-    payments = Payment.objects.filter(order=order).exclude(provider="")
+    payments = Payment.objects.filter(order=order).exclude(provider="").select_related("charge")
     payments = payments.filter(status__in=(PaymentStatus.OPEN, PaymentStatus.CLOSED))
     if not payments:
         return
-    # The copy in Redis says "unpaid" and nothing of a payment.
-    invalidate_rows(sale_id=order.seckill_voucher_id, order_ids=[order.pk])
-    asks = [_ask_after_return(it, now) for it in payments if it.status == PaymentStatus.OPEN]
+    # The copies in Redis say "unpaid" and nothing of a payment.
+    invalidate_rows(sale_id=order.seckill_voucher_id, order_ids=ids_of_purchase(order.pk))
+    open_payments = [it.charge or it for it in payments if it.status == PaymentStatus.OPEN]
+    asks = [_ask_after_return(it, now) for it in open_payments]
     payments.filter(status=PaymentStatus.CLOSED).update(returned_at=now)
     if any(asks):
         publish(CONFIRM_PAYMENTS, order_id=order.pk)
@@ -58,8 +62,9 @@ def _ask_after_return(payment: Payment, now: dt.datetime) -> bool:
     asked = payment.asked if was_back else 0
     if was_back and payment.ask_at:
         ask_at = min(payment.ask_at, ask_at)
-    still_open = Payment.objects.filter(pk=payment.pk, status=PaymentStatus.OPEN)
-    noted = still_open.update(returned_at=now, found_open_at=None, asked=asked, ask_at=ask_at)
+    still_open = payment.shares.filter(status=PaymentStatus.OPEN)
+    at = Case(When(charge=None, then=Value(ask_at)))
+    noted = still_open.update(returned_at=now, found_open_at=None, asked=asked, ask_at=at)
     return bool(noted) and not was_back
 
 
@@ -73,7 +78,7 @@ def confirm_payments(*, order_id: int, now: dt.datetime) -> float | None:
     )
     pauses = [
         pause_s
-        for payment in back.exclude(provider="").select_related("order")
+        for payment in back.exclude(provider="").select_related("order", "charge")
         if is_unanswered(payment) and (pause_s := _confirm(payment, now)) is not None
     ]
     return min(pauses, default=None)
@@ -81,7 +86,8 @@ def confirm_payments(*, order_id: int, now: dt.datetime) -> float | None:
 
 def _confirm(payment: Payment, now: dt.datetime) -> float | None:
     """Ask about one payment; return the pause before the next question, if any is left."""
-    still_open = Payment.objects.filter(pk=payment.pk, status=PaymentStatus.OPEN)
+    payment = payment.charge or payment
+    still_open = payment.shares.filter(status=PaymentStatus.OPEN)
     pause_s = PAUSE_S
     try:
         with _breaker(payment.provider).attempt():

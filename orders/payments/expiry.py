@@ -20,6 +20,7 @@ from orders.payments.service import QueryOutcome, query_payment
 from orders.payments.time_to_pay import over
 from seckill_site.clocks.steps import Clocks
 from vouchers.inventory.passes import Passes, are_orders_written
+from vouchers.inventory.purchases import ids_of_purchase, is_in_block, purchase_of
 
 EXPIRE_AT_ONCE = 200
 """The most orders of a sale that expire in one transaction, which holds the sale's row."""
@@ -28,7 +29,7 @@ ORDERS_AT_ONCE = 2_000
 """The most orders of a sale about whose payments one call asks."""
 
 ASK_AT_ONCE = 20
-"""The orders to ask about before those of them that are not paid expire together."""
+"""The purchases to ask about before those of them that are not paid expire together."""
 
 GRACE = dt.timedelta(minutes=2)
 """The longest silence of a provider about an order that may be paid, before it expires."""
@@ -65,6 +66,10 @@ def _batches(due: QuerySet[VoucherOrder]) -> Iterator[tuple[int, list[int]]]:
     in_order = due.order_by("pay_by", "pk").values_list("seckill_voucher", "pk")
     while rows := list(in_order.exclude(seckill_voucher__in=_passes.failing)[:EXPIRE_AT_ONCE]):
         by_sale = defaultdict[int, list[int]](list)
+        last_id = rows[-1][1]
+        if len(rows) == EXPIRE_AT_ONCE and is_in_block(last_id):
+            # Its purchase may go on beyond these: the next ones have it whole.
+            rows = [row for row in rows if purchase_of(row[1]) != purchase_of(last_id)] or rows
         for sale_id, order_id in rows:
             by_sale[sale_id].append(order_id)
         yield from by_sale.items()
@@ -82,14 +87,13 @@ def expire_being_paid(*, clocks: Clocks) -> None:
 
 
 def _ask_about_sale(sale_id: int, *, clocks: Clocks, budget: PollBudget) -> None:
-    now = clocks.database
-    orders = _open_payments(sale_id, clocks)
-    order_ids = list(orders)
-    for first in range(0, len(order_ids), ASK_AT_ONCE):
-        asked = order_ids[first : first + ASK_AT_ONCE]
-        their_payments = chain.from_iterable(orders[it] for it in asked)
-        unknown = _orders_possibly_paid(their_payments, now, budget)
-        _expire(sale_id, [it for it in asked if it not in unknown], clocks)
+    purchases = _open_payments(sale_id, clocks)
+    while purchases:
+        asked = [purchases.pop(it) for it in list(purchases)[:ASK_AT_ONCE]]
+        unknown = _purchases_possibly_paid(chain.from_iterable(asked), clocks.database, budget)
+        order_ids = {it.order_id for it in chain.from_iterable(asked)}
+        known = sorted(it for it in order_ids if purchase_of(it) not in unknown)
+        _expire(sale_id, known, clocks)
 
 
 def _expire(sale_id: int, order_ids: Sequence[int], clocks: Clocks) -> None:
@@ -106,28 +110,36 @@ def _payments_over(clocks: Clocks) -> QuerySet[Payment]:
 
 
 def _open_payments(sale_id: int, clocks: Clocks) -> dict[int, list[Payment]]:
-    """Return the payments to ask about, all of an order together; silent providers last."""
+    """Return the payments to ask about, all of a purchase together; silent providers last."""
     payments = _payments_over(clocks).filter(order__seckill_voucher=sale_id)
     by_order = payments.order_by().values("order").annotate(silent=Max("silent_since"))
     in_turn = by_order.order_by(F("silent").asc(nulls_first=True), "order")
-    payments_of: dict[int, list[Payment]] = {it["order"]: [] for it in in_turn[:ORDERS_AT_ONCE]}
-    for payment in payments.filter(order__in=payments_of).select_related("order").order_by("pk"):
-        payments_of[payment.order_id].append(payment)
+    order_ids = [it["order"] for it in in_turn[:ORDERS_AT_ONCE]]
+    if order_ids:
+        order_ids += ids_of_purchase(order_ids[-1])  # it may go on beyond these
+    payments_of: dict[int, list[Payment]] = {purchase_of(it): [] for it in order_ids}
+    theirs = payments.filter(order__in=order_ids).select_related("order", "charge__order")
+    for payment in theirs.order_by("pk"):
+        payments_of[purchase_of(payment.order_id)].append(payment)
     return payments_of
 
 
-def _orders_possibly_paid(
+def _purchases_possibly_paid(
     payments: Iterable[Payment], now: dt.datetime, budget: PollBudget
 ) -> set[int]:
-    """Ask about these payments; return the orders whose state is still unknown.
+    """Ask about these payments; return the purchases whose state is still unknown.
 
     An order expires without an answer only after its own providers were silent for ``GRACE``.
     """
-    unknown = set()
+    unknown, charges = set[int](), set[int]()
     for payment in payments:
+        charge_id = payment.charge_id or payment.pk
+        if charge_id in charges:
+            continue
+        charges.add(charge_id)
         silent_since = payment.silent_since  # before the query sets it
         outcome = query_payment(payment, now=now, budget=budget)
         given_up = silent_since is not None and silent_since + GRACE <= now
         if outcome is QueryOutcome.LATER or (outcome is QueryOutcome.SILENCE and not given_up):
-            unknown.add(payment.order_id)
+            unknown.add(purchase_of(payment.order_id))
     return unknown

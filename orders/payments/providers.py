@@ -48,11 +48,11 @@ class ChargeRefused(ProviderUnavailable):
 
 
 class PartlyRefunded(RefundRefused):
-    """Somebody else has refunded a part of a charge, more than we knew of."""
+    """A part of a charge has been refunded, more than we knew of; ``numbers`` as in a statement."""
 
-    def __init__(self, refunded_cents: int) -> None:
+    def __init__(self, refunded_cents: int, numbers: frozenset[str] | None = None) -> None:
         super().__init__(f"{refunded_cents} cents have gone back already")
-        self.refunded_cents = refunded_cents
+        self.refunded_cents, self.numbers = refunded_cents, numbers
 
 
 class BadNotification(Exception):
@@ -147,9 +147,10 @@ class Statement:
     """A provider's report on the charge with this reference.
 
     ``notification_id`` is the provider's own name of a notification: one is handled only once.
-    ``refunded_cents`` is what has gone back at least, and ``disputed`` whether the buyer disputes
-    the payment; None is unknown. With ``refund_failed`` a refund that had succeeded did not arrive,
-    and no more than ``refunded_cents`` has gone back.
+    ``refunded_cents`` is what has gone back at least, ``numbers`` those of our refunds in it, and
+    ``disputed`` whether the buyer disputes the payment; None is unknown. With ``refund_failed`` a
+    refund that had succeeded did not arrive, and no more than ``refunded_cents`` has gone back. If
+    it was ours, it had this ``refund_number`` and ``failed_cents``.
     """
 
     reference: str
@@ -159,14 +160,18 @@ class Statement:
     currency: str = CURRENCY
     notification_id: str = ""
     refunded_cents: int | None = None
+    numbers: frozenset[str] | None = None
     disputed: bool | None = None
     refund_failed: bool = False
+    refund_number: str = ""
+    failed_cents: int = 0
 
 
 @dataclass(frozen=True)
 class Refund:
     """An amount to give back, of a charge of ``charged_cents``. ``number`` is the idempotency key.
 
+    ``gone_cents`` of the charge have gone back already, as far as we know, by whatever number.
     ``provider_reference`` is what ``create`` or a statement has told.
     """
 
@@ -176,6 +181,7 @@ class Refund:
     charged_cents: int
     currency: str = CURRENCY
     provider_reference: str = ""
+    gone_cents: int = 0
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,11 @@ from urllib.parse import urljoin
 
 from celery import current_app
 from django.conf import settings
+from django.db import transaction
 from django.urls import reverse
 from django.utils.translation import gettext_lazy
 
+from orders.lock_objects import lock_trade
 from orders.models import MoneyDirection, SandboxTrade
 from orders.payments.http_calls import call
 from orders.payments.providers import (
@@ -114,7 +116,11 @@ class Sandbox:
         keys = [settings.SECKILL_SANDBOX_KEY, *settings.SECKILL_SANDBOX_KEY_FALLBACKS]
         if not any(hmac.compare_digest(signature, sign(body, key).encode()) for key in keys):
             raise BadNotification("the signature is wrong")
-        return _read(body)
+        with refusing_malformed(BadNotification, "the notification"):
+            content = read_strict_json(body)
+            state, amount_cents = ChargeState(content["state"]), cents_in(content, "amount_cents")
+            reference, trade = _name(content, "reference"), _name(content, "trade")
+            return Statement(reference, state, amount_cents, provider_reference=trade)
 
     def query(self, reference: str, *, provider_reference: str = "") -> Statement:
         """Return the state of a charge; one that is not in the books is closed."""
@@ -129,17 +135,27 @@ class Sandbox:
         return Statement(reference, state, trade.amount_cents, str(trade.pk))
 
     def refund(self, refund: Refund) -> bool:
-        """Refund a paid charge once.
+        """Give money of a paid charge back, once for each number.
 
-        :raises ProviderUnavailable: there is no paid charge of that amount.
+        :raises ProviderUnavailable: there is no paid charge that has so much left.
         """
-        reference, cents = refund.reference, refund.amount_cents
-        trades = SandboxTrade.objects.filter(reference=reference, amount_cents=cents)
-        if trades.filter(state=State.PAID).update(state=State.REFUNDED):
-            return True
-        if trades.filter(state=State.REFUNDED).exists():
-            return True
-        raise ProviderUnavailable(f"no paid charge {reference} of {cents} cents")
+        with transaction.atomic():
+            trade = lock_trade(reference=refund.reference)
+            total = refund.charged_cents
+            was_paid = trade and trade.state in (State.PAID, State.REFUNDED)
+            if trade is None or not was_paid or trade.amount_cents != total:
+                raise ProviderUnavailable(f"no paid charge {refund.reference} of {total} cents")
+            if trade.state == State.REFUNDED:
+                return True
+            refunds = refunds_of(trade)
+            is_same = refunds.setdefault(refund.number, refund.amount_cents) == refund.amount_cents
+            gone = sum(refunds.values())
+            if not is_same or gone > total:
+                raise ProviderUnavailable(f"charge {refund.reference} has not so much left")
+            state = State.REFUNDED if gone == total else State.PAID
+            trade.refunds, trade.state = refunds, state
+            trade.save(update_fields=["refunds", "state"])
+        return True
 
     def list_movements(self, day: dt.date) -> Iterator[Movement]:
         """Return the charges opened on this day that were paid, and those refunded since."""
@@ -148,8 +164,8 @@ class Sandbox:
         opened = opened.order_by("pk")
         for trade in opened.filter(state__in=(State.PAID, State.REFUNDED)):
             yield Movement(MoneyDirection.PAYMENT, trade.reference, trade.amount_cents)
-            if trade.state == State.REFUNDED:
-                yield Movement(MoneyDirection.REFUND, trade.reference, trade.amount_cents)
+            for cents in refunds_of(trade).values():
+                yield Movement(MoneyDirection.REFUND, trade.reference, cents)
 
 
 # --- What the page does ---------------------------------------------------------------------------
@@ -162,6 +178,12 @@ def state_of(trade: SandboxTrade, *, now: dt.datetime) -> ChargeState:
     if trade.state == State.OPEN and now < trade.pay_by:
         return ChargeState.OPEN
     return ChargeState.CLOSED
+
+
+def refunds_of(trade: SandboxTrade) -> dict[str, int]:
+    """Return the cents of each refund of a charge by its number."""
+    is_whole = trade.state == State.REFUNDED and trade.refunds is None
+    return {trade.reference: trade.amount_cents} if is_whole else dict(trade.refunds or {})
 
 
 def decide(*, reference: str, choice: Choice, now: dt.datetime) -> tuple[int, ...]:
@@ -230,18 +252,6 @@ def _post(url: str, body: bytes) -> bool:
     if answer.status != 200:
         logger.info("%s answered %s", url, answer.status)
     return answer.status == 200 and answer.body == ACKNOWLEDGEMENT.encode()
-
-
-# --- Reading --------------------------------------------------------------------------------------
-
-
-def _read(body: bytes) -> Statement:
-    """Return the statement of a notification's body, which may be anything."""
-    with refusing_malformed(BadNotification, "the notification"):
-        content = read_strict_json(body)
-        state, amount_cents = ChargeState(content["state"]), cents_in(content, "amount_cents")
-        reference, trade = _name(content, "reference"), _name(content, "trade")
-        return Statement(reference, state, amount_cents, provider_reference=trade)
 
 
 def _name(content: dict[str, Any], key: str) -> str:

@@ -26,24 +26,30 @@ one stays open and is asked about as before, so money that arrives for both is f
 the second goes back. What is refused under a reference that was never sent before is the charge
 itself: its payment is ``refused``, and gets a new reference at the next click, because providers
 repeat a refusal too.
+
+The unpaid units of a purchase are paid by one charge: Note [Shares of a charge] in
+``models/payments.py``.
 """
 
 import datetime as dt
 import logging
 import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import Any, NamedTuple
 
 from django.db import transaction
-from django.db.models import F
+from django.db.models import Case, F, Value, When
+from django.db.models.functions import Concat, Substr
+from django.utils.crypto import get_random_string
 from django.utils.translation import gettext_noop
 
 from orders.lifecycle.cancellation import Busy, user_lock
 from orders.lifecycle.transitions import PROVIDER, Change, WrongState, change_order, note
 from orders.lock_objects import lock_order
 from orders.models import (
+    CODE_ALPHABET,
     CODE_LENGTH,
     EventCode,
     HandledNotification,
@@ -74,11 +80,9 @@ from orders.payments.refunds import note_standing
 from orders.payments.time_to_pay import is_over
 from seckill_site.failpoints import failpoint
 from vouchers.inventory.keys import LedgerUnavailable
+from vouchers.inventory.purchases import ids_of_purchase
 
 logger = logging.getLogger(__name__)
-
-CODE_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-"""Digits and letters that cannot be mistaken for one another: five bits each."""
 
 FIRST_ASK_S = 15
 """A provider that has not reported is first asked after this time, then less and less often."""
@@ -113,27 +117,23 @@ class CodeToScan(NamedTuple):
     ends_at: dt.datetime | None
 
 
-@dataclass(frozen=True)
-class Addresses:
-    """The addresses to which a provider sends the buyer back, and sends its notifications."""
-
-    return_url: str
-    notify_url: str
-
-
 # --- Sending the buyer to the provider ------------------------------------------------------------
 
 
 def start_payment(
     *,
     order_id: int,
-    addresses: Addresses,
+    return_url: str,
+    notify_url: str,
     now: dt.datetime,
     provider: PaymentProvider | None = None,
     client: ClientKind = ClientKind.DESKTOP,
     client_address: str = "",
 ) -> str:
     """Return the address where this unpaid order is paid; the same one for as long as it works.
+
+    All unpaid orders of its purchase are paid there together.
+    The provider sends the buyer back to ``return_url``, and its notifications to ``notify_url``.
 
     :raises VoucherOrder.DoesNotExist: there is no such order.
     :raises WrongState: it is not unpaid, or its time is over.
@@ -142,33 +142,35 @@ def start_payment(
     :raises Busy: the order is being changed now.
     :raises LedgerUnavailable: Redis did not respond.
     """
-    order = _payable(order_id, now)
-    if order.price_cents == 0:
-        _settle(_open_payment(order, provider="", client="", now=now), "", now)
-        return addresses.return_url
+    orders = _payable(order_id, now)
+    if cents_of(orders) == 0:
+        _settle(_open_payment(orders, provider="", client="", now=now), "", now)
+        return return_url
     provider = provider or current_provider()
     at: dict[str, Any] = {
         "provider": provider.name,
         "client": client.value if provider.by_client else "",
     }
-    payment = _open_payment(order, **at, now=now)
+    payment = _open_payment(orders, **at, now=now)
     if payment.pay_url and (payment.found_open_at or payment.created_at) < now - TRUSTED_FOR:
         # The buyer comes back without having paid: the charge may be closed by now.
         query_payment(payment, now=now)
-        payment = _open_payment(_payable(order_id, now), **at, now=now)
+        orders = _payable(order_id, now)
+        payment = _open_payment(orders, **at, now=now)
+    order = orders[0]
     if order.extended_at and payment.created_at < order.extended_at:
         # Its charge ends at the old time, and providers refuse another one for its reference.
-        payment = _open_payment(order, **at, now=now, after=payment)
+        payment = _open_payment(orders, **at, now=now, after=payment)
     if payment.pay_url and (payment.link_ends_at is None or now < payment.link_ends_at):
         return payment.pay_url
     charge = Charge(
         reference=payment.reference,
-        amount_cents=payment.amount_cents,
-        subject=str(order.seckill_voucher.voucher),
+        amount_cents=payment.charged_cents,
+        subject=_subject(orders),
         opened_at=payment.created_at,
         pay_by=_pay_by(order, payment, now),
-        return_url=addresses.return_url,
-        notify_url=addresses.notify_url,
+        return_url=return_url,
+        notify_url=notify_url,
         client=client,
         client_address=client_address,
     )
@@ -178,16 +180,15 @@ def start_payment(
         if payment.created_at == now:  # a new reference, so this is about the charge itself
             raise
     # The reference was sent before, with another title or address: see Note [References].
-    payment = _open_payment(order, **at, now=now, after=payment)
+    payment = _open_payment(orders, **at, now=now, after=payment)
     charge = replace(charge, reference=payment.reference, opened_at=payment.created_at)
     return _open_charge(payment, charge, now)
 
 
 def _open_charge(payment: Payment, charge: Charge, now: dt.datetime) -> str:
     """Open a payment's charge, or get its address anew; raises as ``start_payment``."""
-    still_open = Payment.objects.filter(
-        pk=payment.pk, reference=charge.reference, status=PaymentStatus.OPEN
-    )
+    same = payment.shares.filter(reference__startswith=charge.reference)
+    still_open = same.filter(status=PaymentStatus.OPEN)
     try:
         opened = call_provider(payment.provider, lambda it: it.create(charge))
     except ChargeRefused as error:
@@ -228,49 +229,84 @@ def code_to_scan(*, order_id: int, now: dt.datetime) -> CodeToScan | None:
     return None
 
 
-def _payable(order_id: int, now: dt.datetime) -> VoucherOrder:
-    order = VoucherOrder.objects.select_related("seckill_voucher__voucher").get(pk=order_id)
-    if order.status != OrderStatus.UNPAID:
-        raise WrongState(order.status)
-    if is_over(order, now=now):
+def cents_of(orders: Sequence[VoucherOrder]) -> int:
+    """Return what is paid for these orders together."""
+    return sum(order.price_cents for order in orders)
+
+
+def _subject(orders: Sequence[VoucherOrder]) -> str:
+    title = str(orders[0].seckill_voucher.voucher)
+    return title if len(orders) == 1 else f"{len(orders)} × {title}"
+
+
+def _payable(order_id: int, now: dt.datetime) -> list[VoucherOrder]:
+    """Return the orders that are paid with this one, by id, it among them."""
+    purchase = VoucherOrder.objects.filter(pk__in=ids_of_purchase(order_id)).order_by("pk")
+    found = {it.pk: it for it in purchase.select_related("seckill_voucher__voucher")}
+    if order_id not in found:
+        raise VoucherOrder.DoesNotExist(f"no order {order_id}")
+    status = found[order_id].status
+    if status != OrderStatus.UNPAID:
+        raise WrongState(status)
+    unpaid = [it for it in found.values() if it.status == OrderStatus.UNPAID]
+    orders = [it for it in unpaid if not is_over(it, now=now)]
+    if found[order_id] not in orders:
         raise WrongState(OrderStatus.EXPIRED)
-    return order
+    return orders
 
 
 def _open_payment(
-    order: VoucherOrder,
+    orders: Sequence[VoucherOrder],
     *,
     provider: str,
     client: str,
     now: dt.datetime,
     after: Payment | None = None,
 ) -> Payment:
-    """Return the order's open payment at this provider; two concurrent clicks share one.
+    """Return the first share of the orders' open charge at a provider; concurrent clicks share one.
 
     ``after`` is one whose reference is of no use any more: a later one is returned.
 
-    :raises WrongState: the order is no longer unpaid.
+    :raises WrongState: an order is no longer unpaid.
     """
+    order = orders[0]
     assert order.user_id is not None  # a live order has a buyer
-    new = {
-        "reference": secrets.token_hex(16),
+    reference = secrets.token_hex(16)
+    ask_at = now + dt.timedelta(seconds=FIRST_ASK_S) if provider else None
+    new: dict[str, Any] = {
+        "reference": reference,
         "status": PaymentStatus.OPEN,
         "created_at": now,
-        "ask_at": now + dt.timedelta(seconds=FIRST_ASK_S) if provider else None,
     }
     with user_lock(sale_id=order.seckill_voucher_id, user_id=order.user_id):
-        _payable(order.pk, now)  # another click may have paid it since
-        payments = order.payments.filter(
-            provider=provider, client=client, pk__gt=after.pk if after else 0
-        )
+        orders = _payable(order.pk, now)  # another click may have paid it since
+        total_cents = cents_of(orders) if len(orders) > 1 else None
+        at: dict[str, Any] = {"provider": provider, "client": client, "total_cents": total_cents}
+        payments = order.payments.filter(**at, charge=None, pk__gt=after.pk if after else 0)
         payment = payments.filter(status__in=(PaymentStatus.OPEN, PaymentStatus.REFUSED)).last()
         if payment is None:
-            at = {"provider": provider, "client": client, "amount_cents": order.price_cents}
-            return order.payments.create(**at, **new)
+            return _new_charge(orders, **at, **new, ask_at=ask_at)
         if payment.status == PaymentStatus.REFUSED:
-            payments.filter(pk=payment.pk, status=PaymentStatus.REFUSED).update(**new)
+            new["reference"] = Concat(Value(reference), Substr("reference", len(reference) + 1))
+            refused = payment.shares.filter(status=PaymentStatus.REFUSED)
+            refused.update(**new, ask_at=Case(When(charge=None, then=Value(ask_at))))
             payment.refresh_from_db()
         return payment
+
+
+def _new_charge(orders: Sequence[VoucherOrder], *, reference: str, **facts: Any) -> Payment:
+    """Write a payment for each of these orders, and return the one that the provider knows."""
+    first, *further = [Payment(order=it, amount_cents=it.price_cents, **facts) for it in orders]
+    first.reference = reference
+    if not further:
+        first.save(force_insert=True)
+        return first
+    with transaction.atomic(durable=True):
+        first.save(force_insert=True)
+        for number, share in enumerate(further, start=2):
+            share.reference, share.charge, share.ask_at = f"{reference}_{number}", first, None
+        Payment.objects.bulk_create(further)
+    return first
 
 
 # --- Reports of the provider ----------------------------------------------------------------------
@@ -314,11 +350,12 @@ def take_statement(provider: PaymentProvider, statement: Statement, *, now: dt.d
     if payment is None:
         raise BadNotification(f"no payment {statement.reference}")
     if statement.state is ChargeState.CLOSED:
-        payments.filter(status=PaymentStatus.OPEN).update(status=PaymentStatus.CLOSED, ask_at=None)
+        still_open = payment.shares.filter(status=PaymentStatus.OPEN)
+        still_open.update(status=PaymentStatus.CLOSED, ask_at=None)
     elif statement.state is ChargeState.PAID:
         if not statement.amount_cents:
             raise BadNotification(f"payment {payment} is said to be paid with nothing")
-        ours = (payment.amount_cents, CURRENCY)
+        ours = (payment.charged_cents, CURRENCY)
         received = (statement.amount_cents, statement.currency.upper())
         wrong = received if received != ours else None
         named = statement.provider_reference or payment.provider_reference
@@ -334,9 +371,11 @@ def _settle(
     *,
     wrong: tuple[int, str] | None = None,
 ) -> None:
-    """Mark the order as paid, or refund what is late (Note [Late payments]) or wrong; only once.
+    """Mark the orders as paid, or refund what is late (Note [Late payments]) or wrong; only once.
 
-    ``wrong`` is what was paid, in cents and currency, if it is not what we asked for.
+    ``payment`` is the first share of the charge, and each share is late or in time by itself.
+    ``wrong`` is what was paid, in cents and currency, if it is not what we asked for: all of it
+    goes back as the first share, and the others count as closed.
     """
     order = payment.order
     assert order.user_id is not None
@@ -344,36 +383,50 @@ def _settle(
         user_lock(sale_id=order.seckill_voucher_id, user_id=order.user_id),
         transaction.atomic(durable=True),
     ):
-        status = lock_order(order_id=order.pk).status
-        payments = Payment.objects.filter(pk=payment.pk)
-        if not payments.filter(status__in=UNPAID).update(
+        shares = payment.list_shares()
+        statuses = [lock_order(order_id=it.order_id).status for it in shares]
+        unpaid = payment.shares.filter(status__in=UNPAID)
+        if any(it.status not in UNPAID for it in shares) or not unpaid.update(
             status=PaymentStatus.PAID,
             provider_reference=provider_reference,
             paid_at=now,
             ask_at=None,
         ):
             return  # reported before
-        try:
-            if wrong:
-                payments.update(received_cents=wrong[0], received_currency=wrong[1])
-                raise WrongAmount(f"{wrong} instead of {payment.amount_cents} {CURRENCY}")
-            code = "".join(secrets.choice(CODE_ALPHABET) for _ in range(CODE_LENGTH))
-            paid = Change(OrderStatus.PAID, PROVIDER, now)
-            change_order(paid, sale_id=order.seckill_voucher_id, order_id=order.pk, code=code)
-            payments.update(settles=True)
-        except (WrongState, WrongAmount) as error:
-            logger.warning("payment %s of order %s goes back: %s", payment, order.pk, error)
-            problem = WRONG_AMOUNT if wrong else LATE
-            payments.update(
-                status=PaymentStatus.REFUNDING, problem=problem, ask_at=now, asked=0, changed_at=now
-            )
-            # An event without a change of state, so that the buyer is notified.
-            code = EventCode.WRONG_AMOUNT if wrong else EventCode.LATE_PAYMENT
-            values = {"payment": payment.reference}
-            unchanged = Change(OrderStatus(status), PROVIDER, now, code=code, values=values)
-            note(unchanged, order_ids=[order.pk], before=status)
+        if wrong and len(shares) > 1:
+            others = payment.shares.exclude(pk=payment.pk)
+            others.update(status=PaymentStatus.CLOSED, paid_at=None)
+        for share, status in zip(shares, statuses, strict=True):
+            if not wrong or share.pk == payment.pk:
+                _settle_share(share, status, now, wrong=wrong)
         failpoint("settle.before_commit")
     failpoint("settle.committed")
+
+
+def _settle_share(
+    payment: Payment, status: str, now: dt.datetime, *, wrong: tuple[int, str] | None
+) -> None:
+    """Mark the order of a paid share as paid, or the share as going back."""
+    payments, sale_id = Payment.objects.filter(pk=payment.pk), payment.order.seckill_voucher_id
+    try:
+        if wrong:
+            payments.update(received_cents=wrong[0], received_currency=wrong[1])
+            raise WrongAmount(f"{wrong} instead of {payment.charged_cents} {CURRENCY}")
+        code = get_random_string(CODE_LENGTH, CODE_ALPHABET)
+        paid = Change(OrderStatus.PAID, PROVIDER, now)
+        change_order(paid, sale_id=sale_id, order_id=payment.order_id, code=code)
+        payments.update(settles=True)
+    except (WrongState, WrongAmount) as error:
+        logger.warning("payment %s of order %s goes back: %s", payment, payment.order_id, error)
+        problem = WRONG_AMOUNT if wrong else LATE
+        payments.update(
+            status=PaymentStatus.REFUNDING, problem=problem, ask_at=now, asked=0, changed_at=now
+        )
+        # An event without a change of state, so that the buyer is notified.
+        event = EventCode.WRONG_AMOUNT if wrong else EventCode.LATE_PAYMENT
+        values = {"payment": payment.reference}
+        unchanged = Change(OrderStatus(status), PROVIDER, now, code=event, values=values)
+        note(unchanged, order_ids=[payment.order_id], before=status)
 
 
 # --- Asking the provider --------------------------------------------------------------------------
@@ -413,16 +466,18 @@ def payments_waiting_since(*, now: dt.datetime) -> dt.datetime | None:
 def query_payment(
     payment: Payment, *, now: dt.datetime, budget: PollBudget | None = None
 ) -> QueryOutcome:
-    """Ask the provider about a payment and apply the answer, unless ``budget`` forbids it.
+    """Ask the provider about a payment's charge and apply the answer, unless ``budget`` forbids it.
 
     :raises TooManyCalls: the provider was not asked.
     """
     budget = budget or PollBudget()
     if not budget.allows(payment.provider):
         return QueryOutcome.SILENCE
-    still_open = Payment.objects.filter(pk=payment.pk, status=PaymentStatus.OPEN)
+    payment = payment.charge or payment
+    still_open = payment.shares.filter(status=PaymentStatus.OPEN)
+    first = Payment.objects.filter(pk=payment.pk, status=PaymentStatus.OPEN)
     ask_at = now + backoff(payment.asked, first_s=FIRST_ASK_S)
-    still_open.update(asked=payment.asked + 1, ask_at=ask_at)
+    first.update(asked=payment.asked + 1, ask_at=ask_at)
     try:
         named = payment.provider_reference
         statement = call_provider(
@@ -446,5 +501,5 @@ def query_payment(
         logger.warning("the answer about payment %s is inconsistent: %s", payment, error)
     payable_until = max(payment.created_at, payment.order.pay_by or payment.created_at)
     if now > payable_until + ASK_FOR:
-        still_open.update(ask_at=None)  # nobody has paid, and nobody can any more
+        first.update(ask_at=None)  # nobody has paid, and nobody can any more
     return QueryOutcome.KNOWN

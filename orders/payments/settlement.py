@@ -7,15 +7,17 @@ is resolved as soon as neither side shows it any more: each run looks at the ope
 import datetime as dt
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import transaction
+from django.db.models import QuerySet
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from orders.models import (
-    FOR_STAFF,
+    GOING_BACK,
     HandledNotification,
     MoneyDirection,
     Payment,
@@ -35,7 +37,7 @@ from orders.payments.providers import (
     offered_providers,
     provider_named,
 )
-from orders.payments.refunds import note_standing
+from orders.payments.refunds import gone_cents_of, note_standing
 
 logger = logging.getLogger(__name__)
 
@@ -47,18 +49,54 @@ DAYS_BACK = 7
 
 NOTIFICATIONS_KEPT = dt.timedelta(days=30)
 
-_GOING_BACK = (PaymentStatus.REFUNDING, PaymentStatus.REFUNDED, *FOR_STAFF)
-_PAID = (PaymentStatus.PAID, *_GOING_BACK)
+_PAID = (PaymentStatus.PAID, *GOING_BACK)
 
 Kind = SettlementDifference.Kind
 _Key = tuple[str, str]
 """The direction of money and the reference of its charge."""
 
 
+class _Charge(NamedTuple):
+    """A charge as our payments have it; the lists name no shares, so all of them are summed."""
+
+    first: Payment
+    shares: Sequence[Payment]
+
+    @property
+    def currency(self) -> str:
+        return self.first.received_currency or CURRENCY
+
+    @property
+    def gone_cents(self) -> int:
+        return gone_cents_of(self.shares)
+
+    def gone_by(self, end: dt.datetime) -> int:
+        """Return what refunds brought back that were done by then."""
+        return gone_cents_of(it for it in self.shares if _is_over(it, end))
+
+    def our_cents(self, direction: str) -> int:
+        is_refund = direction == MoneyDirection.REFUND
+        return self.gone_cents if is_refund else self.first.charged_cents
+
+
+def _is_over(payment: Payment, end: dt.datetime) -> bool:
+    return payment.refunded_at is not None and payment.refunded_at < end
+
+
+def _charges(payments: Iterable[Payment]) -> dict[str, _Charge]:
+    """Return the charges of which these are the first shares, by reference."""
+    firsts = list(payments)
+    shares: dict[int | None, list[Payment]] = {it.pk: [it] for it in firsts}
+    several = [it.pk for it in firsts if it.total_cents is not None]
+    for share in Payment.objects.filter(charge__in=several) if several else ():
+        shares[share.charge_id].append(share)
+    return {it.reference: _Charge(it, shares[it.pk]) for it in firsts}
+
+
 @dataclass(frozen=True)
 class _Difference:
     kind: SettlementDifference.Kind
-    payment: Payment | None = None
+    charge: _Charge | None = None
     line: ProviderLine | None = None
 
 
@@ -136,14 +174,15 @@ def _take_refunds(provider: str, day: dt.date, now: dt.datetime) -> None:
     references = list(listed.values_list("reference", flat=True))
     sums = _gone_back(provider, references)
     payments = Payment.objects.filter(provider=provider, reference__in=references)
-    # A list has a refund that failed later, too.
-    for payment in payments.filter(refund_round=0).exclude(status=PaymentStatus.REFUND_FAILED):
-        currency = payment.received_currency or CURRENCY
-        gone = sums[payment.reference, currency]
-        if payment.refunded_cents < gone <= payment.paid_cents:
-            paid = (payment.reference, ChargeState.PAID, payment.paid_cents)
-            said = Statement(*paid, currency=currency, refunded_cents=gone)
-            note_standing(payment, said, now=now)
+    for charge in _charges(payments).values():
+        # A list has a refund that failed later, too.
+        if any(it.refund_round or it.status == PaymentStatus.REFUND_FAILED for it in charge.shares):
+            continue
+        first, gone = charge.first, sums[charge.first.reference, charge.currency]
+        if charge.gone_cents < gone <= first.charged_cents:
+            paid = (first.reference, ChargeState.PAID, first.charged_cents)
+            said = Statement(*paid, currency=charge.currency, refunded_cents=gone)
+            note_standing(first, said, now=now)
 
 
 def _gone_back(provider: str, references: Iterable[str]) -> Counter[tuple[str, str]]:
@@ -166,8 +205,8 @@ def _note(provider: str, day: dt.date, now: dt.datetime) -> None:
     for (direction, reference), it in differences.items():
         seen = {
             "kind": it.kind,
-            "payment": it.payment,
-            "our_cents": it.payment and _our_cents(it.payment, direction),
+            "payment": it.charge and it.charge.first,
+            "our_cents": it.charge and it.charge.our_cents(direction),
             "their_cents": it.line and it.line.amount_cents,
             "their_currency": it.line.currency if it.line else "",
             "resolved_at": None,
@@ -182,53 +221,57 @@ def _note(provider: str, day: dt.date, now: dt.datetime) -> None:
         )
 
 
-def _our_cents(payment: Payment, direction: str) -> int:
-    is_refund = direction == MoneyDirection.REFUND
-    return payment.refunded_cents if is_refund else payment.paid_cents
-
-
 def _differences(provider: str, day: dt.date) -> Iterator[tuple[_Key, _Difference]]:
     lines = list(ProviderLine.objects.filter(provider=provider, day=day))
     references = [line.reference for line in lines]
     payments = Payment.objects.filter(provider=provider)
-    ours = {it.reference: it for it in payments.filter(reference__in=references)}
+    ours = _charges(payments.filter(reference__in=references))
     start, end = bounds_of_day(day, provider_named(provider).zone)
     gone = _gone_back(provider, references)
     for line in lines:
-        payment = ours.get(line.reference)
-        kind = _kind(line, payment, gone[line.reference, line.currency], end)
+        charge = ours.get(line.reference)
+        kind = _kind(line, charge, gone[line.reference, line.currency], end)
         if kind:
-            yield (line.direction, line.reference), _Difference(kind, payment, line)
-    for direction, moment in (("payment", "paid_at"), ("refund", "refunded_at")):
-        noted = payments.filter(**{f"{moment}__gte": start, f"{moment}__lt": end})
-        if direction == MoneyDirection.REFUND:
-            noted = noted.exclude(refunded_cents=0)  # staff counted it as refunded: none went back
-        listed = ProviderLine.objects.filter(
-            provider=provider, direction=direction, reference__in=noted.values("reference")
-        )
-        known = set(listed.values_list("reference", flat=True))
-        for payment in noted:
-            if payment.reference not in known:
-                key = (direction, payment.reference)
-                yield key, _Difference(Kind.MISSING_THERE, payment)
+            yield (line.direction, line.reference), _Difference(kind, charge, line)
+    paid = payments.filter(charge=None, paid_at__gte=start, paid_at__lt=end)
+    known = _listed(provider, "payment", paid)
+    for reference, charge in _charges(paid).items():
+        if reference not in known:
+            yield ("payment", reference), _Difference(Kind.MISSING_THERE, charge)
+    # Staff counted some as refunded, of which nothing went back.
+    refunded = payments.filter(refunded_at__gte=start, refunded_at__lt=end, refunded_cents__gt=0)
+    firsts = Payment.objects.filter(pk__in=refunded.values(first=Coalesce("charge", "pk")))
+    known = _listed(provider, "refund", firsts)
+    sums = _gone_back(provider, known)
+    today = {it.reference for it in lines if it.direction == MoneyDirection.REFUND}
+    for reference, charge in _charges(firsts).items():
+        is_short = charge.gone_by(end) > sums[reference, charge.currency]
+        if reference not in known or (is_short and reference not in today):
+            yield ("refund", reference), _Difference(Kind.MISSING_THERE, charge)
+
+
+def _listed(provider: str, direction: str, firsts: QuerySet[Payment]) -> set[str]:
+    """Return the references of those of these charges that any list has."""
+    lines = ProviderLine.objects.filter(provider=provider, direction=direction)
+    listed = lines.filter(reference__in=firsts.values("reference"))
+    return set(listed.values_list("reference", flat=True))
 
 
 def _kind(
-    line: ProviderLine, payment: Payment | None, gone_cents: int, end: dt.datetime
+    line: ProviderLine, charge: _Charge | None, gone_cents: int, end: dt.datetime
 ) -> SettlementDifference.Kind | None:
-    """Return how a line differs from our payment, if it does.
+    """Return how a line differs from our payments, if it does.
 
     ``gone_cents`` is what all lists say that has gone back. A later day may list more of it.
     """
-    expected = _PAID if line.direction == MoneyDirection.PAYMENT else _GOING_BACK
-    if payment is None or payment.status not in expected:
+    expected = _PAID if line.direction == MoneyDirection.PAYMENT else GOING_BACK
+    if charge is None or not any(it.status in expected for it in charge.shares):
         return Kind.MISSING_HERE
-    if line.currency != (payment.received_currency or CURRENCY):
+    if line.currency != charge.currency:
         return Kind.AMOUNT
+    total = charge.first.charged_cents
     if line.direction == MoneyDirection.PAYMENT:
-        return None if line.amount_cents == payment.paid_cents else Kind.AMOUNT
-    is_over = payment.refunded_at is not None and payment.refunded_at < end
-    agrees = gone_cents == payment.refunded_cents or (
-        not is_over and gone_cents < payment.paid_cents
-    )
-    return None if agrees else Kind.AMOUNT
+        return None if line.amount_cents == total else Kind.AMOUNT
+    waits = any(it.status in GOING_BACK and not _is_over(it, end) for it in charge.shares)
+    may_come = waits and charge.gone_by(end) <= gone_cents < total
+    return None if gone_cents == charge.gone_cents or may_come else Kind.AMOUNT

@@ -295,7 +295,8 @@ def _refund_statement(refund: Mapping[str, Any], *, notification_id: str) -> Sta
     """
     reference, amount = reference_in(refund, "out_trade_no"), object_in(refund, "amount")
     total, part = cents_in(amount, "total"), cents_in(amount, "refund")
-    is_ours = text_in(refund, "out_refund_no").startswith(reference)
+    number = text_in(refund, "out_refund_no")
+    is_ours = number.startswith(reference)
     has_failed = text_in(refund, "refund_status") != "SUCCESS"
     gone = None if is_ours else part
     return Statement(
@@ -305,6 +306,8 @@ def _refund_statement(refund: Mapping[str, Any], *, notification_id: str) -> Sta
         provider_reference=text_in(refund, "transaction_id"),
         refunded_cents=max(total - part, 0) if has_failed else gone,
         refund_failed=has_failed,
+        refund_number=number if is_ours else "",
+        failed_cents=part if has_failed else 0,
         notification_id=notification_id,
     )
 

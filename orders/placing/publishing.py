@@ -9,7 +9,6 @@ import logging
 
 from celery import current_app
 from django.conf import settings
-from kombu import Connection
 from kombu.pools import producers
 
 from seckill_site.broker.messages import impatient, publish_options
@@ -34,13 +33,6 @@ def publish_fulfilment(*, sale_id: int) -> None:
     publish(FULFIL_SALE, sale_id=sale_id)
 
 
-def _publisher_connection() -> Connection:
-    """Return the connection for publishing: the broker's, with short timeouts and no retries."""
-    options = impatient(settings.SECKILL_PUBLISH_TIMEOUT_MS / 1000)
-    connection: Connection = current_app.connection_for_write(transport_options=options)
-    return connection
-
-
 def publish(task_name: str, *, in_s: float = 0, **arguments: int) -> bool:
     """Publish a task that beat publishes again if it is lost; return whether the broker took it.
 
@@ -62,9 +54,10 @@ def publish(task_name: str, *, in_s: float = 0, **arguments: int) -> bool:
 
 
 def _send(task_name: str, arguments: dict[str, int], *, in_s: float) -> None:
-    pool = producers[_publisher_connection()]
+    """Send a task over a connection of its own kind: with short timeouts, and no retries."""
     longest_s = settings.SECKILL_PUBLISH_TIMEOUT_MS / 1000
-    with pool.acquire(block=True, timeout=longest_s) as producer:
+    connection = current_app.connection_for_write(transport_options=impatient(longest_s))
+    with producers[connection].acquire(block=True, timeout=longest_s) as producer:
         current_app.send_task(
             task_name,
             kwargs=arguments,

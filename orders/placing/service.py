@@ -9,7 +9,7 @@ from orders.placing.order_ids import minted_ms
 from orders.placing.publishing import publish_fulfilment
 from orders.placing.tokens import PurchaseToken, check_work, read_token
 from seckill_site.failpoints import failpoint
-from vouchers.inventory.entering import enter_call
+from vouchers.inventory.entering import OneEntryOnly, enter_call
 from vouchers.inventory.keys import send
 from vouchers.inventory.rebuild import once_loaded
 from vouchers.inventory.reservations import NotReplicated, Reply, finish_reservation, reserve_call
@@ -30,14 +30,22 @@ def read_order_token(text: object, *, sale_id: int, now_ms: int) -> PurchaseToke
     return token
 
 
-def place_order(token: PurchaseToken, *, finish: Callable[..., T], address: str = "") -> T:
-    """Reserve a unit under the token's order id; the same token always gets the same answer.
+def place_order(
+    token: PurchaseToken,
+    *,
+    finish: Callable[..., T],
+    address: str = "",
+    quantity: int = 1,
+    all_or_none: bool = False,
+) -> T:
+    """Reserve units under the token's order id; the same token always gets the same answer.
 
     One Redis command and no SQL, plus a message to the broker if a fulfil task is due; a sale that
     is not loaded is loaded first. A failed publish does not concern the buyer: the sweep finds what
     is pending. ``finish`` is :func:`finish_order` or calls it, ``address`` is the client's, empty
-    if it has no limit.
+    if it has no limit. Of a ``quantity`` the buyer gets what is left, or all of it or nothing.
 
+    :raises OneEntryOnly: the token enters a draw, and the quantity is above one.
     :raises OtherSale: the token is that of another sale which had this id.
     :raises ReservationRefused: the ledger refuses this buyer; the subclass says why.
     :raises SaleBehind: orders are written too slowly to accept anybody new.
@@ -46,7 +54,14 @@ def place_order(token: PurchaseToken, *, finish: Callable[..., T], address: str 
     :raises LedgerUnavailable: the outcome is unknown; the same token may be sent again.
     :raises SeckillVoucher.DoesNotExist: the sale was deleted.
     """
-    call = order_call(token, address=address, finish=finish, publish=publish_fulfilment)
+    call = order_call(
+        token,
+        address=address,
+        finish=finish,
+        publish=publish_fulfilment,
+        quantity=quantity,
+        all_or_none=all_or_none,
+    )
     return once_loaded(partial(send, call), sale_id=token.sale_id)
 
 
@@ -56,11 +71,18 @@ def order_call(
     address: str,
     finish: Callable[..., T],
     publish: Callable[..., object],
+    quantity: int = 1,
+    all_or_none: bool = False,
 ) -> ScriptCall[T]:
-    """Build the call of :func:`place_order`; to a coroutine, ``publish`` must not block."""
+    """Build the call of :func:`place_order`; to a coroutine, ``publish`` must not block.
+
+    :raises OneEntryOnly: the token enters a draw, and the quantity is above one.
+    """
     ids = {"sale_id": token.sale_id, "order_id": token.order_id, "user_id": token.user_id}
     identity, price = token.identity, token.price_cents
     if token.enters:
+        if quantity > 1:
+            raise OneEntryOnly("a draw takes one entry of a buyer")
         call = enter_call(**ids, identity=identity, address=address, price_cents=price)
     else:
         call = reserve_call(
@@ -69,6 +91,8 @@ def order_call(
             minted_ms=None if token.admission else minted_ms(token.order_id),
             address=address,
             price_cents=price,
+            quantity=quantity,
+            all_or_none=all_or_none,
         )
     return call.finished_by(partial(finish, token=token, publish=publish))
 

@@ -53,6 +53,10 @@ class MalformedToken(Exception):
 class WorkMissing(Exception):
     """The purchase token asks for work, and its nonce is missing or does not fit."""
 
+    def __init__(self, user_id: int) -> None:
+        super().__init__("the work is missing or too little")
+        self.user_id = user_id
+
 
 class PurchaseToken(NamedTuple):
     """A verified token; ``expires_at_ms`` is in milliseconds since 1970.
@@ -99,7 +103,8 @@ def issue_tokens(
     """
     expires_at_ms = epoch_ms(sale.ends_at) + settings.SECKILL_TOKEN_GRACE_MS
     about = (sale.pk, expires_at_ms, sale.identity, admission, int(sale.is_draw))
-    order_ids, price = mint_order_ids(count=len(user_ids)), sale.voucher.price_cents
+    price, takes_several = sale.voucher.price_cents, sale.limit > 1 and not sale.is_draw
+    order_ids = mint_order_ids(count=len(user_ids), blocks=takes_several)
     return [
         PurchaseToken(*ids, *about, price_cents=price)
         for ids in zip(order_ids, user_ids, strict=True)
@@ -146,4 +151,4 @@ def check_work(token: PurchaseToken, text: str) -> None:
     _, _, nonce = text.partition("~")
     digest = int.from_bytes(sha256(text.encode()).digest())
     if _NONCE.fullmatch(nonce) is None or digest >> (256 - token.work):
-        raise WorkMissing("the work is missing or too little")
+        raise WorkMissing(token.user_id)

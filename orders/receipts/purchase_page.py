@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from django.db.models import Exists, FilteredRelation, OuterRef, Q, Value
@@ -14,10 +14,11 @@ from orders.placing.tokens import issue_tokens
 from orders.receipts.row_copy import pay_by_ms
 from orders.receipts.service import ENTERED, QUEUED
 from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
-from vouchers.catalogue.audience import audience_of
+from vouchers.catalogue.audience import Audience, audience_of
 from vouchers.catalogue.listing import public_sale
 from vouchers.inventory.holdings import BuyerHoldings, known_buyer_call, read_buyer_holdings
 from vouchers.inventory.keys import LedgerUnavailable, send
+from vouchers.inventory.purchases import purchase_of
 from vouchers.inventory.sale_state import Snapshot, snapshots
 from vouchers.inventory.waiting_room import Place, PlaceState, Visitor
 from vouchers.models import SaleStage, SaleState, SeckillVoucher
@@ -61,6 +62,13 @@ class BuyerStatus(NamedTuple):
         """Whether the buyer's own orders allow another unit."""
         return self.holds < self.limit and not self.barred
 
+    def most(self, *, audience: Audience, is_draw: bool) -> int:
+        """Return how many units the buyer may take in one press, if the sale's rules allow any."""
+        if is_draw or audience.first_order_only:
+            return 1
+        left = self.limit - self.holds
+        return min(left, self.verdict.codes) if audience.needs_code else left
+
     @property
     def own_state(self) -> str | None:
         """The state of the buy button if the buyer's own orders decide it, else None."""
@@ -98,6 +106,13 @@ class PurchaseOffer:
         return waits and not self.is_over and not self.is_refused
 
     @property
+    def most(self) -> int:
+        """How many units the buyer may take in one press."""
+        if self.buyer is None:
+            return 1
+        return self.buyer.most(audience=audience_of(self.sale), is_draw=self.sale.is_draw)
+
+    @property
     def is_refused(self) -> bool:
         """Whether a rule refuses the buyer a token."""
         return self.buyer is not None and bool(self.buyer.verdict.rule)
@@ -127,6 +142,7 @@ def purchase_offer(
     user_id: int | None,
     now_ms: int,
     drafts_too: bool = False,
+    as_public: bool = False,
     visitor: Visitor | None = None,
     has_answered: bool = False,
 ) -> PurchaseOffer:
@@ -134,10 +150,11 @@ def purchase_offer(
 
     Without a user, it is for everybody; a user is also a ``visitor`` of the waiting room, and
     ``has_answered`` the question that a browser without JavaScript gets in the place of work.
+    A draft ``as_public`` is as it will be once it is published.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     """
-    sale = public_sale(sale_id=sale_id, drafts_too=drafts_too)
+    sale = public_sale(sale_id=sale_id, drafts_too=drafts_too or as_public)
     ledger, token, known, place = None, "", BuyerHoldings(now_ms, []), None
     must_answer = sale.work > 0 and not has_answered
     ledger_answers = True
@@ -148,6 +165,9 @@ def purchase_offer(
     except LedgerUnavailable:
         ledger_answers = False
         logger.warning("the page of sale %s is shown without its ledger", sale_id)
+    if as_public:
+        sale.stage = SaleStage.PUBLIC
+        ledger = ledger and ledger._replace(terms=replace(ledger.terms, paused=sale.paused))
     now = from_epoch_ms(now_ms)
     state = ledger.state if ledger else sale.state_at(now)
     buyer = None
@@ -260,11 +280,14 @@ def _own_order(row: dict[str, Any]) -> OwnOrder:
 
 
 def most_urgent(orders: Iterable[OwnOrder]) -> OwnOrder | None:
-    """Return the order to be paid soonest, else one in the queue, else the latest."""
+    """Return the order to be paid soonest, else one in the queue, else the latest.
+
+    Of a purchase it is the first.
+    """
     urgency = (OrderStatus.UNPAID, QUEUED)
 
-    def key(order: OwnOrder) -> tuple[int, int, int]:
+    def key(order: OwnOrder) -> tuple[int, int, int, int]:
         rank = urgency.index(order.status) if order.status in urgency else len(urgency)
-        return rank, order.pay_by_ms or 0, -order.order_id
+        return rank, order.pay_by_ms or 0, -purchase_of(order.order_id), order.order_id
 
     return min(orders, key=key, default=None)

@@ -1,15 +1,19 @@
 """Receipts: the state of an order, from its row if there is one, else from the ledger."""
 
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Self, assert_never
+from itertools import groupby
+from typing import Any, Self
 
-from django.db.models import QuerySet
+from django.db.models import BigIntegerField, Case, F, QuerySet, Value, When
+from django.db.models.lookups import Exact
 
 from locks.lua_script import ScriptCall
 from orders.draws.standing import Stage, standing_of
 from orders.models import (
     FOR_STAFF,
+    GOING_BACK,
     DrawEntry,
     OrderStatus,
     PaymentStatus,
@@ -17,14 +21,20 @@ from orders.models import (
     VoucherOrder,
     WaitingEntry,
 )
-from orders.placing.order_ids import minted_at
+from orders.placing.order_ids import minted_ms
 from orders.placing.tokens import CLOCK_TOLERANCE_MS
 from orders.receipts.payment_state import NO_PAYMENT, PaymentView, view_of_payments
 from orders.receipts.row_copy import KEPT_STATUSES, ReceiptRow, read_receipt_row
-from seckill_site.clocks.machine import epoch_ms
 from vouchers.catalogue.listing import public_sale
 from vouchers.inventory.holdings import read_buyer_holdings
 from vouchers.inventory.keys import LedgerUnavailable, send
+from vouchers.inventory.purchases import (
+    BLOCK_MARK,
+    BLOCK_MARK_AT,
+    BLOCK_SIZE,
+    ids_of_purchase,
+    purchase_of,
+)
 from vouchers.inventory.rebuild import snapshot_or_load
 from vouchers.inventory.receipt_cache import ReceiptLookup, cache_row, look_up_receipt_call
 from vouchers.inventory.reservations import ended_reason
@@ -37,9 +47,6 @@ QUEUED = "queued"
 ENTERED = "entered"
 """The status of an entry in a draw that has not been drawn."""
 
-WAITING = "waiting"
-"""The status of an entry that did not win and is on the waiting list."""
-
 ENTERED_POLL_MS = (2_000, 60_000)
 """The shortest and longest polling interval of an entry's receipt."""
 
@@ -50,6 +57,23 @@ SOONEST_POLL_MS, LATEST_POLL_MS = 300, 2_000
 """The shortest and longest polling interval of a queued order's receipt."""
 
 _STATUSES_WITH_CODE = (OrderStatus.PAID, OrderStatus.USED)
+
+_MARK = BLOCK_MARK << BLOCK_MARK_AT
+PURCHASE = Case(
+    When(
+        Exact(F("pk").bitand(_MARK), Value(_MARK)),
+        then=F("pk") - F("pk").bitand(BLOCK_SIZE - 1),
+    ),
+    default="pk",
+    output_field=BigIntegerField(),
+)
+"""The id of an order's purchase in SQL, as ``purchase_of`` has it."""
+
+_URGENCY = (
+    QUEUED,
+    *(OrderStatus.UNPAID, OrderStatus.PAID, OrderStatus.REFUNDING, OrderStatus.USED),
+    *(OrderStatus.REFUNDED, OrderStatus.EXPIRED, OrderStatus.CANCELLED, OrderStatus.REFUSED),
+)
 
 
 class NoReceipt(Exception):
@@ -136,6 +160,34 @@ def find_receipt(
     )
 
 
+def find_units(receipt: Receipt, *, user_id: int) -> list[Receipt]:
+    """Return the receipts of all units of an order's purchase, if it has several, in their order.
+
+    :raises LedgerUnavailable: the order is queued, and Redis did not respond.
+    """
+    ids = ids_of_purchase(receipt.order_id)
+    if len(ids) == 1:
+        return []
+    if receipt.status == QUEUED:
+        held = read_buyer_holdings(sale_id=receipt.sale_id, user_id=user_id).units
+        ours = sorted((it.order_id, it.queue_position) for it in held if it.order_id in ids)
+        units = [Receipt(it, receipt.sale_id, QUEUED, place=place) for it, place in ours]
+    else:
+        orders = orders_with_sales().filter(pk__range=(ids[0], ids[-1]), user=user_id)
+        units = [receipt_of(it) for it in orders.order_by("pk")]
+    return units if len(units) > 1 else []
+
+
+def lead_of(units: Sequence[Receipt]) -> Receipt:
+    """Return the unit whose state is that of a purchase: what its buyer has to do first."""
+
+    def key(unit: Receipt) -> tuple[int, bool, int]:
+        money_moves = unit.payment != NO_PAYMENT or bool(unit.late_payment)
+        return _URGENCY.index(unit.status), not money_moves, unit.order_id
+
+    return min(units, key=key)
+
+
 def cached_receipt(*, sale_id: int, order_id: int, user_id: int) -> Receipt | None:
     """Return the receipt for the holder of the order's token with one command to Redis.
 
@@ -187,6 +239,11 @@ def orders_of(*, user_id: int) -> QuerySet[VoucherOrder]:
     return orders.filter(user_id=user_id).order_by("-pk")
 
 
+def in_purchases(orders: Iterable[VoucherOrder]) -> list[list[VoucherOrder]]:
+    """Return orders purchase by purchase; those of one purchase are side by side."""
+    return [list(units) for _, units in groupby(orders, key=lambda it: purchase_of(it.pk))]
+
+
 def orders_with_sales() -> QuerySet[VoucherOrder]:
     """Return all orders with the rows that their receipts need."""
     orders = VoucherOrder.objects.select_related("seckill_voucher__voucher__merchant")
@@ -209,8 +266,7 @@ def _late_payment(order: VoucherOrder) -> str:
     """Return the status of a late payment that is being or has been refunded, if any."""
     if order.status in KEPT_STATUSES:
         return ""  # a crowd asks for these: skip the query for payments
-    going_back = (PaymentStatus.REFUNDING, PaymentStatus.REFUNDED, *FOR_STAFF)
-    late = [it for it in order.payments.all() if not it.settles and it.status in going_back]
+    late = [it for it in order.payments.all() if not it.settles and it.status in GOING_BACK]
     if not late:
         return ""
     return PaymentStatus.REFUNDING if late[-1].status in FOR_STAFF else late[-1].status
@@ -258,17 +314,9 @@ def _entered(sale_id: int, order_id: int, user_id: int) -> Receipt | None:
         if DrawEntry.objects.filter(pk=order_id).exists():
             raise NoReceipt("the entry is another buyer's or another sale's")
         return None
-    match standing.stage:
-        case Stage.ENTERED:
-            return Receipt(order_id, sale_id, ENTERED, entered_until_ms=standing.ends_at_ms)
-        case Stage.WON:
-            return Receipt(order_id, sale_id, QUEUED)
-        case Stage.WAITING:
-            return Receipt(order_id, sale_id, WAITING)
-        case Stage.OUT:
-            return Receipt(order_id, sale_id, OrderStatus.REFUSED, standing.reason)
-        case unknown:
-            assert_never(unknown)
+    stage, reason = standing.stage, standing.reason
+    until_ms = standing.ends_at_ms if stage is Stage.ENTERED else None
+    return Receipt(order_id, sale_id, stage.value, reason, entered_until_ms=until_ms)
 
 
 def _lost(sale_id: int, order_id: int, ledger: Snapshot, has_token: bool) -> Receipt:
@@ -281,6 +329,6 @@ def _lost(sale_id: int, order_id: int, ledger: Snapshot, has_token: bool) -> Rec
     waits = WaitingEntry.objects.filter(order_id=order_id, live=True)
     # A server that took over may have been behind: better a refusal too many than no answer.
     behind_ms = CLOCK_TOLERANCE_MS if ledger.epoch > 1 else 0
-    if epoch_ms(minted_at(order_id)) >= ledger.loaded_at_ms + behind_ms or waits.exists():
+    if minted_ms(order_id) >= ledger.loaded_at_ms + behind_ms or waits.exists():
         raise NoReceipt("the order was never accepted")
     return Receipt(order_id, sale_id, OrderStatus.REFUSED, RefusalReason.LOST)

@@ -61,6 +61,11 @@ class BuyerInSale(NamedTuple):
         """Whether the sale's rules matter: the buyer might buy now."""
         return not self.is_over and self.status.may_buy
 
+    @property
+    def takes_several(self) -> bool:
+        """Whether a token of theirs has a block of order ids, and may take several units."""
+        return self.status.limit > 1 and not self.is_draw
+
     def token(self, order_id: int) -> PurchaseToken:
         """Return a token with this order id, for a buyer who may have one."""
         expires_at_ms = self.ends_at_ms + _grace_ms()

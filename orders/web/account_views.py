@@ -21,9 +21,12 @@ from vouchers.inventory.keys import LedgerUnavailable
 def data(request: HttpRequest) -> HttpResponseBase:
     """Answer with everything stored about the buyer, as a file."""
     assert isinstance(request.user, User)
-    response = JsonResponse(
-        data_of(request.user), json_dumps_params={"indent": 2, "ensure_ascii": False}
-    )
+    return data_file(request.user)
+
+
+def data_file(user: User) -> HttpResponseBase:
+    """Return everything stored about a buyer, as a file that no cache keeps."""
+    response = JsonResponse(data_of(user), json_dumps_params={"indent": 2, "ensure_ascii": False})
     response["Content-Disposition"] = 'attachment; filename="account.json"'
     return for_owner(response)
 

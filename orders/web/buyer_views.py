@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import wraps
+from itertools import chain
 from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from csp.decorators import csp_replace
 from django.contrib.auth.models import AnonymousUser, User
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
@@ -14,10 +17,12 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop
+from django.views.decorators.clickjacking import xframe_options_sameorigin
 
 from accounts.codes import code_contact, send_code
 from accounts.contacts import confirmed_contact
 from accounts.second_factor import lacks_second_factor
+from orders.audience.refusal_log import Refused, note_refusal
 from orders.audience.verdicts import NotEligible
 from orders.draws.rules import commitment_of
 from orders.draws.standing import entries_of
@@ -26,7 +31,7 @@ from orders.lifecycle.guesses import GuessesUnknown, TooManyGuesses
 from orders.lifecycle.invitations import CodeRefused, EnoughCodes, enter_code
 from orders.lifecycle.transitions import Actor
 from orders.lifecycle.waiting_list import join, leave, place_of, places_of
-from orders.models import OrderStatus, VoucherOrder
+from orders.models import OrderStatus, Payment, VoucherOrder
 from orders.payments.confirmation import note_return
 from orders.payments.extension import extend_time
 from orders.payments.providers import (
@@ -37,14 +42,22 @@ from orders.payments.providers import (
     provider_named,
 )
 from orders.payments.refunds import refund_order
-from orders.payments.service import Addresses, code_to_scan, start_payment
+from orders.payments.service import code_to_scan, start_payment
 from orders.placing.places import sign_place
+from orders.placing.tokens import BadToken, MalformedToken
 from orders.receipts.place_in_line import view_of_place
 from orders.receipts.purchase_page import PurchaseOffer, purchase_offer
-from orders.receipts.service import find_receipt, orders_of, receipt_of
+from orders.receipts.service import (
+    PURCHASE,
+    find_receipt,
+    in_purchases,
+    lead_of,
+    orders_of,
+    receipt_of,
+)
 from orders.web.challenge import PURPOSE, challenge_form, has_answered, note_answer
 from orders.web.order_api import login_required_answer
-from orders.web.refusals import Refusal, refusal_of, refusals_answered
+from orders.web.refusals import REFUSED, Refusal, refusal_of, refusals_answered
 from orders.web.request_parsing import (
     InvalidRequest,
     read_code_request,
@@ -65,6 +78,8 @@ from seckill_site.web.responses import (
     see_page,
     wants_html,
 )
+from vouchers.inventory.keys import LedgerUnavailable
+from vouchers.inventory.purchases import ids_of_purchase
 from vouchers.inventory.waiting_room import Place
 from vouchers.models import SeckillVoucher
 from vouchers.web.live_answer import live_json
@@ -107,6 +122,11 @@ def signed_in(view: View) -> View:
     return wrapped
 
 
+def for_buyer(*methods: str) -> Callable[[View], Callable[..., HttpResponseBase]]:
+    """Serve these methods to a signed-in buyer, and answer what the domain call refuses."""
+    return lambda view: allow(*methods)(refusals_answered(signed_in(view)))
+
+
 def _page_of(request: HttpRequest) -> str:
     """Return the page to come back to after the login: this one, or the one with the button."""
     if request.method in ("GET", "HEAD"):
@@ -122,7 +142,27 @@ def _page_of(request: HttpRequest) -> str:
 def purchase(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     """Show a sale to everybody alike; the page's script asks ``me/`` who is there."""
     offer = purchase_offer(sale_id=sale_id, user_id=None, now_ms=ledger_now_ms())
-    return as_shell(render(request, "orders/purchase.html", _context(request, offer)))
+    return as_shell(render(request, "orders/purchase.html", _context(offer)))
+
+
+@allow("GET", "HEAD")
+@xframe_options_sameorigin
+@csp_replace({"frame-ancestors": ["'self'"]})
+@refusals_answered
+def preview(request: HttpRequest, *, sale_id: int) -> HttpResponse:
+    """Show staff the page that everybody will see once a draft is public.
+
+    Its script asks here for what ``live/`` and ``me/`` will tell a visitor then.
+    """
+    if not _may_see_drafts(request.user):
+        raise SeckillVoucher.DoesNotExist("a draft is for staff")
+    offer = purchase_offer(sale_id=sale_id, user_id=None, now_ms=ledger_now_ms(), as_public=True)
+    if not wants_html(request):
+        if offer.snapshot is None:
+            raise LedgerUnavailable("the draft is not loaded")
+        return for_owner(JsonResponse(live_json(offer.snapshot)))
+    context = {**_context(offer), "is_preview": True}
+    return for_owner(render(request, "orders/purchase.html", context))
 
 
 @allow("GET", "HEAD", "POST")
@@ -160,12 +200,13 @@ def purchase_form(request: HttpRequest, *, sale_id: int) -> HttpResponse:
         if challenge is None or challenge.is_valid():
             return HttpResponse(status=303, headers={"Location": request.path})
     context = {
-        **_context(request, offer),
+        **_context(offer),
         "challenge": challenge,
         "code_way": code_contact(user)[0] if challenge and isinstance(user, User) else "",
         "live": live_json(offer.snapshot) if offer.snapshot else None,
         "token": offer.token,
         "buyer": buyer_status_json(offer.buyer) if offer.buyer else None,
+        "quantities": range(1, offer.most + 1),
         "is_turn": offer.place is not None and offer.token != "",
         "eligible_too_late": offer.is_old_too_late,
         "code_text": code_text,
@@ -206,16 +247,58 @@ def _room_page(
     )
 
 
-def _context(request: HttpRequest, offer: PurchaseOffer) -> dict[str, Any]:
+def _context(offer: PurchaseOffer) -> dict[str, Any]:
     return {
         "sale": offer.sale,
         "state": offer.state.value,
         "remaining": offer.remaining,
         "total": offer.total,
-        "urls": _urls(request, offer.sale.pk),
         "entries": offer.snapshot.entries if offer.snapshot else None,
         "commitment": commitment_of(offer.sale.draw.seed) if offer.sale.is_draw else "",
     }
+
+
+class Card(NamedTuple):
+    """A purchase in the list: its orders, their receipts, and the one with what is to do first."""
+
+    orders: list[VoucherOrder]
+    receipts: list[dict[str, Any]]
+    order: VoucherOrder
+    receipt: dict[str, Any]
+
+    @classmethod
+    def of(cls, orders: list[VoucherOrder], *, now_ms: int) -> Card:
+        units = [receipt_of(it) for it in orders]
+        first = units.index(lead_of(units))
+        receipts = [receipt_json(it, now_ms=now_ms) for it in units]
+        return cls(orders, receipts, orders[first], receipts[first])
+
+    @property
+    def states(self) -> list[tuple[str, int]]:
+        """The states of its orders, with how many are in each."""
+        return list(Counter(it.status for it in self.orders).items())
+
+    @property
+    def money(self) -> list[tuple[int, list[tuple[Payment, int]]]]:
+        """What was paid, in cents, and with each payment what became of it, with its cents."""
+        paid: dict[object, dict[object, tuple[Payment, int]]] = {}
+        for it in chain.from_iterable(order.payments.all() for order in self.orders):
+            moved = paid.setdefault((it.provider, it.paid_at), {})
+            together = (it.status, it.refunded_at, it.refunded_cents)
+            first, cents = moved.get(together, (it, 0))
+            moved[together] = (first, cents + it.paid_cents)
+        return [
+            (sum(cents for _, cents in moved.values()), [*moved.values()])
+            for moved in paid.values()
+        ]
+
+    @property
+    def price_cents(self) -> int:
+        return sum(it.price_cents for it in self.orders)
+
+    @property
+    def to_pay_cents(self) -> int:
+        return sum(it.price_cents for it in self.orders if it.status == OrderStatus.UNPAID)
 
 
 @allow("GET", "HEAD")
@@ -225,10 +308,14 @@ def my_orders(request: HttpRequest) -> HttpResponseBase:
         return login_required_answer(request)
     state = request.GET.get("state")
     chosen = next((it for it in FILTERS if it.state == state), ALL)
-    orders = orders_of(user_id=request.user.pk).filter(status__in=chosen.statuses)
-    page = Paginator(orders, PAGE_ROWS).get_page(request.GET.get("page"))
+    own = VoucherOrder.objects.filter(user=request.user.pk, status__in=chosen.statuses)
+    purchases = own.annotate(purchase=PURCHASE).values_list("purchase", flat=True).distinct()
+    page = Paginator(purchases.order_by("-purchase"), PAGE_ROWS).get_page(request.GET.get("page"))
     now, is_first = ledger_now_ms(), chosen is ALL and page.number == 1
-    cards = [(order, receipt_json(receipt_of(order), now_ms=now)) for order in page]
+    orders = orders_of(user_id=request.user.pk).filter(status__in=chosen.statuses)
+    shown = orders.annotate(purchase=PURCHASE).filter(purchase__in=list(page))
+    shown = shown.order_by("-purchase", "pk")
+    cards = [Card.of(it, now_ms=now) for it in in_purchases(shown)]
     own_entries = entries_of(user_id=request.user.pk) if is_first else []
     if wants_html(request):
         context = {
@@ -246,40 +333,21 @@ def my_orders(request: HttpRequest) -> HttpResponseBase:
         {
             "order_id": str(it.order_id),
             "voucher_id": str(it.sale.pk),
-            "status": it.status,
+            "status": it.stage.value,
             "status_url": reverse("receipt", args=[it.sale.pk, it.order_id]),
         }
         for it in own_entries
     ]
     content = {
         "entries": entries,
-        "orders": [receipt for _, receipt in cards],
+        "orders": [receipt for card in cards for receipt in card.receipts],
         "page": page.number,
         "pages": page.paginator.num_pages,
     }
     return for_owner(JsonResponse(content))
 
 
-def _urls(request: HttpRequest, sale_id: int) -> dict[str, str]:
-    return {
-        "live": reverse("live", args=[sale_id]),
-        "me": f"{reverse('me')}?sale={sale_id}",
-        "token": reverse("token", args=[sale_id]),
-        "place": reverse("place-order", args=[sale_id]),
-        "waiting": reverse("waiting", args=[sale_id]),
-        "room": reverse("room", args=[sale_id]),
-        "form": reverse("purchase-form", args=[sale_id]),
-        "code": reverse("invitation", args=[sale_id]),
-        "orders": f"{reverse('my-orders')}?state=to-pay",
-        "phone": f"{reverse('account_change_phone')}?next={request.path}",
-        "email": f"{reverse('account_email')}?next={request.path}",
-        "login": f"{reverse('login')}?next={request.path}",
-    }
-
-
-@allow("POST")
-@refusals_answered
-@signed_in
+@for_buyer("POST")
 def invitation(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     """Enter an invitation code; a browser is led back to the sale."""
     code, user_id = read_code_request(request), request.user.pk or 0
@@ -292,20 +360,15 @@ def invitation(request: HttpRequest, *, sale_id: int) -> HttpResponse:
 # --- The owner's order ----------------------------------------------------------------------------
 
 
-@allow("POST")
-@refusals_answered
-@signed_in
+@for_buyer("POST")
 def pay(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
     """Send the owner to the payment provider."""
     order = own_order(request, sale_id, order_id)
     provider = _chosen_provider(request)
-    addresses = Addresses(
-        return_url=absolute_url(reverse("payment-return", args=[sale_id, order_id])),
-        notify_url=absolute_url(reverse("notify", args=[provider.name])),
-    )
     pay_url = start_payment(
         order_id=order.pk,
-        addresses=addresses,
+        return_url=absolute_url(reverse("payment-return", args=[sale_id, order_id])),
+        notify_url=absolute_url(reverse("notify", args=[provider.name])),
         now=database_now(),
         provider=provider,
         client=_client_of(request, provider),
@@ -329,9 +392,7 @@ def _is_in_wechat(request: HttpRequest) -> bool:
     return "MicroMessenger" in request.headers.get("User-Agent", "")
 
 
-@allow("GET", "HEAD")
-@refusals_answered
-@signed_in
+@for_buyer("GET", "HEAD")
 def payment_return(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
     """Note that the owner is back from the provider; lead to the receipt, which may be reloaded."""
     order = own_order(request, sale_id, order_id)
@@ -349,9 +410,7 @@ def _chosen_provider(request: HttpRequest) -> PaymentProvider:
         raise InvalidRequest(400, gettext_noop("There is no such payment provider.")) from error
 
 
-@allow("GET", "HEAD")
-@refusals_answered
-@signed_in
+@for_buyer("GET", "HEAD")
 def pay_code(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
     """Show the QR code with which the owner's phone pays; without one, the receipt.
 
@@ -363,8 +422,11 @@ def pay_code(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpRespon
     on_phone = "Mobi" in request.headers.get("User-Agent", "") and not in_wechat
     if order.status != OrderStatus.UNPAID or not code or on_phone:
         return see_page("receipt", sale_id, order_id)
+    paid_together = VoucherOrder.objects.filter(pk__in=ids_of_purchase(order.pk))
+    unpaid = paid_together.filter(status=OrderStatus.UNPAID)
     context = {
         "order": order,
+        "total_cents": sum(unpaid.values_list("price_cents", flat=True)),
         "code": code,
         "ends_in_s": ceil((code.ends_at - now).total_seconds()) if code.ends_at else None,
         "in_wechat": in_wechat,
@@ -373,25 +435,19 @@ def pay_code(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpRespon
     return render(request, "orders/pay_code.html", context)
 
 
-@allow("POST")
-@refusals_answered
-@signed_in
+@for_buyer("POST")
 def cancel(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
     """Cancel the owner's unpaid order."""
     return _change(request, sale_id, order_id, cancel_order)
 
 
-@allow("POST")
-@refusals_answered
-@signed_in
+@for_buyer("POST")
 def extend(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
     """Give the owner of an unpaid order more time to pay."""
     return _change(request, sale_id, order_id, extend_time)
 
 
-@allow("POST")
-@refusals_answered
-@signed_in
+@for_buyer("POST")
 def refund(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
     """Refund the owner's paid and unused voucher."""
     return _change(request, sale_id, order_id, refund_order)
@@ -420,15 +476,25 @@ def _change(
 # --- The waiting list -----------------------------------------------------------------------------
 
 
-@allow("GET", "HEAD", "POST")
-@refusals_answered
-@signed_in
+@for_buyer("GET", "HEAD", "POST")
 def waiting(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     """Join the waiting list with a purchase token, or show the buyer's place in it."""
     user_id = request.user.pk or 0
     if request.method == "POST":
-        token = read_order_request(request).token
-        place = join(token_text=token, sale_id=sale_id, user_id=user_id, now_ms=ledger_now_ms())
+        order = read_order_request(request)
+        try:
+            place = join(
+                token_text=order.token,
+                sale_id=sale_id,
+                user_id=user_id,
+                now_ms=ledger_now_ms(),
+                quantity=order.quantity,
+                all_or_none=order.all_or_none,
+            )
+        except REFUSED as error:
+            if not isinstance(error, MalformedToken | BadToken):
+                note_refusal(Refused(sale_id, refusal_of(error).code, user_id))
+            raise
         if wants_html(request):
             return see_page("waiting", sale_id)
     else:
@@ -448,9 +514,7 @@ def waiting(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     return render(request, "orders/waiting.html", context)
 
 
-@allow("POST")
-@refusals_answered
-@signed_in
+@for_buyer("POST")
 def leave_line(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     """Leave the waiting list."""
     place = leave(sale_id=sale_id, user_id=request.user.pk or 0)

@@ -10,9 +10,8 @@ from django.urls import reverse
 from orders.lifecycle.redemption import written_code
 from orders.models import OrderStatus, VoucherOrder
 from orders.receipts.code_picture import draw_code_picture
-from orders.receipts.service import orders_of, receipt_of
-from orders.web.buyer_views import own_order, signed_in
-from orders.web.refusals import refusals_answered
+from orders.receipts.service import PURCHASE, in_purchases, orders_of, receipt_of
+from orders.web.buyer_views import for_buyer, own_order, signed_in
 from orders.web.serializers import receipt_json
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.clocks.machine import from_epoch_ms
@@ -28,10 +27,16 @@ def codes_page(request: HttpRequest) -> HttpResponse:
     """Show all codes that can be used, newest first, on a page that a device may keep."""
     now_ms = ledger_now_ms()
     orders = orders_of(user_id=request.user.pk or 0).filter(status=OrderStatus.PAID)
-    usable = orders.exclude(code=None)[: MOST_CODES + 1]
+    usable = orders.exclude(code=None).annotate(purchase=PURCHASE).order_by("-purchase", "pk")
     codes = [
-        {"sale": it.seckill_voucher, "receipt": receipt_json(receipt_of(it), now_ms=now_ms)}
-        for it in usable
+        {
+            "sale": it.seckill_voucher,
+            "receipt": receipt_json(receipt_of(it), now_ms=now_ms),
+            "number": number,
+            "count": len(units),
+        }
+        for units in in_purchases(usable[: MOST_CODES + 1])
+        for number, it in enumerate(units, start=1)
     ]
     context = {
         "codes": codes[:MOST_CODES],
@@ -42,17 +47,15 @@ def codes_page(request: HttpRequest) -> HttpResponse:
 
 
 @allow("GET", "HEAD")
-def codes_worker(request: HttpRequest) -> HttpResponse:
-    """Serve the script that keeps that page; it may answer for nothing outside of its directory."""
-    script = Path(str(finders.find("seckill/codes_worker.js"))).read_bytes()
+def keeper_worker(request: HttpRequest) -> HttpResponse:
+    """Serve the script that keeps a page; it may answer for nothing outside of its directory."""
+    script = Path(str(finders.find("seckill/keeper_worker.js"))).read_bytes()
     return HttpResponse(
         script, content_type="text/javascript", headers={"Cache-Control": "no-cache"}
     )
 
 
-@allow("GET", "HEAD")
-@refusals_answered
-@signed_in
+@for_buyer("GET", "HEAD")
 def code_page(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
     """Show the code as large as the screen; without a code that can be used, go to the receipt."""
     order = own_order(request, sale_id, order_id)
@@ -62,9 +65,7 @@ def code_page(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpRespo
     return render(request, "orders/code.html", {"receipt": content, "sale": order.seckill_voucher})
 
 
-@allow("GET", "HEAD")
-@refusals_answered
-@signed_in
+@for_buyer("GET", "HEAD")
 def code_picture(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
     """Download the code as a picture."""
     order = own_order(request, sale_id, order_id)

@@ -1,24 +1,23 @@
 """The public page of a draw, its record for anybody to check, and the withdrawal of an entry."""
 
-import gzip
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.urls import reverse
-from django.utils.cache import get_conditional_response, patch_vary_headers
 
 from orders.draws.entries import withdraw
 from orders.draws.publishing import PublishedDraw, closed_draw, compressed_record, find_draw
 from orders.draws.standing import Stage, entry_id_of, standing_of
 from orders.models import VoucherOrder
 from orders.receipts.service import find_receipt
-from orders.web.buyer_views import signed_in
+from orders.web.buyer_views import for_buyer
+from orders.web.published_files import file_response
 from orders.web.refusals import refusals_answered
 from orders.web.serializers import receipt_json
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.clocks.machine import epoch_ms
-from seckill_site.web.responses import allow, as_shell, for_everybody, see_page, wants_html
+from seckill_site.web.responses import allow, as_shell, see_page, wants_html
 from vouchers.catalogue.listing import public_sale
 
 
@@ -38,24 +37,15 @@ def draw(request: HttpRequest, *, sale_id: int) -> HttpResponse:
 def record(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     """Return the record of a draw as a file: the list without names, the seed, the drawn order."""
     published = closed_draw(sale_id=sale_id)
-    response = for_everybody(HttpResponse(content_type="text/plain; charset=us-ascii"))
-    response["Content-Disposition"] = f'attachment; filename="draw-{sale_id}.txt"'
-    response["ETag"] = f'W/"{published.record_tag}"'
-    patch_vary_headers(response, ["Accept-Encoding"])
-    known = get_conditional_response(request, response["ETag"], response=response) or response
-    if known is not response:
-        return known
-    response.content = compressed_record(published)
-    if "gzip" in request.headers.get("Accept-Encoding", ""):
-        response["Content-Encoding"] = "gzip"
-    else:
-        response.content = gzip.decompress(response.content)
-    return response
+    return file_response(
+        request,
+        name=f"draw-{sale_id}.txt",
+        tag=published.record_tag,
+        compressed=lambda: compressed_record(published),
+    )
 
 
-@allow("GET", "HEAD")
-@refusals_answered
-@signed_in
+@for_buyer("GET", "HEAD")
 def own_entry(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     """Lead a buyer to the receipt of their entry; tell a script what became of it."""
     public_sale(sale_id=sale_id)
@@ -69,9 +59,7 @@ def own_entry(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     return JsonResponse({"result": standing.stage.name.lower() if standing else None})
 
 
-@allow("POST")
-@refusals_answered
-@signed_in
+@for_buyer("POST")
 def withdraw_entry(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
     """Take the buyer's entry out of a draw that takes entries."""
     user_id = request.user.pk or 0

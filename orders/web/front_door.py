@@ -6,11 +6,13 @@ does not exist is found out here, because anybody can make up many.
 """
 
 import re
+from contextlib import suppress
 from functools import partial
 
 from django.db import DatabaseError
 from django.http import Http404
 
+from orders.audience.refusal_log import Refused, note_refusal
 from orders.placing.publisher import publisher
 from orders.placing.service import order_call
 from orders.placing.tokens import PurchaseToken, read_token
@@ -24,13 +26,13 @@ from orders.web.order_answers import (
     read_request_token,
 )
 from orders.web.refusals import REFUSED, Refusal, refusal_answer, refusal_of
-from orders.web.request_parsing import LARGEST_BODY_BYTES, read_json_order
+from orders.web.request_parsing import LARGEST_BODY_BYTES, OrderRequest, read_json_order
 from orders.web.serializers import receipt_json
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.front_door.requests import Environ, request_language, request_path
 from seckill_site.front_door.threads import Busy
 from seckill_site.web.clients import client_address
-from seckill_site.web.request_rates import check_account, check_address
+from seckill_site.web.request_rates import RateLimited, check_account, check_address
 from seckill_site.web.responses import Answer, names_html
 from vouchers.catalogue.public_sales import last_public, recall_sale
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded, ask
@@ -84,30 +86,59 @@ async def unknown_sale(environ: Environ) -> Answer | None:
 
 
 async def order(environ: Environ) -> Answer | None:
-    """Accept or refuse a program's order request; None if Django has to answer."""
+    """Accept or refuse a program's order request; None if Django has to answer.
+
+    :raises RateLimited: too many requests came from this address.
+    """
     match = _ORDERS.fullmatch(environ["PATH_INFO"])
     if match is None or environ["REQUEST_METHOD"] != "POST" or not _is_small_json(environ):
         return None
     sale_id, body = int(match[1]), environ["wsgi.input"].read()
     environ["wsgi.input"].seek(0)  # Django may have to read it too
     try:
+        check_address(environ)
+    except RateLimited:
+        _note_limited(sale_id, body)
+        raise
+    try:
         order, now_ms = read_json_order(body), ledger_now_ms(may_wait=False)
         outcome = read_request_token(order, sale_id=sale_id, now_ms=now_ms)
         if not isinstance(outcome, Refusal):
-            outcome = await _place(outcome, address=client_address(environ))
+            outcome = await _place(outcome, order, address=client_address(environ))
     except REFUSED as error:
         outcome = count_refusal(refusal_of(error), sale_id=sale_id)
     return order_answer(outcome, path=request_path(environ), language=request_language(environ))
 
 
-async def _place(token: PurchaseToken, *, address: str) -> Outcome:
+def _note_limited(sale_id: int, body: bytes) -> None:
+    """Note whose token came from an address with too many requests."""
+    with suppress(*REFUSED):
+        text, now_ms = read_json_order(body).token, ledger_now_ms(may_wait=False)
+        token = read_token(text, sale_id=sale_id, now_ms=now_ms)
+        note_refusal(Refused(sale_id, "rate_limited", token.user_id))
+
+
+async def _place(token: PurchaseToken, order: OrderRequest, *, address: str) -> Outcome:
     """Do what ``place_order`` does in a thread; the publisher's thread sends the task."""
-    call = order_call(token, address=address, finish=finish_and_count, publish=publisher.request)
     try:
+        call = order_call(
+            token,
+            address=address,
+            finish=finish_and_count,
+            publish=publisher.request,
+            quantity=order.quantity,
+            all_or_none=order.all_or_none,
+        )
+        try:
+            return await ask(call)
+        except NotLoaded:
+            await load_once(sale_id=token.sale_id)
         return await ask(call)
-    except NotLoaded:
-        await load_once(sale_id=token.sale_id)
-    return await ask(call)
+    except REFUSED as error:
+        return count_refusal(refusal_of(error), sale_id=token.sale_id, user_id=token.user_id)
+    except Busy:
+        note_refusal(Refused(token.sale_id, "unavailable", token.user_id))
+        raise
 
 
 def _is_small_json(environ: Environ) -> bool:

@@ -5,19 +5,19 @@ from typing import Any
 
 from orders.placing.tokens import PurchaseToken
 from orders.receipts.place_in_line import view_of_place
-from orders.receipts.purchase_page import BuyerStatus
 from orders.receipts.token_admission import BuyerInSale
 from orders.web.order_answers import owner_answer
 from orders.web.serializers import buyer_status_json, line_json
 from seckill_site.sessions import Buyer
 from seckill_site.web.responses import Answer
-from vouchers.inventory.waiting_room import Place, PlaceState
+from vouchers.inventory.waiting_room import PlaceState
+from vouchers.models import SeckillVoucher
 
 _QUERY = re.compile(r"(?:sale=([1-9][0-9]{0,17}))?")
 
 
-class UnknownQuery(Exception):
-    """The query of ``me/`` is not just a sale."""
+class UnknownQuery(SeckillVoucher.DoesNotExist):
+    """The query of ``me/`` is not the id of a sale."""
 
 
 def read_query(query: str) -> int | None:
@@ -50,21 +50,20 @@ def sale_json(buyer: BuyerInSale, *, order_id: int | None) -> dict[str, Any]:
     It has a token, unless the buyer may have none (``order_id`` None). It has the rule that refuses
     the buyer, or the place in line of one whom a waiting room has not let in.
     """
-    content = buyer_status_json(buyer.status)
+    status = buyer.status
+    content = buyer_status_json(status)
     if order_id is not None:
+        most = buyer.status.most(audience=buyer.audience, is_draw=buyer.is_draw)
+        if most > 1:
+            content["most"] = most
         return content | token_json(buyer.token(order_id))
     content |= {"token": "", "expires_at_ms": None}
-    if buyer.status.verdict.rule:
+    if status.verdict.rule:
         return content  # in line or not: first they need to know what keeps them out
     if buyer.place and buyer.place.state is not PlaceState.NONE and not buyer.is_over:
-        content["room"] = place_json(buyer.place, status=buyer.status)
+        now_ms, ids = status.now_ms, {"sale_id": status.sale_id, "user_id": status.user_id}
+        content["room"] = line_json(view_of_place(buyer.place, **ids, now_ms=now_ms))
     return content
-
-
-def place_json(place: Place, *, status: BuyerStatus) -> dict[str, Any]:
-    """Return a place in line that the ledger has just named."""
-    ids = {"sale_id": status.sale_id, "user_id": status.user_id}
-    return line_json(view_of_place(place, **ids, now_ms=status.now_ms))
 
 
 def token_json(token: PurchaseToken) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from seckill_site.front_door.buyers import buyer_of, session_key_of
 from seckill_site.front_door.per_loop import PerLoop
 from seckill_site.front_door.requests import Environ, request_language
 from seckill_site.front_door.threads import threads
-from seckill_site.process_memory import ProcessMemory
+from seckill_site.process_memory import Flights
 from seckill_site.web.request_rates import check_account
 from seckill_site.web.responses import Answer, names_html
 from vouchers.inventory.holdings import known_buyer_call
@@ -54,15 +54,17 @@ class _Batch(NamedTuple):
     ids: list[int]
 
 
-class _OrderIds(ProcessMemory):
+class _OrderIds(Flights[str, None]):
     """The order ids that an event loop has minted and not used yet.
 
     More are minted before the last one is used, so only the first request after a pause waits.
     """
 
+    blocks = False
+
     def forget(self) -> None:
+        super().forget()
         self._batches: list[_Batch] = []
-        self._minting: asyncio.Task[None] | None = None
 
     async def next(self) -> int:
         """Return an id that nobody else gets.
@@ -70,10 +72,10 @@ class _OrderIds(ProcessMemory):
         :raises LedgerUnavailable: Redis did not respond.
         """
         while not self._count():
-            await asyncio.shield(self._mint())
+            await asyncio.shield(self.join("ids", self._mint))
         order_id = self._batches[0].ids.pop()
         if self._count() < FEW_IDS:
-            self._mint()
+            self.join("ids", self._mint)
         return order_id
 
     def _count(self) -> int:
@@ -82,19 +84,23 @@ class _OrderIds(ProcessMemory):
         self._batches = [it for it in self._batches if it.ids and now < it.until_s]
         return sum(len(it.ids) for it in self._batches)
 
-    def _mint(self) -> asyncio.Task[None]:
-        if self._minting is None or self._minting.done():
-            self._minting = asyncio.ensure_future(self._mint_batch())
-            self._minting.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return self._minting
-
-    async def _mint_batch(self) -> None:
+    async def _mint(self) -> None:
         until_s = monotonic() + IDS_LIFE_S
-        ids = await ask(mint_call(count=IDS_AT_ONCE))
+        ids = await ask(mint_call(count=IDS_AT_ONCE, blocks=self.blocks))
         self._batches.append(_Batch(until_s, ids[::-1]))
 
 
-_order_ids = PerLoop(_OrderIds)
+class _Blocks(_OrderIds):
+    """The same with a block each, for sales in which a token may take several units."""
+
+    blocks = True
+
+
+_order_ids, _blocks = PerLoop(_OrderIds), PerLoop(_Blocks)
+
+
+async def _next_id(buyer: BuyerInSale) -> int:
+    return await (_blocks() if buyer.takes_several else _order_ids()).next()
 
 
 async def me(environ: Environ) -> Answer | None:
@@ -112,7 +118,7 @@ async def me(environ: Environ) -> Answer | None:
             if sale_id is not None:
                 visitor = visitor_in(environ, sale_id=sale_id, user_id=buyer.user_id)
                 buyer_in_sale = await _judged(await find_buyer(sale_id, buyer.user_id, visitor))
-                order_id = await _next_order_id() if buyer_in_sale.may_have_token else None
+                order_id = await _next_id(buyer_in_sale) if buyer_in_sale.may_have_token else None
                 sale = sale_json(buyer_in_sale, order_id=order_id)
     except (UnknownQuery, DatabaseError):
         return None
@@ -139,7 +145,7 @@ async def token(environ: Environ) -> Answer | None:
         visitor = visitor_in(environ, sale_id=sale_id, user_id=buyer.user_id)
         buyer_in_sale = await _judged(await find_buyer(sale_id, buyer.user_id, visitor))
         buyer_in_sale.check_admitted()
-        issued = buyer_in_sale.token(await _next_order_id())
+        issued = buyer_in_sale.token(await _next_id(buyer_in_sale))
     except DatabaseError:
         return None
     except REFUSED as error:
@@ -167,10 +173,6 @@ async def _judged(buyer: BuyerInSale) -> BuyerInSale:
         refreshing.add_done_callback(lambda done: done.cancelled() or done.exception())
     known = judged_already(buyer)
     return known if known is not None else await threads().query(partial(judged, buyer))
-
-
-async def _next_order_id() -> int:
-    return await _order_ids().next()
 
 
 def _refused(error: Exception, environ: Environ) -> Answer:

@@ -16,15 +16,13 @@ from orders.lifecycle.notices import (
     reader_of_stop_link,
     stop_notices,
 )
-from orders.web.buyer_views import signed_in
-from orders.web.refusals import refusal_of, refusals_answered
+from orders.web.buyer_views import for_buyer
+from orders.web.refusals import refusal_of
 from seckill_site.clocks.database import database_now
 from seckill_site.web.responses import allow, for_owner, problem, see_page, wants_html
 
 
-@allow("GET", "HEAD", "POST")
-@refusals_answered
-@signed_in
+@for_buyer("GET", "HEAD", "POST")
 def notice(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     """Show what the reader may be told of a sale; with POST, ask for it."""
     if request.method == "POST":
@@ -34,9 +32,7 @@ def notice(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     return _offer(request, notice_offer(sale_id=sale_id, user=_user_of(request)))
 
 
-@allow("POST")
-@refusals_answered
-@signed_in
+@for_buyer("POST")
 def stop_notice(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     """Tell the reader nothing of this sale."""
     stop_notices(user_id=_user_of(request).pk, sale_id=sale_id)

@@ -7,8 +7,9 @@ from typing import Any
 
 from prometheus_client import Counter
 
+from orders.audience.refusal_log import Refused, note_refusal
 from orders.placing.service import finish_order, place_order, read_order_token
-from orders.placing.tokens import PurchaseToken
+from orders.placing.tokens import PurchaseToken, WorkMissing
 from orders.web.refusals import REFUSED, Refusal, refusal_answer, refusal_of, sold_out_refusal
 from orders.web.request_parsing import OrderRequest
 from orders.web.serializers import accepted_text
@@ -26,7 +27,7 @@ from vouchers.inventory.reservations import Reply
 
 _COUNTED_PER_SALE = {
     ACCEPTED, "sold_out", "already_ordered", "not_started", "ended", "paused", "unavailable",
-    "waiting_room", "price_changed", ADDRESS_LIMITED, ACCOUNT_LIMITED,
+    "waiting_room", "price_changed", "too_few", ADDRESS_LIMITED, ACCOUNT_LIMITED,
 }  # fmt: skip
 """Answers to a valid token. Without a token, anybody could make up sales to be counted."""
 
@@ -43,9 +44,15 @@ def request_order(order: OrderRequest, *, sale_id: int, now_ms: int, address: st
     if isinstance(token, Refusal):
         return token
     try:
-        return place_order(token, finish=finish_and_count, address=address)
+        return place_order(
+            token,
+            finish=finish_and_count,
+            address=address,
+            quantity=order.quantity,
+            all_or_none=order.all_or_none,
+        )
     except REFUSED as error:
-        return count_refusal(refusal_of(error), sale_id=sale_id)
+        return count_refusal(refusal_of(error), sale_id=sale_id, user_id=token.user_id)
 
 
 def read_request_token(order: OrderRequest, *, sale_id: int, now_ms: int) -> Outcome:
@@ -56,13 +63,15 @@ def read_request_token(order: OrderRequest, *, sale_id: int, now_ms: int) -> Out
     """
     try:
         token = read_order_token(order.token, sale_id=sale_id, now_ms=now_ms)
+    except WorkMissing as error:
+        return count_refusal(refusal_of(error), sale_id=sale_id, user_id=error.user_id)
     except REFUSED as error:
         return count_refusal(refusal_of(error), sale_id=sale_id)
     notice = sold_out_cache.recall_sold_out(sale_id=sale_id) if order.attempt == 1 else None
     if notice is None:
         return token
     refusal = sold_out_refusal(notice.redis_now_ms(), notice.sold_out_at_ms)
-    return count_refusal(refusal, sale_id=sale_id)
+    return count_refusal(refusal, sale_id=sale_id, user_id=token.user_id)
 
 
 def finish_and_count(
@@ -77,7 +86,7 @@ def finish_and_count(
     except NotLoaded:
         raise
     except REFUSED as error:
-        return count_refusal(refusal_of(error), sale_id=token.sale_id)
+        return count_refusal(refusal_of(error), sale_id=token.sale_id, user_id=token.user_id)
     _count(sale_id=token.sale_id, status=202, answer=ACCEPTED)
     return token
 
@@ -94,9 +103,11 @@ def owner_answer(content: dict[str, Any], *, status: int = 200) -> Answer:
     return Answer(status, json.dumps(content), _OWNER_HEADERS)
 
 
-def count_refusal(refusal: Refusal, *, sale_id: int) -> Refusal:
-    """Count a refused order request, and return the refusal."""
+def count_refusal(refusal: Refusal, *, sale_id: int, user_id: int | None = None) -> Refusal:
+    """Count a refused order request, and return the refusal; note whose valid token it was."""
     answer = refusal.counted_as or refusal.code
+    if user_id is not None:
+        note_refusal(Refused(sale_id, answer, user_id))
     _count(sale_id=sale_id, status=refusal.status, answer=answer)
     return refusal
 

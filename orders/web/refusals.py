@@ -27,8 +27,9 @@ from orders.models import OrderStatus, VoucherOrder
 from orders.payments.providers import ChargeRefused, ProviderUnavailable
 from orders.payments.refunds import NotRefundable
 from orders.placing.tokens import BadToken, MalformedToken, WorkMissing
+from orders.proof.rows import NoChain
 from orders.receipts.service import NoReceipt
-from orders.web.request_parsing import InvalidRequest
+from orders.web.request_parsing import InvalidRequest, OrderRequest
 from seckill_site.formatting import short_money
 from seckill_site.web.responses import (
     UNAVAILABLE_RETRY_AFTER_S,
@@ -42,6 +43,7 @@ from seckill_site.web.responses import (
 )
 from vouchers.catalogue.audience import RULES
 from vouchers.inventory.draw_entries import NoEntry
+from vouchers.inventory.entering import OneEntryOnly
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded, OtherSale
 from vouchers.inventory.order_limits import LimitKind
 from vouchers.inventory.request_stats import ACCOUNT_LIMITED, ADDRESS_LIMITED
@@ -57,6 +59,7 @@ from vouchers.inventory.reservations import (
     SaleEnded,
     SalePaused,
     SoldOut,
+    TooFew,
 )
 from vouchers.inventory.waiting_list import UnitAvailable
 from vouchers.models import SeckillVoucher
@@ -140,6 +143,11 @@ def _price_changed(error: PriceChanged) -> Refusal:
     return Refusal(409, "price_changed", text, price, {"price_cents": cents})
 
 
+def _too_few(error: TooFew) -> Refusal:
+    text = _("Fewer vouchers are left than you want: %(left)s. Nothing was ordered.")
+    return Refusal(409, "too_few", text, {"left": error.left}, {"left": error.left})
+
+
 def _not_eligible(error: NotEligible) -> Refusal:
     verdict = error.verdict
     text, details = RULES[verdict.rule].message, {"rule": verdict.rule}
@@ -184,6 +192,7 @@ _REFUSALS: dict[type[Exception], Refusal | Callable[[Any], Refusal]] = {
     VoucherOrder.DoesNotExist: _NO_SUCH_ORDER,
     NoDraw: Refusal(404, "not_found", _("This sale is not a draw.")),
     ListOpen: Refusal(404, "not_found", _("The list of entries is not closed yet.")),
+    NoChain: Refusal(404, "not_found", _("There is no list of orders here, or not yet.")),
     SeckillVoucher.DoesNotExist: Refusal(404, "not_found", NO_SALE_TEXT),
     NotWaiting: Refusal(404, "not_found", _("You are not on the waiting list for this sale.")),
     NotStarted: Refusal(409, "not_started", _("The sale has not started yet.")),
@@ -192,6 +201,8 @@ _REFUSALS: dict[type[Exception], Refusal | Callable[[Any], Refusal]] = {
     SoldOut: lambda error: sold_out_refusal(error.arrived_at_ms, error.sold_out_at_ms),
     AlreadyOrdered: _already_ordered,
     PriceChanged: _price_changed,
+    TooFew: _too_few,
+    OneEntryOnly: Refusal(409, "one_entry", _("A draw takes one entry of each account.")),
     WrongState: _wrong_state,
     NotRefundable: Refusal(
         409, "not_refundable", _("Vouchers from this sale are not refundable once paid.")
@@ -275,19 +286,19 @@ def _code_and_message(code: str, message: str) -> str:
 
 
 def refusal_response(
-    request: HttpRequest, refusal: Refusal, *, sale_id: int, token: object = None
+    request: HttpRequest, refusal: Refusal, *, sale_id: int, order: OrderRequest | None = None
 ) -> HttpResponse:
     """Return a refusal as JSON, or as a page that leads to the buyer's order or to the sale.
 
-    A page with a token sends the same token again, so it orders once.
+    A page with an order request sends the same token again, so it orders once.
     """
     if not wants_html(request):
         return as_response(refusal_answer(refusal, language=translation.get_language() or ""))
     if refusal.code == "already_ordered":
         return see_page("receipt", sale_id, refusal.details["order_id"])
     page: dict[str, Any] = {"sale_id": sale_id}
-    if refusal in (_UNAVAILABLE, _NOT_REPLICATED) and isinstance(token, str):
-        page["token"] = token
+    if refusal in (_UNAVAILABLE, _NOT_REPLICATED) and order and isinstance(order.token, str):
+        page["again"] = order
     return problem(
         request,
         status=refusal.status,

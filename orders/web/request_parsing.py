@@ -13,6 +13,7 @@ from django.http.multipartparser import MultiPartParserError
 from django.utils.translation import gettext_noop as _
 
 from seckill_site.strict_json import read_strict_json, without_repeats
+from vouchers.models import MAX_LIMIT
 
 LARGEST_BODY_BYTES = 8 * 1024
 """An order request is a token and a number; a longer one is a mistake or worse."""
@@ -35,10 +36,15 @@ class InvalidRequest(Exception):
 
 
 class OrderRequest(NamedTuple):
-    """An order request: the purchase token, and the number of the attempt if it is given."""
+    """An order request: the purchase token, and the number of the attempt if it is given.
+
+    Of a ``quantity`` the buyer takes what is left, or with ``all_or_none`` all of it or nothing.
+    """
 
     token: object
     attempt: int | None
+    quantity: int = 1
+    all_or_none: bool = False
 
 
 def read_order_request(request: HttpRequest) -> OrderRequest:
@@ -98,7 +104,13 @@ def read_json_order(body: bytes) -> OrderRequest:
 
 
 def _order_request(fields: Mapping[str, Any]) -> OrderRequest:
-    return OrderRequest(token=fields.get("token"), attempt=_attempt(fields.get("attempt")))
+    token, attempt = fields.get("token"), _attempt(fields.get("attempt"))
+    if "quantity" not in fields and "all_or_none" not in fields:
+        return OrderRequest(token, attempt)
+    all_or_none = _CHOICES.get(str(fields.get("all_or_none", "")).lower())
+    if all_or_none is None:
+        raise InvalidRequest(400, _("all_or_none must be true or false."))
+    return OrderRequest(token, attempt, _quantity(fields.get("quantity")), all_or_none)
 
 
 def _read_fields(request: HttpRequest) -> Mapping[str, Any]:
@@ -165,10 +177,26 @@ def _multipart(request: HttpRequest) -> Mapping[str, Any]:
 
 
 def _attempt(value: object) -> int | None:
-    """Return the number of the attempt; a form sends text, JSON a number."""
     if value is None or value == "":
         return None
-    text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
-    if not (text.isascii() and text.isdigit() and 0 < len(text) <= 4 and int(text) > 0):
+    if not 0 < (number := _digits(value)) <= 9999:
         raise InvalidRequest(400, _("The attempt must be a number from 1 to 9999."))
-    return int(text)
+    return number
+
+
+def _quantity(value: object) -> int:
+    if value is None or value == "":
+        return 1
+    if not 0 < (number := _digits(value)) <= MAX_LIMIT:
+        raise InvalidRequest(400, _("The quantity must be a number from 1 to 20."))
+    return number
+
+
+_CHOICES = {"": False, "0": False, "false": False, "1": True, "true": True}
+"""What a form and JSON may send for yes and no, as text."""
+
+
+def _digits(value: object) -> int:
+    """Return a number of up to four digits, else 0; a form sends text, JSON a number."""
+    text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 4 else 0

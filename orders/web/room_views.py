@@ -1,10 +1,7 @@
 """The page of a waiting room, and ``room/`` in Django."""
 
-from typing import Any
-
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.urls import reverse
 
 from orders.receipts.place_in_line import LineView
 from orders.receipts.purchase_page import PurchaseOffer
@@ -16,7 +13,6 @@ from seckill_site.web.responses import allow, as_response, as_shell, for_owner, 
 from vouchers.catalogue.listing import public_sale
 from vouchers.inventory.rebuild import snapshot_or_load
 from vouchers.inventory.waiting_room import Place
-from vouchers.models import SeckillVoucher
 
 
 @allow("GET", "HEAD")
@@ -25,7 +21,7 @@ def room(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     """Show the waiting room to everybody alike, or say a signed-in buyer's place in line."""
     if wants_html(request):
         sale = public_sale(sale_id=sale_id)
-        return as_shell(render(request, "orders/room.html", _context(sale)))
+        return as_shell(render(request, "orders/room.html", {"sale": sale}))
     user_id = request.user.pk
     if user_id is None:
         public_sale(sale_id=sale_id)  # as at the front door
@@ -44,7 +40,7 @@ def room_page(
     The bar begins at ``first``, the position on joining, or at the last change of the rate.
     """
     context = {
-        **_context(offer.sale),
+        "sale": offer.sale,
         "line": line_json(view),
         "state": offer.state.value,
         "remaining": offer.remaining,
@@ -54,16 +50,3 @@ def room_page(
     response = for_owner(render(request, "orders/room.html", context))
     response.cookies.load(place_cookie(held, sale_id=offer.sale.pk))
     return response
-
-
-def _context(sale: SeckillVoucher) -> dict[str, Any]:
-    ids = [sale.pk]
-    return {
-        "sale": sale,
-        "urls": {
-            "room": reverse("room", args=ids),
-            "purchase": reverse("purchase", args=ids),
-            "form": reverse("purchase-form", args=ids),
-            "login": f"{reverse('login')}?next={reverse('purchase', args=ids)}",
-        },
-    }

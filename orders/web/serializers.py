@@ -1,6 +1,7 @@
 """The JSON of the HTTP contract (``docs/http.md``), as dictionaries."""
 
 import json
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -11,16 +12,27 @@ from orders.lifecycle.waiting_list import WaitingListPlace
 from orders.receipts.payment_state import BEING_CONFIRMED
 from orders.receipts.place_in_line import LineView
 from orders.receipts.purchase_page import BuyerStatus
-from orders.receipts.service import ENTERED, QUEUED, Receipt, entry_poll_ms, poll_after_ms
+from orders.receipts.service import (
+    ENTERED,
+    QUEUED,
+    Receipt,
+    entry_poll_ms,
+    lead_of,
+    poll_after_ms,
+)
+from vouchers.inventory.purchases import purchase_of
 
 CONFIRM_POLL_MS = 500
 """The polling interval of a receipt whose payment is being confirmed."""
 
 
 def accepted_text(order_id: int, *, path: str) -> str:
-    """Return the answer to an accepted order request, written out; ``path`` is the request's."""
+    """Return the answer to an accepted order request, written out; ``path`` is the request's.
+
+    A token's order is the first of its purchase.
+    """
     return (
-        f'{{"order_id": "{order_id}", "status": "{QUEUED}", '
+        f'{{"order_id": "{order_id}", "purchase": "{order_id}", "status": "{QUEUED}", '
         f'"status_url": "{receipt_path(order_id, path=_quoted(path))}", '
         f'"poll_after_ms": {poll_after_ms(place=None)}}}'
     )
@@ -40,6 +52,7 @@ def receipt_json(receipt: Receipt, *, now_ms: int, path: str = "") -> dict[str, 
     """Return a receipt; ``path`` is its own address, if the caller knows it."""
     content: dict[str, Any] = {
         "order_id": str(receipt.order_id),
+        "purchase": str(purchase_of(receipt.order_id)),
         "voucher_id": str(receipt.sale_id),
         "status": receipt.status,
         "reason": receipt.reason,
@@ -63,6 +76,15 @@ def receipt_json(receipt: Receipt, *, now_ms: int, path: str = "") -> dict[str, 
     elif content["payment"] in BEING_CONFIRMED:
         content["poll_after_ms"] = CONFIRM_POLL_MS
     return content
+
+
+def purchase_json(receipt: Receipt, units: Sequence[Receipt], *, now_ms: int) -> dict[str, Any]:
+    """Return a receipt with those of all ``units`` of its purchase, if it has several."""
+    content = receipt_json(receipt, now_ms=now_ms)
+    if not units:
+        return content
+    lead = str(lead_of(units).order_id)
+    return content | {"lead": lead, "units": [receipt_json(it, now_ms=now_ms) for it in units]}
 
 
 def buyer_status_json(status: BuyerStatus) -> dict[str, Any]:
@@ -117,6 +139,7 @@ def _room_url(sale_id: int) -> str:
 def waiting_json(place: WaitingListPlace, *, sale_id: int) -> dict[str, Any]:
     """Return a buyer's place in a sale's waiting list."""
     in_line = "first" if place.place == 1 else "place"
+    several = "all" if place.all_or_none else "rest" if place.given else "several"
     return {
         "order_id": str(place.order_id),
         "voucher_id": str(sale_id),
@@ -124,6 +147,9 @@ def waiting_json(place: WaitingListPlace, *, sale_id: int) -> dict[str, Any]:
         "waiting": place.place is not None,
         "place": place.place,
         "offered": place.offered,
+        "quantity": place.quantity,
+        "given": place.given,
+        "wants": several if place.quantity > 1 else "one",
         "status_url": reverse("receipt", args=[sale_id, place.order_id]),
     }
 

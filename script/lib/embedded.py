@@ -38,7 +38,6 @@ from servers import (
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = ROOT / ".run"
-DEMO = ROOT / "backoffice" / "demo"
 PREPARE_SHOP = str(Path(__file__).with_name("prepare_shop.py"))
 PREPARED = RUN / "prepared"
 HELD_BY_ALL = ["--hold", str(RUN / "lock"), "--again-once", str(PREPARED)]
@@ -210,23 +209,7 @@ def settings_of(
         "SECKILL_SITE_URL": os.environ.get("SECKILL_SITE_URL") or url,
         "SECKILL_PAYMENT_PROVIDERS": os.environ.get("SECKILL_PAYMENT_PROVIDERS") or SANDBOX,
         "SECKILL_SHOP_TIME_ZONE": os.environ["TZ"],
-        **{name: os.environ.get(name) or text for name, text in demo_face().items()},
     }
-
-
-def demo_face() -> dict[str, str]:
-    """Return the face of the demo; a shop that gives a text in Chinese alone shows it to all."""
-    texts = {
-        "NAME": ("好券集市", "Voucher Market"),
-        "IMPRINT": ("演示商店，不会真的扣款。", "A demo shop: nobody is charged."),
-        "TERMS": (str(DEMO / "terms.txt"), str(DEMO / "terms_en.txt")),
-    }
-    face = {"SECKILL_SHOP_CONTACT": "help@shop.example"}
-    for name, (chinese, english) in texts.items():
-        given = os.environ.get(f"SECKILL_SHOP_{name}")
-        face[f"SECKILL_SHOP_{name}"] = chinese
-        face[f"SECKILL_SHOP_{name}_EN"] = given or english
-    return face
 
 
 def in_url(host: str) -> str:

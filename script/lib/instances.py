@@ -20,29 +20,7 @@ from servers import ROOT, CannotRun, celery, free_port, granian, part, tail, web
 CONFIGURATION = ROOT / "deploy" / "nginx.conf"
 ANSWERS = "answers.log"
 START_S = 120.0
-
-# The visitors of a race come from this machine, and each names an address of its own. So the limits
-# of an address stay as they are.
-HEAD = """\
-daemon off;
-pid {directory}/nginx.pid;
-error_log {directory}/error.log warn;
-{user}
-events {{ worker_connections 4096; }}
-http {{
-    map $upstream_status $has_answer {{ default yes; "" no; "~(502|504|-)$" no; }}
-    map "$has_answer$upstream_addr" $answered_by {{ default -; "~^yes.*?([0-9.]+:[0-9]+)$" $1; }}
-    map "$has_answer$upstream_addr" $sent_on {{ default 0; "~^yes([0-9.:]+),.* (?!\\1$)\\S+$" 1; }}
-    log_format answers '$answered_by $sent_on $status $request';
-    access_log {directory}/{answers} answers;
-    set_real_ip_from 127.0.0.1;
-    real_ip_header Race-Buyer;
-    client_body_temp_path {directory}/body;
-    proxy_temp_path {directory}/proxy;
-    fastcgi_temp_path {directory}/fastcgi;
-    uwsgi_temp_path {directory}/uwsgi;
-    scgi_temp_path {directory}/scgi;
-"""
+HEAD = Path(__file__).with_name("nginx_head.conf").read_text()
 
 
 class Nginx:

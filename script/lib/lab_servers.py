@@ -45,10 +45,11 @@ class LabServer:
         """Return the command that starts it, in its directory."""
         raise NotImplementedError
 
-    def _write(self, name: str, lines: Sequence[str]) -> str:
-        """Write a file into the directory and return its path."""
+    def _write(self, name: str, **values: object) -> str:
+        """Write a file of ``lab/`` into the directory, filled in; return its path."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_private(self.directory / name, "\n".join(lines) + "\n")
+        template = Path(__file__).parent / "lab" / name
+        write_private(self.directory / name, template.read_text().format(server=self, **values))
         return str(self.directory / name)
 
 
@@ -64,16 +65,7 @@ class ZooKeeper(LabServer):
         return bool(shutil.which("java")) and (JAVA_LIBRARIES / "zookeeper.jar").exists()
 
     def prepare(self) -> list[str]:
-        config = self._write(
-            "zoo.cfg",
-            [
-                "tickTime=500",
-                f"dataDir={self.directory / 'data'}",
-                "clientPortAddress=127.0.0.1",
-                f"clientPort={self.port}",
-                "admin.enableServer=false",
-            ],
-        )
+        config = self._write("zoo.cfg")
         main = "org.apache.zookeeper.server.ZooKeeperServerMain"
         return ["java", *SMALL_JAVA, "-cp", str(JAVA_LIBRARIES / "zookeeper.jar"), main, config]
 
@@ -121,9 +113,7 @@ class RabbitMQ(LabServer):
         return f"amqp://guest:guest@127.0.0.1:{self.port}//"
 
     def prepare(self) -> list[str]:
-        config = self._write(
-            "rabbitmq.conf", [f"listeners.tcp.local = 127.0.0.1:{self.port}", "log.console = true"]
-        )
+        config = self._write("rabbitmq.conf")
         settings = {
             "HOME": self.directory,  # of the cookie
             "ERL_EPMD_PORT": free_port(),
@@ -131,7 +121,7 @@ class RabbitMQ(LabServer):
             "RABBITMQ_NODENAME": f"lab{self.port}@localhost",
             "RABBITMQ_DIST_PORT": free_port(),
             "RABBITMQ_CONFIG_FILE": config,
-            "RABBITMQ_ENABLED_PLUGINS_FILE": self._write("enabled_plugins", ["[]."]),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": self._write("enabled_plugins"),
             "RABBITMQ_MNESIA_BASE": self.directory / "data",
             "RABBITMQ_LOG_BASE": self.directory / "log",
             "RABBITMQ_CONF_ENV_FILE": self.directory / "none",
@@ -158,22 +148,7 @@ class Kafka(LabServer):
         return bool(shutil.which("mvn"))
 
     def prepare(self) -> list[str]:
-        controller = free_port()
-        config = self._write(
-            "server.properties",
-            [
-                "process.roles=broker,controller",
-                "node.id=1",
-                f"controller.quorum.voters=1@127.0.0.1:{controller}",
-                f"listeners=PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
-                "controller.listener.names=CONTROLLER",
-                f"log.dirs={self.directory / 'data'}",
-                "offsets.topic.num.partitions=1",
-                "offsets.topic.replication.factor=1",
-                "group.initial.rebalance.delay.ms=0",
-                "group.min.session.timeout.ms=1000",
-            ],
-        )
+        config = self._write("server.properties", controller=free_port())
         java = f"java {' '.join(SMALL_JAVA)} -cp '{KAFKA_JARS}/*'"
         form = f"{java} kafka.tools.StorageTool format -t {CLUSTER} -c {config}"
         return ["sh", "-c", f"{form} && exec {java} kafka.Kafka {config}"]

@@ -67,8 +67,9 @@ def prepare_demo(accounts: Path) -> None:
     """Make the demo or renew it, and write its accounts with the passwords nobody has seen yet."""
     from django.utils import timezone
 
-    from backoffice.demo.service import demo_accounts, make_demo
+    from backoffice.demo.service import demo_accounts, make_demo, set_demo_face
 
+    set_demo_face()
     made = make_demo(now=timezone.now().replace(microsecond=0))
     if made is None:
         call_command("demo", renew=True)

@@ -11,9 +11,10 @@ import io
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+import tomllib
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,10 +23,6 @@ sys.path.insert(0, str(ROOT))
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "seckill_site.settings")
 os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"  # Playwright keeps an event loop in this thread
 os.environ["SECKILL_LOG_LEVEL"] = "WARNING"  # show only the progress
-
-from embedded import demo_face  # noqa: E402
-
-os.environ.update(demo_face())
 
 import django  # noqa: E402
 
@@ -38,8 +35,10 @@ from playwright.sync_api import Browser, Page, sync_playwright  # noqa: E402
 from playwright.sync_api import Error as PlaywrightError  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
+from backoffice.demo.service import set_demo_face  # noqa: E402
 from tests.browser.window import Window, fill_window, session_key  # noqa: E402
 from tests.conftest import CHROMIUM_ARGUMENTS  # noqa: E402
+from tests.support.heartbeats import note_all  # noqa: E402
 from tests.support.orders import make_buyers  # noqa: E402
 from tests.support.payments import make_unpaid_order  # noqa: E402
 from tests.support.stack import Stack  # noqa: E402
@@ -58,30 +57,32 @@ PHONE = {
 LANGUAGES = {"en": ("en", "en-GB"), "zh": ("zh-hans", "zh-CN")}
 
 
-def tall(height: int) -> dict[str, Any]:
-    """Return a desktop screen of this height."""
-    return {"viewport": {"width": 1280, "height": height}, "device_scale_factor": 1.5}
-
-
 @dataclass(frozen=True)
 class Shot:
     """One picture: the user, the page, the screen, and what must be on the page first."""
 
     who: str
-    where: Callable[[Window], str]
-    on: dict[str, Any] = field(default_factory=lambda: PHONE)
+    where: str
+    """The address of the page, into which ``window`` is filled; or ``room``."""
+    desk: int = 0
+    """The height of a desktop's screen; without one, it is a phone's."""
     scheme: Literal["light", "dark"] = "light"
     wait_for: str = "main"
-    while_open: Callable[[Window, Page, str], None] = field(default=lambda *_: None)
+    sells: bool = False
+    """Whether the sale is run meanwhile."""
+    if_named: bool = False
+    """Whether it is taken only if it is named."""
     whole: bool = False
 
+    @property
+    def screen(self) -> dict[str, Any]:
+        desk = {"viewport": {"width": 1280, "height": self.desk}, "device_scale_factor": 1.5}
+        return desk if self.desk else PHONE
 
-def sale(name: str) -> Callable[[Window], str]:
-    return lambda window: f"/vouchers/{window.sales[name].pk}/"
-
-
-def admin_page(name: str, what: str) -> Callable[[Window], str]:
-    return lambda window: f"/admin/vouchers/seckillvoucher/{window.sales[name].pk}/{what}/"
+    def address(self, window: Window) -> str:
+        if self.where == "room":
+            return f"/vouchers/{window.open_room(people=1_240).pk}/room/"
+        return self.where.format(window=window)
 
 
 def run_and_sell(window: Window, page: Page, language: str) -> None:
@@ -93,64 +94,17 @@ def run_and_sell(window: Window, page: Page, language: str) -> None:
         page.wait_for_timeout(2_100)
 
 
-def room(window: Window) -> str:
-    return f"/vouchers/{window.open_room(people=1_240).pk}/room/"
-
-
-def receipt(name: str) -> Callable[[Window], str]:
-    return lambda window: window.receipts[name]
-
-
-ANNS = ("unpaid", "used", "cancelled", "expired", "refunding", "refunded", "refused", "queued")
-"""Receipts of which the documentation has no picture."""
-
-SHOTS = {
-    "list": Shot("ben", lambda window: "/", tall(960)),
-    "purchase": Shot("ben", sale("open"), wait_for="#main[data-state=open]"),
-    "purchase-before": Shot("ben", sale("soon"), wait_for="#main[data-state=scheduled]"),
-    "purchase-sold-out": Shot("ben", sale("sold_out"), wait_for="#main[data-state=sold_out]"),
-    "purchase-dark": Shot("ben", sale("soon"), scheme="dark"),
-    "room": Shot("ben", room, wait_for="#room[data-turn=waiting]"),
-    "receipt": Shot("ann", receipt("paid"), wait_for="#code"),
-    "receipt-confirming": Shot("eve", receipt("confirming")),
-    "receipt-silent": Shot("eve", receipt("silent")),
-    "receipt-not-paid": Shot("eve", receipt("not_paid")),
-    "receipt-unconfirmed": Shot("eve", receipt("unconfirmed")),
-    **{f"receipt-{it}": Shot("ann", receipt(it)) for it in ANNS},
-    "code": Shot("ann", lambda window: f"{window.receipts['paid']}code/", wait_for="#code"),
-    "my-orders": Shot("ann", lambda window: "/orders/"),
-    "today": Shot("boss", lambda window: "/admin/", tall(1_000), wait_for=".sale-card"),
-    "today-dark": Shot("boss", lambda window: "/admin/", tall(1_000), "dark", ".sale-card"),
-    "today-phone": Shot("operator", lambda window: "/admin/", wait_for=".sale-card"),
-    "orders": Shot(
-        "operator", lambda window: "/admin/orders/voucherorder/", tall(860), wait_for="#result_list"
-    ),
-    "orders-phone": Shot(
-        "operator", lambda window: "/admin/orders/voucherorder/", wait_for="#result_list"
-    ),
-    "staff": Shot("boss", lambda window: "/admin/staff/", tall(700), wait_for="#result_list"),
-    "admin-sale": Shot("operator", admin_page("soon", "change"), tall(860), wait_for="#content"),
-    "board": Shot(
-        "operator", admin_page("open", "board"), tall(1_080), "light", "canvas", run_and_sell
-    ),
-    "report": Shot("operator", admin_page("sold_out", "report"), tall(860), wait_for="canvas"),
-}
-
-
-TO_LOOK_AT = {"my-orders"} | {
-    f"receipt-{it}" for it in (*ANNS, "silent", "not-paid", "unconfirmed")
-}
-"""Pictures that are taken only if they are named."""
+_SHOTS = tomllib.loads(Path(__file__).with_name("screenshots.toml").read_text("utf-8"))
+SHOTS = {name: Shot(**it) for name, it in _SHOTS.items()}
 
 
 def everywhere(shots: dict[str, Shot]) -> dict[str, Shot]:
     """Return these pictures on a phone and on a desk, light and dark, of the whole page."""
-    screens: dict[str, dict[str, Any]] = {"390": PHONE, "1280": tall(860)}
     schemes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
     return {
-        f"{name}-{width}-{scheme}": replace(shot, on=screen, scheme=scheme, whole=True)
+        f"{name}-{width}-{scheme}": replace(shot, desk=desk, scheme=scheme, whole=True)
         for name, shot in shots.items()
-        for width, screen in screens.items()
+        for width, desk in {"390": 0, "1280": 860}.items()
         for scheme in schemes
     }
 
@@ -162,7 +116,7 @@ def main() -> int:
     parser.add_argument("--everywhere", action="store_true")
     arguments = parser.parse_args()
     arguments.into.mkdir(parents=True, exist_ok=True)
-    names = arguments.only or [name for name in SHOTS if name not in TO_LOOK_AT]
+    names = arguments.only or [name for name, it in SHOTS.items() if not it.if_named]
     shots = {name: SHOTS[name] for name in names}
     if arguments.everywhere:
         shots = everywhere(shots)
@@ -193,6 +147,7 @@ def shop() -> Iterator[tuple[Browser, Window, str]]:
     directory, database = Path(os.environ["SECKILL_SCRATCH"]), settings.DATABASES["default"]["NAME"]
     with sync_playwright() as playwright, Stack(directory, database=database) as stack:
         chromium = playwright.chromium.launch(executable_path=program, args=CHROMIUM_ARGUMENTS)
+        set_demo_face()
         window = fill_window(crowd=76, pictures=drawn(chromium))
         yield chromium, window, stack.web(workers=1, threads=6).url
         chromium.close()
@@ -216,22 +171,24 @@ def take(chromium: Browser, window: Window, url: str, shot: Shot, name: str, int
     """Take a picture in the name's language, save it; return the error text, or an empty text."""
     spoken, locale = LANGUAGES[name.rpartition("-")[2]]
     window.speak(spoken)
+    note_all()  # as if workers ran
     context = chromium.new_context(
         base_url=url,
         locale=locale,
         timezone_id="Asia/Shanghai",
         color_scheme=shot.scheme,
-        **shot.on,
+        **shot.screen,
     )
     cookie, value = settings.SESSION_COOKIE_NAME, session_key(window.people[shot.who])
     context.add_cookies([{"name": cookie, "value": value, "url": url}])
     try:
-        page, address = context.new_page(), shot.where(window)
+        page, address = context.new_page(), shot.address(window)
         response = page.goto(address)
         if response is None or not response.ok:
             raise RuntimeError(f"{address} returned {response and response.status}")
         page.locator(shot.wait_for).first.wait_for()
-        shot.while_open(window, page, spoken)
+        if shot.sells:
+            run_and_sell(window, page, spoken)
         page.wait_for_timeout(1_500)  # let clocks, meters and charts settle
         return save(page.screenshot(full_page=shot.whole), into / f"{name}.png")
     except (PlaywrightError, RuntimeError) as error:

@@ -116,16 +116,7 @@ def web_answers(port: int, host: str = "127.0.0.1") -> bool:
 
 # --- Redis ----------------------------------------------------------------------------------------
 
-# The directory is the server's working directory, so no path needs quoting here.
-REDIS_CONFIG = """\
-bind 127.0.0.1
-save ""
-appendonly yes
-maxmemory-policy noeviction
-lazyfree-lazy-expire yes
-always-show-logo no
-loglevel warning
-"""
+REDIS_CONFIG = Path(__file__).with_name("redis.conf").read_text()
 
 
 def redis_binary() -> str:
@@ -171,15 +162,8 @@ def redis_settings(url: str) -> dict[str, str]:
 
 # --- MariaDB --------------------------------------------------------------------------------------
 
-
-# One statement a line, as an init file needs them.
-ACCOUNTS = """
-CREATE DATABASE IF NOT EXISTS seckill CHARACTER SET utf8mb4;
-CREATE USER IF NOT EXISTS app@localhost;
-ALTER USER app@localhost IDENTIFIED BY '{password}';
-GRANT ALL ON seckill.* TO app@localhost;
-{grants}GRANT ALL ON `test\\_%`.* TO app@localhost;
-"""
+ACCOUNTS = Path(__file__).with_name("accounts.sql").read_text()
+"""Templates of statements, one a line, as an init file needs them."""
 
 
 def mariadb_binary(name: str) -> str:

@@ -8,6 +8,16 @@ from seckill_site.redis.ledger_connection import ledger_connection
 AWAKE = "seckill:awake"
 AWAKE_S = 60
 
+QUIET_PACE = 5
+"""How many times longer the intervals of ``MAY_WAIT`` are while the shop is quiet."""
+
+MAY_WAIT = {
+    *("expire", "expire_being_paid", "poll_payments", "finish_refunds", "tell_buyers"),
+    *("send_notices", "send_webhooks", "store_tallies", "store_visits", "advance_draws"),
+    "refund_unused",
+}
+"""The tasks that find nothing while nothing happens. The others mend, or are rare."""
+
 
 def stay_awake(*_: object) -> None:
     """Keep the shop awake for a minute."""

@@ -8,7 +8,8 @@ from typing import Any
 from celery.beat import Scheduler
 from redis.exceptions import RedisError
 
-from seckill_site.broker.pace import AWAKE, stay_awake
+from seckill_site.broker.heartbeats import note_beat
+from seckill_site.broker.pace import AWAKE, MAY_WAIT, QUIET_PACE, stay_awake
 from seckill_site.redis.ledger_connection import ledger_connection
 
 logger = logging.getLogger(__name__)
@@ -16,15 +17,6 @@ logger = logging.getLogger(__name__)
 LONGEST_S = 60.0
 RETRY_S = 1.0
 """The pause after the broker took no message."""
-
-QUIET_PACE = 5
-"""How many times longer the intervals of ``MAY_WAIT`` are while the shop is quiet."""
-
-MAY_WAIT = {
-    *("expire", "expire_being_paid", "poll_payments", "finish_refunds", "tell_buyers"),
-    *("send_notices", "send_webhooks", "store_tallies", "store_visits", "advance_draws"),
-}
-"""The tasks that find nothing while nothing happens. The others mend, or are rare."""
 
 
 class MonotonicScheduler(Scheduler):
@@ -85,7 +77,9 @@ class MonotonicScheduler(Scheduler):
             if self._wakes:
                 stay_awake()
             self._wakes = False
-            return bool(ledger_connection().exists(AWAKE))
+            is_awake = bool(ledger_connection().exists(AWAKE))
+            note_beat(is_quiet=not is_awake)
+            return is_awake
         except RedisError:
             self._wakes = True
             return True

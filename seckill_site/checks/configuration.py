@@ -14,11 +14,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Warning, register, run_checks
+from django.core.checks import CheckMessage, register, run_checks
 from django.db import connection
 from django.utils.module_loading import import_string
 
 from seckill_site.celery import app
+from seckill_site.checks.findings import finding
 from seckill_site.checks.services import SERVICES, Check, dotted, numbers
 
 logger = logging.getLogger(__name__)
@@ -28,13 +29,9 @@ SETTINGS = "seckill"
 SHORTEST_KEY = 32
 FEWEST_CHARACTERS_IN_KEY = 10
 KEY_FROM_AN_EXAMPLE = re.compile("insecure|change.?me|secret.?key|example", re.IGNORECASE)
-SANDBOX = "orders.payments.sandbox.Sandbox"
-CONSOLE_SMS = "accounts.phones.ConsoleBackend"
 LOCAL_HOST = re.compile(r"(.*\.)?localhost|127(\.\d+){3}|\[::1\]")
 TRIED_VERSIONS = {"redis": ((6, 4), (9, 0)), "django-redis": ((7, 0), (8, 0))}
 """The versions that fit the pinned packages, from the first up to but excluding the second."""
-
-# --- Settings: no connection needed ---------------------------------------------------------------
 
 
 @register(SETTINGS)
@@ -43,18 +40,10 @@ def check_ledger_options(**_: Any) -> Iterator[CheckMessage]:
     options = settings.CACHES["ledger"].get("OPTIONS", {})
     everywhere = getattr(settings, "DJANGO_REDIS_IGNORE_EXCEPTIONS", False)
     if options.get("IGNORE_EXCEPTIONS", everywhere):
-        yield Error(
-            "The ledger's connection ignores exceptions. An outage would look like an answer.",
-            hint="Take IGNORE_EXCEPTIONS out of CACHES['ledger'].",
-            id="seckill.E001",
-        )
+        yield finding("E001")
     retry = options.get("CONNECTION_POOL_KWARGS", {}).get("retry")
     if retry is None or retry.get_retries() != 0:
-        yield Error(
-            "The ledger's connection retries by itself. A dead Redis would hold every request.",
-            hint="Give CACHES['ledger'] the pool argument retry=Retry(NoBackoff(), 0).",
-            id="seckill.E002",
-        )
+        yield finding("E002")
 
 
 @register(SETTINGS)
@@ -63,51 +52,25 @@ def check_broker_options(**_: Any) -> Iterator[CheckMessage]:
     options = app.conf.broker_transport_options
     missing = {"socket_timeout", "socket_connect_timeout"} - {n for n in options if options[n]}
     if missing:
-        yield Error(
-            f"The broker has no {' and no '.join(sorted(missing))}. A dead one would hang workers.",
-            hint="Set both in CELERY_BROKER_TRANSPORT_OPTIONS, in seconds.",
-            id="seckill.E003",
-        )
+        yield finding("E003", missing=" and no ".join(sorted(missing)))
     if not app.conf.task_acks_late:
-        yield Error(
-            "Tasks are acknowledged before they are done. Those of a killed worker are lost.",
-            hint="Set CELERY_TASK_ACKS_LATE to True.",
-            id="seckill.E004",
-        )
+        yield finding("E004")
     if not 0 < (app.conf.task_time_limit or 0) < options.get("visibility_timeout", 0):
-        yield Error(
-            "A task may run longer than the broker waits for it. It would be delivered twice.",
-            hint="Set CELERY_TASK_TIME_LIMIT, and a visibility_timeout above it in "
-            "CELERY_BROKER_TRANSPORT_OPTIONS.",
-            id="seckill.E005",
-        )
+        yield finding("E005")
 
 
 @register(SETTINGS)
 def check_payment_paths(**_: Any) -> Iterator[CheckMessage]:
     """Find payment providers that do not exist, such as one under its old path."""
     if not settings.SECKILL_PAYMENT_PROVIDERS:
-        yield Error(
-            "SECKILL_PAYMENT_PROVIDERS names no payment provider. Nobody could pay.",
-            hint=f"Name the class of one. {SANDBOX} moves no money; it has to be named, too.",
-            id="seckill.E009",
-        )
+        yield finding("E009")
     for path in settings.SECKILL_PAYMENT_PROVIDERS:
         try:
             provider = import_string(path)
             for problem in getattr(provider, "problems", tuple)():
-                yield Error(
-                    f"{problem} Nobody could pay with {path}.",
-                    hint="Set it as docs/payments/ says, or take the provider out of "
-                    "SECKILL_PAYMENT_PROVIDERS.",
-                    id="seckill.E019",
-                )
+                yield finding("E019", problem=problem, path=path)
         except ImportError as error:
-            yield Error(
-                f"SECKILL_PAYMENT_PROVIDERS names {path}, which cannot be imported. {error}",
-                hint=f"Name a class by its path. The sandbox is {SANDBOX}.",
-                id="seckill.E008",
-            )
+            yield finding("E008", path=path, error=error)
 
 
 @register(SETTINGS)
@@ -121,25 +84,19 @@ def check_site_url(**_: Any) -> Iterator[CheckMessage]:
     except ValueError:
         is_address = False
     if not is_address:
-        yield Error(
-            f"SECKILL_SITE_URL is {url!r}, which is not the address of a site. Mails, the payment "
-            "provider and its returning buyers would be sent nowhere.",
-            hint="Set it to the address that buyers use: SECKILL_SITE_URL=https://shop.example",
-            id="seckill.E017",
-        )
+        yield finding("E017", url=url)
 
 
 @register(SETTINGS)
 def check_versions(**_: Any) -> Iterator[CheckMessage]:
     """Find client libraries that do not fit each other or are untested."""
-    hint = "Install requirements.lock: python -m pip install --requirement requirements.lock"
     for name, (first, end) in TRIED_VERSIONS.items():
-        if not first <= numbers(version(name)) < end:
-            text = f"{name} {version(name)} does not fit. Tried: {dotted(first)} to {dotted(end)}"
-            yield Error(f"{text}, the last not included.", hint=hint, id="seckill.E006")
-    if numbers(version("kombu")) != numbers(version("celery")):
-        text = f"kombu {version('kombu')} is not the one of celery {version('celery')}."
-        yield Error(text, hint=hint, id="seckill.E006")
+        if not first <= numbers(number := version(name)) < end:
+            tried = f"{dotted(first)} to {dotted(end)}, the last not included"
+            yield finding("E006", name=name, number=number, tried=tried)
+    kombu, celery = version("kombu"), version("celery")
+    if numbers(kombu) != numbers(celery):
+        yield finding("E006", name="kombu", number=kombu, tried=f"that of celery {celery}")
 
 
 @register(SETTINGS)
@@ -147,113 +104,30 @@ def check_debug(**_: Any) -> Iterator[CheckMessage]:
     """Find a site in debug mode that strangers can reach."""
     public = [host for host in settings.ALLOWED_HOSTS if not LOCAL_HOST.fullmatch(host)]
     if settings.DEBUG and (public or settings.HTTPS_ONLY or settings.SECKILL_TRUSTED_PROXIES):
-        yield Warning(
-            "DEBUG is on for a site that others can reach. Error pages show settings and code.",
-            hint="Set DEBUG=false, or ALLOWED_HOSTS to local names alone.",
-            id="seckill.W001",
-        )
-
-
-# --- Settings of a deployment ---------------------------------------------------------------------
+        yield finding("W001")
 
 
 @register(SETTINGS, deploy=True)
-def check_secret_keys(**_: Any) -> Iterator[CheckMessage]:
-    """Find weak keys; the fallbacks count too, because they verify signatures."""
-
-    def is_weak(key: str) -> bool:
-        is_short = len(key) < SHORTEST_KEY or len(set(key)) < FEWEST_CHARACTERS_IN_KEY
-        return is_short or bool(KEY_FROM_AN_EXAMPLE.search(key))
-
-    keys = [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]
-    if not settings.DEBUG and any(is_weak(key) for key in keys):
-        yield Error(
-            "SECRET_KEY or one of its fallbacks can be guessed. It signs sessions and tokens.",
-            hint='Make one: python -c "import secrets; print(secrets.token_urlsafe(50))"',
-            id="seckill.E007",
-        )
-
-
-@register(SETTINGS, deploy=True)
-def check_site_url_is_set(**_: Any) -> Iterator[CheckMessage]:
-    """Find a deployment whose links and callbacks would lead to the default, this machine."""
-    if not settings.DEBUG and not os.environ.get("SECKILL_SITE_URL"):
-        yield Error(
-            "SECKILL_SITE_URL is not set. Mails, the payment provider and its returning buyers "
-            f"would be sent to {settings.SECKILL_SITE_URL}.",
-            hint="Set it to the address that buyers use: SECKILL_SITE_URL=https://shop.example",
-            id="seckill.E018",
-        )
+def check_deployment(**_: Any) -> Iterator[CheckMessage]:
+    """Find settings that suit a development alone."""
+    url, keys = settings.SECKILL_SITE_URL, [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]
+    found = {
+        "E007": any(map(_is_weak, keys)),  # the fallbacks verify signatures, too
+        "E018": not os.environ.get("SECKILL_SITE_URL"),
+        "E027": settings.HTTPS_ONLY and not settings.SECKILL_TRUSTED_PROXIES,
+        "W002": bool(os.environ.get("FAILPOINT")),
+        "W003": connection.vendor == "sqlite",
+        "W004": "orders.payments.sandbox.Sandbox" in settings.SECKILL_PAYMENT_PROVIDERS,
+        "W005": not settings.SECKILL_STAFF_SECOND_FACTOR,
+        "W006": settings.SECKILL_SMS_BACKEND == "accounts.phones.ConsoleBackend",
+    }
+    if not settings.DEBUG:
+        yield from (finding(number, url=url) for number, is_so in found.items() if is_so)
 
 
-@register(SETTINGS, deploy=True)
-def check_trusted_proxies(**_: Any) -> Iterator[CheckMessage]:
-    """Find a site behind a proxy whose word about its clients does not count."""
-    if not settings.DEBUG and settings.HTTPS_ONLY and not settings.SECKILL_TRUSTED_PROXIES:
-        yield Error(
-            "SECKILL_TRUSTED_PROXIES is not set. All visitors would share the address of the "
-            "proxy, and its limits.",
-            hint="Set it to the addresses from which the proxy connects: "
-            "SECKILL_TRUSTED_PROXIES=127.0.0.1",
-            id="seckill.E027",
-        )
-
-
-@register(SETTINGS, deploy=True)
-def check_failpoint(**_: Any) -> Iterator[CheckMessage]:
-    """Find an armed failpoint."""
-    if not settings.DEBUG and os.environ.get("FAILPOINT"):
-        yield Warning(
-            "FAILPOINT is set. This process will fail on purpose.",
-            hint="Take FAILPOINT out of the environment: it is for tests.",
-            id="seckill.W002",
-        )
-
-
-@register(SETTINGS, deploy=True)
-def check_database_engine(**_: Any) -> Iterator[CheckMessage]:
-    """Find SQLite, which serves one machine only."""
-    if not settings.DEBUG and connection.vendor == "sqlite":
-        yield Warning(
-            "The database is SQLite. It serves one machine and one writer at a time.",
-            hint="For more, set DATABASE_URL to a MariaDB: mysql://user:password@host/name",
-            id="seckill.W003",
-        )
-
-
-@register(SETTINGS, deploy=True)
-def check_payment_providers(**_: Any) -> Iterator[CheckMessage]:
-    """Find the payment sandbox, which charges nobody."""
-    if not settings.DEBUG and SANDBOX in settings.SECKILL_PAYMENT_PROVIDERS:
-        yield Warning(
-            "The payment sandbox is on. Vouchers are paid for with nobody's money.",
-            hint="Set SECKILL_PAYMENT_PROVIDERS to real providers, "
-            "without orders.payments.sandbox.Sandbox.",
-            id="seckill.W004",
-        )
-
-
-@register(SETTINGS, deploy=True)
-def check_second_factor(**_: Any) -> Iterator[CheckMessage]:
-    """Find staff that signs in with a password alone."""
-    if not settings.DEBUG and not settings.SECKILL_STAFF_SECOND_FACTOR:
-        yield Warning(
-            "SECKILL_STAFF_SECOND_FACTOR is off. A stolen password opens the admin.",
-            hint="Set SECKILL_STAFF_SECOND_FACTOR=true.",
-            id="seckill.W005",
-        )
-
-
-@register(SETTINGS, deploy=True)
-def check_sms_backend(**_: Any) -> Iterator[CheckMessage]:
-    """Find texts to phones that only a log gets, with the codes in them."""
-    if not settings.DEBUG and settings.SECKILL_SMS_BACKEND == CONSOLE_SMS:
-        yield Warning(
-            "Texts to phones are only printed. Whoever enters a number waits for a code, "
-            "and whoever reads the log has it.",
-            hint="Name the class of a provider in SECKILL_SMS_BACKEND: docs/accounts.md.",
-            id="seckill.W006",
-        )
+def _is_weak(key: str) -> bool:
+    is_short = len(key) < SHORTEST_KEY or len(set(key)) < FEWEST_CHARACTERS_IN_KEY
+    return is_short or bool(KEY_FROM_AN_EXAMPLE.search(key))
 
 
 # --- Running them ---------------------------------------------------------------------------------

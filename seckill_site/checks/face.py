@@ -5,50 +5,40 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, register
+from django.core.checks import CheckMessage, register
+from django.core.exceptions import ValidationError
+from django.utils.translation import override
 
 from seckill_site.checks.configuration import SETTINGS
-from seckill_site.face.colours import read_colour
+from seckill_site.checks.findings import finding
 from seckill_site.face.icons import MOST_LOGO_BYTES, UnusableLogo, open_logo
-from seckill_site.face.site_face import IS_ADDRESS, IS_MAIL, IS_PHONE
+from seckill_site.face.values import (
+    IS_ADDRESS,
+    MOST_TERMS_BYTES,
+    validate_setting,
+    variable_of,
+)
 
-LONGEST_NAME, LONGEST_LINE = 40, 300
-MOST_TERMS_BYTES = 256 * 1024
-
-
-@register(SETTINGS)
-def check_names(**_: Any) -> Iterator[CheckMessage]:
-    """Find a name or an imprint that is missing, too long or of several lines."""
-    for setting, longest, required in (
-        ("SECKILL_SHOP_NAME", LONGEST_NAME, True),
-        ("SECKILL_SHOP_NAME_EN", LONGEST_NAME, True),
-        ("SECKILL_SHOP_IMPRINT", LONGEST_LINE, False),
-        ("SECKILL_SHOP_IMPRINT_EN", LONGEST_LINE, False),
-    ):
-        text = getattr(settings, setting)
-        if (required and not text.strip()) or len(text) > longest or not text.isprintable():
-            least = 1 if required else 0
-            address = " It may also be a web address." if "IMPRINT" in setting else ""
-            yield Error(
-                f"{setting} is {text[:60]!r}. It has to be one line of {least} to {longest} "
-                "characters.",
-                hint="The header, the footer and the mails show it." + address,
-                id="seckill.E040",
-            )
+_NUMBERS = {
+    **dict.fromkeys(("name", "name_en", "imprint", "imprint_en"), "E040"),
+    **{"colour": "E041", "contact": "E043"},
+}
+"""The id of what is wrong with a text."""
 
 
 @register(SETTINGS)
-def check_colour(**_: Any) -> Iterator[CheckMessage]:
-    """Find a colour that cannot be read."""
-    try:
-        read_colour(settings.SECKILL_SHOP_COLOUR)
-    except ValueError as error:
-        yield Error(
-            f"SECKILL_SHOP_COLOUR: {error}.",
-            hint="Write it as six hexadecimal digits. Any colour will do: the shop derives those "
-            "of its texts, so that they can be read in light and in dark.",
-            id="seckill.E041",
-        )
+def check_texts(**_: Any) -> Iterator[CheckMessage]:
+    """Find a text that header, footer and mails could not show."""
+    for field, number in _NUMBERS.items():
+        variable = variable_of(field)
+        text = getattr(settings, variable)
+        try:
+            with override("en"):
+                if text:
+                    validate_setting(field, text)
+        except ValidationError as error:
+            why = error.messages[0]
+            yield finding(number, variable=variable, value=text[:60], why=why)
 
 
 @register(SETTINGS)
@@ -60,23 +50,7 @@ def check_logo(**_: Any) -> Iterator[CheckMessage]:
             with Path(path).open("rb") as file:
                 open_logo(file.read(MOST_LOGO_BYTES + 1))
     except (OSError, UnusableLogo) as error:
-        yield Error(
-            f"SECKILL_SHOP_LOGO is {path}, which cannot be shown: {_why(error)}.",
-            hint="Name a square PNG, WebP or JPEG, best of 512 pixels, at most 1 MB.",
-            id="seckill.E042",
-        )
-
-
-@register(SETTINGS)
-def check_contact(**_: Any) -> Iterator[CheckMessage]:
-    """Find a contact that buyers could not use."""
-    contact = settings.SECKILL_SHOP_CONTACT
-    if contact and not any(it.fullmatch(contact) for it in (IS_MAIL, IS_PHONE, IS_ADDRESS)):
-        yield Error(
-            f"SECKILL_SHOP_CONTACT is {contact!r}: no e-mail address, phone number or web address.",
-            hint="Such as help@shop.example, +86 21 5555 0100 or https://shop.example/contact",
-            id="seckill.E043",
-        )
+        yield finding("E042", path=path, why=_why(error))
 
 
 @register(SETTINGS)
@@ -84,18 +58,14 @@ def check_map(**_: Any) -> Iterator[CheckMessage]:
     """Find a map that no place can be searched on."""
     url = settings.SECKILL_MAP_URL
     if url and not (IS_ADDRESS.fullmatch(url) and "{place}" in url):
-        yield Error(
-            f"SECKILL_MAP_URL is {url!r}: no web address with {{place}} in it.",
-            hint="Such as https://uri.amap.com/search?keyword={place}",
-            id="seckill.E045",
-        )
+        yield finding("E045", url=url)
 
 
 @register(SETTINGS)
 def check_terms(**_: Any) -> Iterator[CheckMessage]:
     """Find terms that buyers could not read."""
-    for setting in ("SECKILL_SHOP_TERMS", "SECKILL_SHOP_TERMS_EN"):
-        terms = getattr(settings, setting)
+    for variable in ("SECKILL_SHOP_TERMS", "SECKILL_SHOP_TERMS_EN"):
+        terms = getattr(settings, variable)
         if not terms or IS_ADDRESS.fullmatch(terms):
             continue
         try:
@@ -106,11 +76,7 @@ def check_terms(**_: Any) -> Iterator[CheckMessage]:
         except (OSError, UnicodeDecodeError) as error:
             problem = _why(error)
         if problem:
-            yield Error(
-                f"{setting} is {terms}, which cannot be read: {problem}.",
-                hint="Name a web address (https://…) or a text file in UTF-8.",
-                id="seckill.E044",
-            )
+            yield finding("E044", variable=variable, path=terms, why=problem)
 
 
 def _why(error: Exception) -> str:

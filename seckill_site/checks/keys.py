@@ -11,11 +11,12 @@ from socket import gethostname
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Warning, register
+from django.core.checks import CheckMessage, register
 from django.utils.crypto import salted_hmac
 from redis import RedisError
 
 from seckill_site.checks.configuration import SETTINGS
+from seckill_site.checks.findings import finding
 from seckill_site.checks.services import SERVICES
 from seckill_site.clocks.ledger import read_ledger_ms
 from seckill_site.redis.ledger_connection import ledger_connection
@@ -26,8 +27,6 @@ FRESH_S = 24 * 3600
 
 Fingerprints = dict[str, list[str]]
 """Setting -> fingerprints: first the key that signs, then the others that verify."""
-
-TWO_STEPS = "Rotate in two steps, first the fallbacks everywhere: docs/key-rotation.md."
 
 
 def shared_keys() -> dict[str, list[str]]:
@@ -46,11 +45,7 @@ def check_fallbacks(**_: Any) -> Iterator[CheckMessage]:
     """Find a key among its own fallbacks: the swap was forgotten, or the next key is missing."""
     for name, (key, *fallbacks) in shared_keys().items():
         if key in fallbacks:
-            yield Warning(
-                f"{name} is among its own fallbacks. A rotation was left half-done.",
-                hint=f"Leave only other keys in {name}_FALLBACKS. {TWO_STEPS}",
-                id="seckill.W030",
-            )
+            yield finding("W030", name=name)
 
 
 @register(SERVICES, deploy=True)
@@ -65,17 +60,11 @@ def check_shared_keys(**_: Any) -> Iterator[CheckMessage]:
     for host, theirs in sorted(others.items()):
         for name in ours.keys() & theirs.keys():
             if theirs[name][0] not in ours[name]:
-                yield _refusal(name, f"This server refuses what {host} signs or has signed.")
+                who = f"This server refuses what {host} signs or has signed."
+                yield finding("W031", who=who, name=name)
             elif host != here and ours[name][0] not in theirs[name]:
-                yield _refusal(name, f"The server {host} refuses what this one signs.")
-
-
-def _refusal(name: str, text: str) -> CheckMessage:
-    return Warning(
-        f"{text} Their {name} differ, and a rotation is half-done.",
-        hint=TWO_STEPS,
-        id="seckill.W031",
-    )
+                who = f"The server {host} refuses what this one signs."
+                yield finding("W031", who=who, name=name)
 
 
 def _fingerprint(name: str, key: str) -> str:

@@ -1,5 +1,7 @@
 """The commands that the ledger's Redis must allow, and which of them it refuses."""
 
+import shlex
+from pathlib import Path
 from typing import Any
 
 from redis import Redis
@@ -8,68 +10,15 @@ from redis.exceptions import NoPermissionError
 from locks.lua_script import Command, send_once
 from locks.protocol import CHANNEL
 
-_TEXT, _HASH, _SET, _LIST = (
-    f"seckill:{{probe}}:{kind}" for kind in ("text", "hash", "set", "list")
-)
-_LOCK = "lock:seckill:{probe}"
-_SCRIPT = "return 1"
+_KEYS = {it: f"seckill:{{probe}}:{it}" for it in ("text", "hash", "set", "list")}
+_KEYS["lock"] = "lock:seckill:{probe}"
+_LINES = Path(__file__).with_suffix(".txt").read_text(encoding="ascii").splitlines()
 
-COMMANDS: tuple[Command, ...] = (
-    ("PING",),
-    ("TIME",),
-    ("INFO", "server"),
-    ("SCAN", "0", "COUNT", "1"),
-    ("SCRIPT", "LOAD", _SCRIPT),
-    ("EVAL", _SCRIPT, "2", _TEXT, _LOCK),
-    ("EVALSHA", "e0e1f9fabfc9d4800c877a703b823ac0578ff8db", "2", _TEXT, _LOCK),  # its SHA-1
-    ("WAIT", "0", "1"),
-    ("SET", _LOCK, "1", "PX", "1"),
-    ("SET", _TEXT, "1"),
-    ("GET", _TEXT),
-    ("GETSET", _TEXT, "1"),
-    ("MGET", _TEXT, _LOCK),
-    ("TYPE", _TEXT),
-    ("EXISTS", _TEXT),
-    ("PTTL", _TEXT),
-    ("PERSIST", _TEXT),
-    ("EXPIRE", _TEXT, "1"),
-    ("PEXPIRE", _TEXT, "1000"),
-    ("PEXPIREAT", _TEXT, "1"),
-    ("INCR", f"{_TEXT}:number"),
-    ("RENAME", f"{_TEXT}:number", _TEXT),
-    ("HSET", _HASH, "field", "1"),
-    ("HSETNX", _HASH, "field", "1"),
-    ("HGET", _HASH, "field"),
-    ("HMGET", _HASH, "field"),
-    ("HGETALL", _HASH),
-    ("HEXISTS", _HASH, "field"),
-    ("HLEN", _HASH),
-    ("HINCRBY", _HASH, "field", "1"),
-    ("HRANDFIELD", _HASH),
-    ("HSCAN", _HASH, "0"),
-    ("HDEL", _HASH, "field"),
-    ("ZADD", _SET, "1", "member"),
-    ("ZCARD", _SET),
-    ("ZCOUNT", _SET, "0", "1"),
-    ("ZRANGE", _SET, "0", "0"),
-    ("ZRANGEBYSCORE", _SET, "0", "1"),
-    ("ZRANK", _SET, "member"),
-    ("ZSCORE", _SET, "member"),
-    ("ZMSCORE", _SET, "member"),
-    ("ZSCAN", _SET, "0"),
-    ("ZINCRBY", _SET, "1", "member"),
-    ("ZREVRANGE", _SET, "0", "0"),
-    ("ZREM", _SET, "member"),
-    ("ZREMRANGEBYSCORE", _SET, "0", "1"),
-    ("ZPOPMIN", _SET),
-    ("LPUSH", _LIST, "1"),
-    ("LTRIM", _LIST, "0", "0"),
-    ("MULTI",),
-    ("EXEC",),
-    ("DEL", _TEXT, _HASH, _SET, _LIST, _LOCK),
-    ("UNLINK", _TEXT, _HASH, _SET, _LIST, _LOCK),
-)
-"""All that scripts and Python send to the ledger, on keys that are gone at the end."""
+COMMANDS: tuple[Command, ...] = tuple(tuple(shlex.split(it.format(**_KEYS))) for it in _LINES)
+"""All that scripts and Python send to the ledger, on keys that are gone at the end.
+
+The argument of EVALSHA is the SHA-1 of the script before it.
+"""
 
 
 def refused_commands(client: Redis) -> list[str]:

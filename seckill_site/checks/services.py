@@ -5,12 +5,12 @@ A server that does not respond is a warning: it may come back. ``docs/checks.md`
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from django.apps import apps
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Warning, register
+from django.core.checks import CheckMessage, register
 from django.db import Error as DatabaseError
 from django.db import NotSupportedError, connection
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -22,6 +22,7 @@ from redis.exceptions import NoPermissionError
 from redis.retry import Retry
 
 from seckill_site.celery import app
+from seckill_site.checks.findings import finding
 from seckill_site.checks.ledger_commands import may_use_channel, refused_commands
 from seckill_site.installation import ForeignLedger, check_owner
 from seckill_site.mysql.collations import COLLATIONS
@@ -67,44 +68,18 @@ def check_ledger(**_: Any) -> Iterator[CheckMessage]:
     try:
         with _client_at(url) as client:  # one that a replica serves as well
             if refused := refused_commands(client):
-                yield _refused(", ".join(refused))
+                yield finding("E015", what=", ".join(refused))
                 return
             if not may_use_channel(client):
-                yield Warning(
-                    "The ledger's Redis refuses its channels to its user. "
-                    "Who waits for a lock has to poll.",
-                    hint="Allow both commands on all channels: "
-                    "ACL SETUSER name &* +publish +subscribe.",
-                    id="seckill.W017",
-                )
+                yield finding("W017")
             info = client.info()
-            yield from _eviction(info)
+            yield from _info(info)
             yield from _persistence(info, client)
-            yield from _kind(info)
     except NoPermissionError as error:  # already at the connection
-        yield _refused(str(error))
+        yield finding("E015", what=error)
     except RedisError as error:
-        if "cluster" in str(error).lower():
-            yield _clustered()
-        else:
-            yield _unasked("The ledger's Redis", error, "REDIS_URL", "seckill.W010")
-
-
-def _refused(what: str) -> CheckMessage:
-    return Error(
-        f"The ledger's Redis refuses what the shop needs to its user. Refused: {what}.",
-        hint="Allow all commands but the dangerous ones, and INFO, on all keys: "
-        "ACL SETUSER name ~* &* +@all -@dangerous +info.",
-        id="seckill.E015",
-    )
-
-
-def _clustered() -> CheckMessage:
-    return Error(
-        "The ledger's Redis is a node of a cluster. It has only some of the keys, or none.",
-        hint="Set REDIS_URL to a Redis without cluster mode.",
-        id="seckill.E016",
-    )
+        is_cluster = "cluster" in str(error).lower()
+        yield finding("E016") if is_cluster else finding("W010", error=error)
 
 
 @register(SERVICES, deploy=True)
@@ -118,51 +93,29 @@ def check_neighbours(**_: Any) -> Iterator[CheckMessage]:
     yield from _neighbour(ledger, "broker", str(app.conf.broker_url))
 
 
-def _eviction(info: dict[str, Any]) -> Iterator[CheckMessage]:
+def _info(info: dict[str, Any]) -> Iterator[CheckMessage]:
     policy = info.get("maxmemory_policy", "noeviction")
-    kind, number = (Error, "E010") if info.get("maxmemory") else (Warning, "W011")
     if policy != "noeviction":
-        when = "as soon as its memory is full" if kind is Error else "once it gets a maxmemory"
-        yield kind(
-            f"The ledger's Redis evicts keys {when}. Its maxmemory-policy is {policy}.",
-            hint="Set maxmemory-policy to noeviction, in its configuration too.",
-            id=f"seckill.{number}",
-        )
+        yield finding("E010" if info.get("maxmemory") else "W011", policy=policy)
+    number = str(info.get("redis_version", dotted(OLDEST_REDIS)))  # some services hide their own
+    if numbers(number) < OLDEST_REDIS:
+        yield finding("E011", number=number, oldest=dotted(OLDEST_REDIS))
+    if info.get("role", "master") != "master":
+        yield finding("E012")
+    if info.get("cluster_enabled"):
+        yield finding("E016")
 
 
 def _persistence(info: dict[str, Any], client: Any) -> Iterator[CheckMessage]:
     if settings.DEBUG:
         return
+    fsync = None
+    with suppress(RedisError):  # CONFIG is forbidden, as in managed services
+        fsync = client.config_get("appendfsync").get("appendfsync")
     if info.get("aof_enabled") == 0:
-        yield Warning(
-            "The ledger's Redis has no append-only file. A restart loses who was just accepted.",
-            hint="Set appendonly yes, in its configuration too.",
-            id="seckill.W012",
-        )
-    elif _configured(client, "appendfsync") == "no":
-        yield Warning(
-            "The ledger's Redis leaves it to the system when to write. That may be half a minute.",
-            hint="Set appendfsync to everysec or always, in its configuration too.",
-            id="seckill.W013",
-        )
-
-
-def _kind(info: dict[str, Any]) -> Iterator[CheckMessage]:
-    number = str(info.get("redis_version", dotted(OLDEST_REDIS)))  # some services hide their own
-    if numbers(number) < OLDEST_REDIS:
-        yield Error(
-            f"The ledger's Redis is too old. It is {number}.",
-            hint=f"Install Redis {dotted(OLDEST_REDIS)} or newer.",
-            id="seckill.E011",
-        )
-    if info.get("role", "master") != "master":
-        yield Error(
-            "The ledger's Redis is a replica. It takes no orders, or forgets them.",
-            hint="Set REDIS_URL to the primary.",
-            id="seckill.E012",
-        )
-    if info.get("cluster_enabled"):
-        yield _clustered()
+        yield finding("W012")
+    elif fsync == "no":
+        yield finding("W013")
 
 
 @register(SERVICES, deploy=True)
@@ -171,23 +124,9 @@ def check_installation(**_: Any) -> Iterator[CheckMessage]:
     try:
         check_owner()
     except ForeignLedger as error:
-        yield Error(
-            f"The ledger's Redis is another installation's. Its identity is {error.owner}.",
-            hint="Give this installation a Redis database of its own in REDIS_URL; or, after its "
-            "database was set up anew, run manage.py adopt_ledger.",
-            id="seckill.E014",
-        )
+        yield finding("E014", owner=error.owner)
     except (RedisError, DatabaseError):
         return  # another check reports it, or that migrations are missing
-
-
-def _configured(client: Any, name: str) -> str | None:
-    """Return a setting of the server; None if CONFIG is forbidden, as in managed services."""
-    try:
-        value: str | None = client.config_get(name).get(name)
-    except RedisError:
-        return None
-    return value
 
 
 def _neighbour(ledger: tuple[Any, ...], name: str, url: str) -> Iterator[CheckMessage]:
@@ -197,20 +136,10 @@ def _neighbour(ledger: tuple[Any, ...], name: str, url: str) -> Iterator[CheckMe
         with _client_at(url) as client:
             shares = _database_of(client) == ledger
     except RedisError as error:
-        yield _unasked(f"The Redis of the {name}", error, "its URL", "seckill.W014")
+        yield finding("W014", name=name, error=error)
         return
-    if shares and name == "cache":
-        yield Error(
-            "The cache is in the ledger's database. Clearing it would clear the sales.",
-            hint="Give REDIS_URL a database number that CACHE_URL does not have.",
-            id="seckill.E013",
-        )
-    elif shares:
-        yield Warning(
-            "The broker is in the ledger's database. Flushing its queue would flush the sales.",
-            hint="Give REDIS_URL a database number that CELERY_BROKER_URL does not have.",
-            id="seckill.W015",
-        )
+    if shares:
+        yield finding("E013" if name == "cache" else "W015")
 
 
 def _client_at(url: str) -> Redis:
@@ -258,13 +187,9 @@ def check_database(**_: Any) -> Iterator[CheckMessage]:
                     yield from _names(cursor)
             yield from _constraints(probe)
     except NotSupportedError as error:
-        yield Error(
-            f"The database is too old. {error}",
-            hint="Install MariaDB 10.10 or newer.",
-            id="seckill.E022",
-        )
+        yield finding("E022", error=error)
     except DatabaseError as error:
-        yield _unasked("The database", error, "DATABASE_URL", "seckill.W020")
+        yield finding("W020", error=error)
 
 
 @register(SERVICES, deploy=True)
@@ -277,48 +202,24 @@ def check_migrations(**_: Any) -> Iterator[CheckMessage]:
     except DatabaseError:
         return  # another check reports it
     if plan:
-        yield Warning(
-            f"Migrations are not applied: {len(plan)}. The first is {plan[0][0]}.",
-            hint="Run manage.py migrate.",
-            id="seckill.W023",
-        )
+        yield finding("W023", count=len(plan), first=plan[0][0])
 
 
 def _session(variables: dict[str, str]) -> Iterator[CheckMessage]:
     # MySQL has the first name, older MariaDB the second, newer MariaDB both.
     level = variables.get("transaction_isolation") or variables.get("tx_isolation", "")
     if level != "READ-COMMITTED":
-        yield Error(
-            f"Transactions are {level}. A worker would count the orders of the past.",
-            hint="Leave isolation_level 'read committed' in the options of DATABASES.",
-            id="seckill.E020",
-        )
+        yield finding("E020", level=level)
     if not {"STRICT_TRANS_TABLES", "STRICT_ALL_TABLES"} & set(variables["sql_mode"].split(",")):
-        yield Error(
-            "The database clips what does not fit. Its sql_mode is not strict.",
-            hint="Put STRICT_TRANS_TABLES into sql_mode, in the init_command of DATABASES.",
-            id="seckill.E021",
-        )
+        yield finding("E021")
     if (variables.get("wsrep_on"), variables.get("log_bin")) == ("ON", "OFF"):
-        yield Error(
-            "The database is a node of Galera without a binary log. What is rolled back to a "
-            "savepoint may stay on the other nodes, which then exclude this one.",
-            hint="Set log_bin and log_slave_updates on all nodes.",
-            id="seckill.E025",
-        )
-    if int(variables["innodb_lock_wait_timeout"]) > LONGEST_LOCK_WAIT_SECONDS:
-        yield Warning(
-            f"A row is waited for {variables['innodb_lock_wait_timeout']} s. Workers would stand.",
-            hint="Set innodb_lock_wait_timeout to 3, in the init_command of DATABASES.",
-            id="seckill.W021",
-        )
+        yield finding("E025")
+    seconds = int(variables["innodb_lock_wait_timeout"])
+    if seconds > LONGEST_LOCK_WAIT_SECONDS:
+        yield finding("W021", seconds=seconds)
     charsets = {variables["character_set_connection"], variables["character_set_database"]}
     if charsets != {"utf8mb4"}:
-        yield Warning(
-            f"The database speaks {', '.join(sorted(charsets))}. Some texts cannot be stored.",
-            hint="Use utf8mb4: ALTER DATABASE … CHARACTER SET utf8mb4, and charset in OPTIONS.",
-            id="seckill.W022",
-        )
+        yield finding("W022", charsets=", ".join(sorted(charsets)))
 
 
 def _names(cursor: Any) -> Iterator[CheckMessage]:
@@ -328,14 +229,9 @@ def _names(cursor: Any) -> Iterator[CheckMessage]:
         wanted[model._meta.db_table, model._meta.get_field(name).column] = collation
     cursor.execute(COLUMNS_WITH_COLLATIONS, [tuple(wanted)])
     for table, column, kind, collation in cursor.fetchall():
-        if collation != wanted[table, column]:
-            yield Error(
-                f"{table}.{column} has the collation {collation}. "
-                "It may take two names for one, or one for two.",
-                hint="Run manage.py migrate. If nothing is left to migrate: ALTER TABLE "
-                f"{table} MODIFY {column} {kind} COLLATE {wanted[table, column]} NOT NULL.",
-                id="seckill.E024",
-            )
+        if collation != (right := wanted[table, column]):
+            where = {"table": table, "column": column, "kind": kind}
+            yield finding("E024", **where, collation=collation, wanted=right)
 
 
 def _constraints(probe: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
@@ -347,13 +243,7 @@ def _constraints(probe: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
             there = probe.introspection.get_constraints(cursor, model._meta.db_table)
             for constraint in model._meta.constraints:
                 if not _exists(constraint, model, there.get(constraint.name, {})):
-                    yield Error(
-                        f"The table {model._meta.db_table} is without its constraint "
-                        f"{constraint.name}. Nothing stands behind Redis there.",
-                        hint="Find out who removed it, and put it back: manage.py sqlmigrate shows "
-                        "its statement.",
-                        id="seckill.E023",
-                    )
+                    yield finding("E023", table=model._meta.db_table, name=constraint.name)
 
 
 def _exists(constraint: BaseConstraint, model: type[Model], actual: Mapping[str, Any]) -> bool:
@@ -366,14 +256,6 @@ def _exists(constraint: BaseConstraint, model: type[Model], actual: Mapping[str,
     fields = [field for field in model._meta.concrete_fields if field.name in constraint.fields]
     columns = {field.column for field in fields}
     return bool(actual.get("unique")) and set(actual["columns"]) == columns
-
-
-def _unasked(what: str, error: Exception, setting: str, number: str) -> CheckMessage:
-    return Warning(
-        f"{what} could not be probed. {error}",
-        hint=f"See whether it runs, whether {setting} is right, and check again.",
-        id=number,
-    )
 
 
 # --- The ledger's replicas ------------------------------------------------------------------------
@@ -390,9 +272,4 @@ def check_ledger_replicas(**_: Any) -> Iterator[CheckMessage]:
     except RedisError:
         return  # another check reports it
     if connected < wanted:
-        yield Warning(
-            f"The ledger's Redis has too few replicas: {connected} of {wanted}. Every order is "
-            "answered with 503.",
-            hint="Start the missing replicas, or lower SECKILL_LEDGER_REPLICAS.",
-            id="seckill.W016",
-        )
+        yield finding("W016", connected=connected, wanted=wanted)

@@ -79,8 +79,4 @@ def wrong_clocks() -> dict[str, float]:
 @beat_init.connect
 def report_from_beat(**_: Any) -> None:
     """Let beat report its clock whenever it sends a task."""
-
-    def report(**_: Any) -> None:
-        report_clocks("beat")
-
-    before_task_publish.connect(report, weak=False)
+    before_task_publish.connect(lambda **_: report_clocks("beat"), weak=False)

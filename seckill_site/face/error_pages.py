@@ -3,17 +3,19 @@
 import re
 from pathlib import Path
 
-from django.conf import settings
-from django.utils.html import format_html
-from django.utils.translation import override
+from django.utils.html import escape, format_html
 
 from seckill_site.face.colours import hex_of, palettes
-from seckill_site.face.site_face import site_face
+from seckill_site.face.site_face import both_faces
 
 PAGES = Path(__file__).resolve().parents[2] / "deploy" / "errors"
 """The pages as they come, with the usual face."""
 
+_MARKED = re.compile("(<!-- (shop|contact) -->).*?(<!-- /\\2 -->)", re.DOTALL)
 _GENERATED = "\n/* The shop's colour, written by manage.py error_pages. */\n"
+_COLOURS = (
+    ":root { --accent: %s; }\n@media (prefers-color-scheme: dark) { :root { --accent: %s; } }\n"
+)
 
 
 def write_error_pages(*, into: Path) -> list[Path]:
@@ -32,33 +34,13 @@ def write_error_pages(*, into: Path) -> list[Path]:
 
 
 def _with_face(kind: str, text: str) -> str:
+    face, english = both_faces()
     if kind == ".css":
-        return text.partition(_GENERATED)[0] + _GENERATED + _colours()
-    if kind != ".html":
-        return text
-    for name, content in (("shop", _names()), ("contact", _contact())):
-        start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-        pattern = re.compile(f"{start}.*?{end}", re.DOTALL)
-        text = pattern.sub(lambda _, it=start + content + end: it, text)  # type: ignore[misc]
-    return text
-
-
-def _names() -> str:
-    names = dict.fromkeys((settings.SECKILL_SHOP_NAME, settings.SECKILL_SHOP_NAME_EN))
-    return format_html("{}", " · ".join(names))
-
-
-def _contact() -> str:
-    with override("zh-hans"):
-        face = site_face()
-    if not face.contact:
-        return ""
-    return format_html('<a href="{}">{}</a>', face.contact_url, face.contact)
-
-
-def _colours() -> str:
-    light, dark = (hex_of(it.accent_ink) for it in palettes(site_face().rgb))
-    return (
-        f":root {{\n  --accent: {light};\n}}\n\n"
-        f"@media (prefers-color-scheme: dark) {{\n  :root {{\n    --accent: {dark};\n  }}\n}}\n"
-    )
+        light, dark = (hex_of(it.accent_ink) for it in palettes(face.rgb))
+        return text.partition(_GENERATED)[0] + _GENERATED + _COLOURS % (light, dark)
+    contact = format_html('<a href="{}">{}</a>', face.contact_url, face.contact)
+    marked = {
+        "shop": escape(" · ".join(dict.fromkeys((face.name, english.name)))),
+        "contact": contact if face.contact else "",
+    }
+    return _MARKED.sub(lambda it: f"{it[1]}{marked[it[2]]}{it[3]}", text)

@@ -11,6 +11,7 @@ SIZES = {"64": 64, "180": 180, "192": 192, "512": 512, "maskable": 512}
 """The icons by name, with their edges in pixels. A launcher cuts a maskable one to its shape."""
 
 SMALLEST_LOGO, MOST_LOGO_BYTES = 64, 1024 * 1024
+STORED_EDGE = max(SIZES.values())
 LOGO_FORMATS = ("PNG", "WEBP", "JPEG")
 
 _FLASH = ((18.6, 4), (7.5, 18), (14.5, 18), (13.1, 28), (24.5, 13.6), (17.2, 13.6))
@@ -44,6 +45,18 @@ def open_logo(content: bytes) -> Image.Image:
         raise
     except Exception as error:  # Pillow may raise anything for a broken file
         raise UnusableLogo("it is no PNG, WebP or JPEG picture") from error
+
+
+def stored_logo(content: bytes) -> bytes:
+    """Return an uploaded logo as it is kept: its pixels alone, as a PNG of at most 512 by 512.
+
+    :raises UnusableLogo: it is no picture, or too small or large.
+    """
+    logo = open_logo(content)
+    logo.thumbnail((STORED_EDGE, STORED_EDGE), Image.Resampling.LANCZOS)
+    file = io.BytesIO()
+    logo.save(file, "PNG", optimize=True)
+    return file.getvalue()
 
 
 @lru_cache(maxsize=len(SIZES) * 2)

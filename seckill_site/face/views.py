@@ -1,14 +1,12 @@
 """The generated files of the shop's face, which any cache may keep, and its terms."""
 
-from pathlib import Path
-
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
-from django.urls import reverse
+from django.template.loader import render_to_string
 from django.utils.translation import override
 
 from seckill_site.face.icons import SIZES, icon
-from seckill_site.face.site_face import IS_ADDRESS, face_digest, logo_bytes, site_face, theme_css
+from seckill_site.face.site_face import face_digest, logo_bytes, site_face, theme_css
 from seckill_site.web.responses import allow, as_shell, for_ever, for_everybody
 
 
@@ -36,38 +34,14 @@ def icon_file(request: HttpRequest, digest: str, name: str) -> HttpResponseBase:
 def manifest(request: HttpRequest, digest: str, language: str) -> HttpResponseBase:
     """Return the web app manifest in one language."""
     with override("en" if language == "en" else "zh-hans"):
-        face = site_face()
-    icons = [
-        {
-            "src": reverse("face-icon", args=[face_digest(), name]),
-            "sizes": f"{SIZES[name]}x{SIZES[name]}",
-            "type": "image/png",
-            "purpose": "maskable" if name == "maskable" else "any",
-        }
-        for name in ("192", "512", "maskable")
-    ]
-    content = {
-        "id": "/",
-        "name": face.name,
-        "short_name": face.name,
-        "lang": "en" if language == "en" else "zh-Hans",
-        "start_url": "/",
-        "scope": "/",
-        "display": "minimal-ui",
-        "theme_color": face.colour,
-        "background_color": "#f5f3ef",
-        "icons": icons,
-    }
-    response = JsonResponse(content, json_dumps_params={"ensure_ascii": False})
-    response["Content-Type"] = "application/manifest+json"
-    return _kept(response, digest)
+        content = render_to_string("face_manifest.json")
+    return _kept(HttpResponse(content, content_type="application/manifest+json"), digest)
 
 
 @allow("GET", "HEAD")
 def terms(request: HttpRequest) -> HttpResponseBase:
-    """Show the terms that the shop keeps in a file."""
-    path = site_face().terms
-    if not path or IS_ADDRESS.fullmatch(path):
+    """Show the terms, unless the shop has none or has them on a page elsewhere."""
+    face = site_face()
+    if face.terms_url == face.terms:
         raise Http404
-    text = Path(path).read_text(encoding="utf-8")
-    return as_shell(render(request, "terms.html", {"text": text}))
+    return as_shell(render(request, "terms.html", {"text": face.terms_text.decode()}))

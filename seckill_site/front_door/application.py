@@ -11,14 +11,15 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from typing import IO
+from typing import IO, Any
 
 from django.conf import settings
-from django.db import DatabaseError
+from django.db import DatabaseError, connections
 from django.http import Http404, HttpRequest
 from django.http.request import split_domain_port, validate_host
 from django.utils.translation import gettext, gettext_noop, override
 
+from seckill_site.face.site_face import both_faces
 from seckill_site.front_door.buyers import buyer_of, session_key_of
 from seckill_site.front_door.django_threads import DjangoThreads, WsgiApplication
 from seckill_site.front_door.health import PROBES, watch_lag
@@ -257,9 +258,18 @@ async def _refusal(
     )
 
 
+def _page(*refusal: Any) -> Answer:
+    """Return the error page without a session or the address that was asked for; in a thread."""
+    try:
+        return _page_in(both_faces(), *refusal)
+    finally:
+        connections.close_all()  # of a thread that is no thread of Django's
+
+
 @lru_cache(maxsize=256)
-def _page(status: int, code: str, text: str, language: str, retry_after_s: int | None) -> Answer:
-    """Return the error page without a session, a database or the address that was asked for."""
+def _page_in(
+    _faces: object, status: int, code: str, text: str, language: str, retry_after_s: int | None
+) -> Answer:
     request = HttpRequest()
     request.method, request.path = "GET", "."
     request.META = {"HTTP_ACCEPT": "text/html", "SERVER_NAME": "localhost", "SERVER_PORT": "80"}

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from django.contrib.admin import ModelAdmin, display
+from django.contrib.admin import display
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
@@ -18,7 +18,9 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from seckill_site.formatting import NO_VALUE, timestamp
+from seckill_site.formatting import NO_VALUE, timestamp, utc_offset
+from seckill_site.web.admin_forms import CheckedForms
+from seckill_site.web.form_keys import key_of
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
@@ -33,7 +35,7 @@ _LOOKUP = re.compile(r"(?:__(?:exact|in|isnull|isempty|gte|lt))?$")
 """The lookups of Django's filters. No patterns: the database refuses a broken one."""
 
 
-class CheckedList(ModelAdmin):  # type: ignore[type-arg]
+class CheckedList(CheckedForms):
     """An admin whose list checks what a URL or a form may contain."""
 
     list_per_page = 50
@@ -70,6 +72,11 @@ class CheckedList(ModelAdmin):  # type: ignore[type-arg]
                 raise
             raise IncorrectLookupParameters(error) from error
 
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        """Give the list a key, for actions that create something."""
+        context = {"form_key": key_of(request), **(extra_context or {})}
+        return super().changelist_view(request, context)
+
     def response_action(
         self, request: HttpRequest, *args: Any, **kwargs: Any
     ) -> HttpResponse | None:
@@ -94,9 +101,14 @@ def pill(tone: str, label: object) -> SafeString:
     return format_html('<span class="pill{}">{}</span>', f" pill--{tone}" if tone else "", label)
 
 
-def moment(value: dt.datetime | None) -> SafeString | str:
-    """Return a moment that a script shows relative to now; without it, and on hover, exactly."""
+def moment(value: dt.datetime | None, text: str = "") -> SafeString | str:
+    """Return a moment with the shop's time zone; a script adds how far it is from now."""
     if value is None:
         return NO_VALUE
     iso = timezone.localtime(value).isoformat(timespec="seconds")
-    return format_html('<time datetime="{}" data-relative>{}</time>', iso, timestamp(value))
+    return format_html(
+        '<time datetime="{}" data-relative>{} <span class="office-zone">{}</span></time>',
+        iso,
+        text or timestamp(value),
+        utc_offset(value),
+    )

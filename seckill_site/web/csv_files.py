@@ -17,8 +17,17 @@ BYTE_ORDER_MARK = "\ufeff"
 
 Row = Sequence[object]
 
-_FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r\n\0]")
-_LIKE_A_NUMBER = re.compile(r"[0-9０-９\s.,:/eE年月日-]+")
+_FORMULA = re.compile(r"'*(?:\s*[=+\-@＝＋－＠]|[\t\r\n\0])")
+_MONTH = (
+    "jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|"
+    "sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?"
+)
+_LIKE_A_NUMBER = re.compile(
+    r"(?=[^0-9０-９]*[0-9０-９])"
+    rf"(?:[0-9０-９\s.,:/年月日时分秒()（）%％$¥￥€£-]|{_MONTH}|[ap]m?|上午|下午|e)+",
+    re.IGNORECASE,
+)
+"""Numbers, also negative, percent or money; days and times, with or without names of months."""
 
 
 def exact(text: str) -> str:
@@ -36,6 +45,11 @@ def harmless(text: str) -> str:
     if _FORMULA.match(text):
         return unevaluated(text)
     return exact(text) if _LIKE_A_NUMBER.fullmatch(text) else text
+
+
+def as_typed(text: str) -> str:
+    """Return a text as it was before it was made harmless."""
+    return (text[1:] if text.startswith("'") and _FORMULA.match(text) else text).strip()
 
 
 def csv_parts(headings: Row, chunks: Iterable[Iterable[Row]]) -> Iterator[str]:

@@ -5,7 +5,6 @@ import secrets
 import sys
 from pathlib import Path
 
-from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
 from django.db import DataError, IntegrityError
 from django.db import Error as DatabaseError
@@ -13,6 +12,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils.html import escape
 from django.utils.translation import gettext as _
 
+from seckill_site.face.site_face import both_faces
 from seckill_site.web.request_rates import RATE_LIMITED_TEXT
 from seckill_site.web.responses import (
     method_not_allowed,
@@ -129,12 +129,13 @@ def _our_fault(request: HttpRequest, reference: str) -> HttpResponse:
 def _last_resort(request: HttpRequest, status: int, reference: str) -> HttpResponse:
     response: HttpResponse
     if wants_html(request):
+        face, _english = both_faces()
         response = HttpResponse(
             _LAST_RESORT.format(
                 status=status,
                 reference=reference,
-                name=escape(settings.SECKILL_SHOP_NAME),
-                contact=escape(settings.SECKILL_SHOP_CONTACT),
+                name=escape(face.name),
+                contact=escape(face.contact),
             ),
             status=status,
         )

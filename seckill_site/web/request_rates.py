@@ -59,9 +59,11 @@ COUNTED = "seckill.counted"
 """Set in the environment of a request that has been counted."""
 
 _GUARDED = re.compile(
-    r"/(?:api/|me/|orders/|accounts/|admin/login/|sandbox/|vouchers/[0-9]+/(?!live/)[a-z])"
+    r"/(?:api/|me/|orders/|accounts/|admin/login/|sandbox/"
+    r"|vouchers/[0-9]+/(?!live/|orders/\Z)[a-z])"
 )
-"""What belongs to a buyer, an account or a program."""
+"""What belongs to a buyer, an account or a program; order requests are counted where their tokens
+are read."""
 
 _UNCOUNTED = re.compile(r"/(?:static/|payments/[^/]+/notify/|(?:healthz|readyz|metrics)\Z)")
 """A provider sends its notifications from few addresses, and a probe must not fail in a crowd."""

@@ -10,13 +10,13 @@ export function showAccount({ signed_in: signedIn, name = "", staff_desk: desk }
   }
   document.getElementById("sign-out").title = name;
   document.dispatchEvent(new CustomEvent("account", { detail: signedIn }));
-  forgetCodesUnlessOf(signedIn ? name : "");
+  forgetPagesUnlessOf(signedIn ? name : "");
 }
 
-/** Codes that this device keeps are one account's (codes_worker.js). */
-function forgetCodesUnlessOf(owner) {
-  const worker = navigator.serviceWorker?.getRegistration("/orders/");
-  worker?.then((it) => it?.active?.postMessage({ owner })).catch(() => {}); // a browser may forbid it
+/** Pages that this device keeps are one account's (keeper_worker.js). */
+function forgetPagesUnlessOf(owner) {
+  const workers = navigator.serviceWorker?.getRegistrations();
+  workers?.then((all) => all.forEach((it) => it.active?.postMessage({ owner }))).catch(() => {}); // a browser may forbid it
 }
 
 /** Put Django's token into a form. Return whether there is one: each page with a form sets it. */

@@ -3,6 +3,7 @@
 
 import { drawTimes } from "./charts.js";
 import { ServerClock, fill, leftText, tickMs } from "./clock.js";
+import { still } from "./office.js";
 import { ask, readJson } from "./wire.js";
 
 const PACE_MS = 2000;
@@ -56,6 +57,7 @@ function showState({ state, alert }) {
   if (shown && shown.alert.code !== alert.code && alert.code) announce(alert.text);
   badge.dataset.state = state.code;
   write(badge, state.text);
+  find("[data-over]").hidden = state.code !== "ended";
   notice.dataset.alert = alert.code;
   notice.hidden = !alert.code;
   write(notice, alert.text);
@@ -192,8 +194,8 @@ async function poll() {
   asking = true;
   const answer = await ask(board.dataset.url);
   asking = false;
-  if (answer.status === 200 && answer.body.now_ms) onAnswer(answer.body, answer.receivedAt);
-  else onNoAnswer(answer.status);
+  const isFresh = answer.status === 200 && answer.body.now_ms;
+  still(() => (isFresh ? onAnswer(answer.body, answer.receivedAt) : onNoAnswer(answer.status)));
   if (!document.hidden) poller = setTimeout(poll, PACE_MS);
 }
 

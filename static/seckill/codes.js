@@ -2,7 +2,7 @@
 
 import "./code_picture.js";
 import "./copy.js";
-import { tellKeeper } from "./kept_codes.js";
+import { startKeeping, tellKeeper } from "./keeper.js";
 import { askPage } from "./pages.js";
 
 const element = (id) => document.getElementById(id);
@@ -19,9 +19,7 @@ async function showSwitch() {
 element("keep").addEventListener("click", async () => {
   element("keep").disabled = true;
   try {
-    await navigator.serviceWorker.register("/orders/codes.js");
-    await navigator.serviceWorker.ready;
-    await tellKeeper("keep");
+    await startKeeping("/orders/codes.js", "/orders/");
   } catch {
     // as if nothing was kept
   }

@@ -1,28 +1,15 @@
 // Computes a draw again from its record, as orders/draws/rules.py does; nothing here touches the page.
 
+import { readHead, sha256 } from "./sha256.js";
+
 const FIELDS = ["sale", "commitment", "digest", "entries", "units", "seed"];
 const AT_ONCE = 2000;
 
-const encoder = new TextEncoder();
-
-/** SHA-256 of a text, as hexadecimal digits. */
-export async function sha256(text) {
-  const bytes = new Uint8Array(await crypto.subtle.digest("SHA-256", encoder.encode(text)));
-  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
-}
-
 /** Read a record: six lines "# name: value", then an id a line. Ids stay texts: they have 63 bits. */
 export function readRecord(text) {
-  const lines = text.trimEnd().split("\n");
-  const record = {};
-  FIELDS.forEach((name, number) => {
-    const start = `# ${name}:`;
-    if (!lines[number]?.startsWith(start)) throw new Error(`no ${name}`);
-    record[name] = lines[number].slice(start.length).trim();
-  });
-  const ids = lines.slice(FIELDS.length);
+  const { head, lines: ids } = readHead(text, FIELDS);
   if (!ids.every((id) => /^[1-9][0-9]{0,18}$/.test(id))) throw new Error("not an id");
-  return { ...record, units: Number(record.units), ids };
+  return { ...head, units: Number(head.units), ids };
 }
 
 /** Compare ids by their value: the longer one is greater. */

@@ -31,6 +31,8 @@ const { title } = document;
 const isFromRoom = document.referrer.endsWith(urls.room);
 let helper = null; // refusal.js, once a rule refuses the buyer
 let helperLoads = null;
+let quantity = null; // quantity.js, where a press may take several
+let renewHead = null; // of head.js, where orders are chained
 const spent = new Set(); // ids of orders that exist: their tokens buy nothing more
 
 let visitor = false; // until me/ has answered, the page takes everybody for a buyer
@@ -119,7 +121,25 @@ function showOrder(state) {
   reading.payMs = timed ? leftMs : 0;
   showHoldings();
   showLine();
-  helper?.showHelp(state === "not_eligible" && mine ? mine : {}, { texts, urls });
+  helper?.showHelp(state === "not_eligible" && mine ? mine : takesCode() ? { rule: "code" } : {}, { texts, urls });
+}
+
+/** Load what a press for several needs: most sales give one. */
+async function loadQuantity() {
+  const { Quantity } = await import("./quantity.js");
+  quantity = new Quantity({ page, onChange: tick });
+  tick();
+}
+
+/** Whether another invitation code would let the buyer take another voucher. */
+function takesCode() {
+  if (!element("quantity-codes") || !mine?.may_buy || mine.rule || own !== null) return false;
+  return (mine.most ?? 1) < mine.limit - mine.holds && ["open", "scheduled"].includes(live.state);
+}
+
+function showQuantity(state) {
+  quantity?.show({ state, mine });
+  if (element("quantity-codes")) element("quantity-codes").hidden = !takesCode();
 }
 
 function showHoldings() {
@@ -140,6 +160,7 @@ function showLine() {
 
 function showButton(state) {
   const { press } = STATES[state];
+  showQuantity(state);
   const hadFocus = document.activeElement === button;
   page.dataset.state = state;
   page.dataset.saleState = live.state;
@@ -194,6 +215,7 @@ function keepRefusal(answer) {
 
 function labelOf(state) {
   if (state === "not_eligible") return mine && helper ? helper.eligibleText(mine, rules()) : "";
+  if (state === "open" && quantity?.number > 1) return quantity.fill(quantity.texts.buy);
   return state === "scheduled" ? texts.button.countdown : texts.button[state];
 }
 
@@ -248,6 +270,7 @@ function step(event, text = "") {
 
 function onLive() {
   tick();
+  renewHead?.();
   if (renewal || !isOutdated()) return;
   renewal = setTimeout(renewInTurn, turnMs({ paceMs: live.figures.me_pace_ms, random: Math.random() }));
 }
@@ -317,7 +340,7 @@ function takeBuyer(now, receivedAt) {
   if (toRoomMs(now) === 0) return location.replace(urls.room);
   const isOver = mine?.order_id && !now.order_id;
   mine = now;
-  if (mine.rule && !helperLoads) helperLoads = loadHelper();
+  if ((mine.rule || takesCode()) && !helperLoads) helperLoads = loadHelper();
   useMine(receivedAt);
   step(mine.own_state ?? "free");
   // The link still leads to the old order: a success does not just disappear.
@@ -332,8 +355,9 @@ function takeBuyer(now, receivedAt) {
 function useMine(receivedAt) {
   if (mine.order_id) spent.add(mine.order_id);
   if (mine.status_url) link.href = mine.status_url;
-  if (!ticket.token || isSpent() || !isAgreed(ticket.token)) {
-    Object.assign(ticket, { token: mine.token, attempt: 0 });
+  const isForOne = mine.most > 1 && !ticket.isForSeveral && !ticket.attempt; // from before the limit was raised
+  if (!ticket.token || isSpent() || !isAgreed(ticket.token) || isForOne) {
+    Object.assign(ticket, { token: mine.token, attempt: 0, isForSeveral: mine.most > 1 });
     work(mine.token);
   }
   queue.addSample({ place: mine.place, atMs: receivedAt });
@@ -368,6 +392,7 @@ async function buy() {
   tellChanges("");
   step("press");
   if (isSpent()) ticket.token = "";
+  Object.assign(ticket, { quantity: quantity?.number ?? 1, allOrNone: Boolean(quantity?.allOrNone) });
   const { event, answer } = await order({ ticket, urls, step, rest, isAgreed });
   buying = false;
   answered(event, answer);
@@ -389,7 +414,9 @@ function goToReceipt(url) {
   tabs.notify();
   link.href = url;
   statusPoller.schedule(LATER_MS); // if the buyer stops the navigation
-  location.assign(url);
+  const several = `?wanted=${ticket.quantity}${ticket.allOrNone ? "&all" : ""}`; // the receipt says how many there were
+  quantity?.reset();
+  location.assign(`${url}${ticket.quantity > 1 ? several : ""}`);
 }
 
 /** Another tab or device was faster: ask me/ which order there is. */
@@ -415,9 +442,18 @@ function onOtherPrice({ message = texts.changed.price_unknown }) {
   renew().then((isNewer) => isNewer || setTimeout(renew, LEAST_MS));
 }
 
+/** Offer the waiting list to a buyer who wants more than are left. */
+function onTooFew(answer) {
+  page.dataset.few = "";
+  element("line-quantity").value = quantity.number;
+  element("line-choice").value = "1";
+  step("refused", fill(texts.note.too_few, answer));
+}
+
 function refused(answer, retryAfterMs = 0) {
   const { code } = answer;
   if (code === "price_changed") return onOtherPrice(answer);
+  if (code === "too_few") return onTooFew(answer);
   const { figures } = live;
   const known = ["sold_out", "paused", "ended"].includes(code);
   const remaining = code === "sold_out" ? 0 : figures.remaining;
@@ -461,6 +497,8 @@ window.addEventListener("pageshow", ({ persisted }) => {
 });
 
 button.disabled = false;
+if (element("quantity")) loadQuantity();
+if (element("head")) import("./head.js").then((it) => (renewHead = it.renewHead));
 tick();
 element("plain-way").hidden = true;
 live.ask().then(() => {

@@ -4,7 +4,8 @@ import "./code_picture.js";
 import "./copy.js";
 import { announce } from "./announce.js";
 import { ServerClock, milestone, shortLeftText, tickMs } from "./clock.js";
-import { tellKeeper } from "./kept_codes.js";
+import { showEvidence } from "./evidence.js";
+import { tellKeeper } from "./keeper.js";
 import { askPage } from "./pages.js";
 import { Queue } from "./queue.js";
 import { Tabs } from "./tabs.js";
@@ -29,9 +30,16 @@ const texts = readJson("sentences");
 const clock = new ServerClock();
 const queue = new Queue();
 
-let receipt = readJson("order");
-const token = keptTokens.of(receipt.order_id);
-const ticket = { token, attempt: 1 }; // the purchase page has sent it at least once
+let receipt = leadOf(readJson("order"));
+const { purchase } = receipt;
+const token = keptTokens.of(purchase);
+const query = new URLSearchParams(location.search);
+const ticket = {
+  token,
+  attempt: 1, // the purchase page has sent it at least once
+  quantity: Number(query.get("wanted")) || 1,
+  allOrNone: query.has("all"),
+};
 let startedAt = performance.now();
 let asked = 0;
 let placedAgain = 0;
@@ -46,12 +54,22 @@ const lost = () => receipt.status === "refused" && receipt.reason === "lost" && 
 const canPlaceAgain = () => Boolean(token) && placedAgain < MAX_PLACED_AGAIN;
 const inDraw = () => ["entered", "waiting"].includes(receipt.status);
 const isOpen = () => waiting() || inDraw() || moneyMoves() || receipt.status === "paid";
-const moneyMoves = () =>
-  ["unpaid", "refunding"].includes(receipt.status) ||
-  receipt.late_payment === "refunding" ||
-  Boolean(receipt.payment);
+const moneyMoves = () => [receipt, ...(receipt.units ?? [])].some(moves);
+const moves = ({ status, payment, late_payment: late }) =>
+  ["unpaid", "refunding"].includes(status) || late === "refunding" || Boolean(payment);
 const confirming = () => ["confirming", "silent"].includes(receipt.payment);
 const wasEnded = () => ["cancelled", "expired"].includes(receipt.status);
+
+/** The unit of a purchase whose state the page shows, with all units; only the owner's session gets these. */
+function leadOf(answer, units = answer.units) {
+  const lead = answer.units?.find(({ order_id: id }) => id === answer.lead);
+  return { ...(lead ?? answer), units };
+}
+
+/** What makes the page fetch its actions and facts again. */
+const stateText = ({ status, reason, payment, late_payment: late, extended }) =>
+  [status, reason, payment, late, extended].join();
+const unitsText = ({ units = [] }) => units.map(stateText).join(";");
 
 // --- Asking --------------------------------------------------------------------------------------
 
@@ -108,10 +126,10 @@ async function placeAgain() {
 
 // --- Showing -------------------------------------------------------------------------------------
 
-async function show(now, receivedAt) {
-  if (now.server_time_ms < receipt.server_time_ms) return; // older than the answer shown
-  const parts = ["status", "reason", "payment", "late_payment", "extended"];
-  const changed = parts.some((key) => now[key] !== receipt[key]);
+async function show(answer, receivedAt) {
+  if (answer.server_time_ms < receipt.server_time_ms) return; // older than the answer shown
+  const now = leadOf(answer, answer.units ?? receipt.units);
+  const changed = stateText(now) !== stateText(receipt) || unitsText(now) !== unitsText(receipt);
   receipt = now;
   if (receivedAt) clock.addSample(now.server_time_ms, receivedAt);
   showPlace(receivedAt ?? performance.now());
@@ -123,7 +141,7 @@ async function show(now, receivedAt) {
   }
   note(null);
   if (!changed && !stale) return;
-  keptTokens.drop(receipt.order_id);
+  keptTokens.drop(purchase);
   tabs.notify();
   tellKeeper("refresh"); // codes that this device keeps may have come or gone
   startedAt = performance.now();
@@ -166,7 +184,7 @@ function showPlace(receivedAt) {
 /** Show the new state with its actions and facts, which only the server's template has. */
 async function renew() {
   const number = (renewals += 1);
-  const fresh = await askPage(page.dataset.statusUrl, { headers: tokenHeader() });
+  const fresh = await askPage(page.dataset.statusUrl + location.search, { headers: tokenHeader() });
   if (number !== renewals) return; // a newer state is being shown
   const doing = fresh?.getElementById("doing");
   stale = !doing;
@@ -176,11 +194,16 @@ async function renew() {
     return;
   }
   element("facts").replaceWith(document.adoptNode(fresh.getElementById("facts")));
+  showEvidence(texts.proof);
   replaceActions(element("doing"), doing);
 }
 
 function replaceActions(old, doing) {
   const focused = old.contains(document.activeElement);
+  for (const { id } of old.querySelectorAll("details[id][open]")) {
+    const same = doing.querySelector(`#${id}`);
+    if (same) same.open = true;
+  }
   old.replaceWith(document.adoptNode(doing));
   announce("");
   if (focused) element("heading").focus();
@@ -229,6 +252,11 @@ function overdue() {
   showStatus("overdue");
 }
 
+// Paper shows every voucher.
+window.addEventListener("beforeprint", () => {
+  for (const details of document.querySelectorAll("#units details[id]")) details.open = true;
+});
+
 // --- Start ---------------------------------------------------------------------------------------
 
 document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : wake()));
@@ -243,6 +271,7 @@ function wake() {
 }
 
 clock.addSample(receipt.server_time_ms, performance.now());
+showEvidence(texts.proof);
 showPlace(performance.now());
 tick();
 schedule();

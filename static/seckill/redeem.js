@@ -2,6 +2,8 @@
 // of the address, where a phone's own scanner leads (so that no log has it).
 
 import { Camera, codeIn } from "./camera.js";
+import { startKeeping } from "./keeper.js";
+import { plain, wait } from "./unchecked.js";
 import { readJson } from "./wire.js";
 
 const element = (id) => document.getElementById(id);
@@ -11,21 +13,47 @@ const texts = readJson("sentences");
 
 function check(code) {
   input.value = code;
-  form.submit();
+  form.requestSubmit();
 }
 
-// --- The address ---------------------------------------------------------------------------------
+// --- Without the shop ----------------------------------------------------------------------------
 
-const scanned = /[#?]code=/.test(location.href) && codeIn(location.href);
-if (scanned) {
-  history.replaceState(null, "", location.pathname);
-  check(scanned);
+const LENGTH = 16;
+
+/** Without network nothing is sent, and the page stays: not each browser keeps it. */
+function onSubmit(event) {
+  const { code, key, why } = event.target.elements;
+  if (navigator.onLine || !code) return;
+  event.preventDefault();
+  if (event.target === form && plain(code.value).length !== LENGTH) {
+    input.setCustomValidity(texts.length.replace("{count}", plain(code.value).length));
+    return input.reportValidity();
+  }
+  wait({ code: code.value, key: key?.value, why: why?.value });
+  input.value = "";
+  input.focus();
+  show("");
 }
+
+document.addEventListener("submit", onSubmit);
+input.addEventListener("input", () => input.setCustomValidity(""));
+
+/** Have this device keep the page, which opens without the shop then. */
+async function keepPage() {
+  const page = new URL(form.action).pathname;
+  const isKept = await caches.match(page, { cacheName: "counter" });
+  if (!isKept && location.pathname === page) await startKeeping(`${page}worker.js`, page);
+}
+
+keepPage().catch(() => {}); // a browser without workers, or one that forbids them
 
 // --- A hand-held scanner -------------------------------------------------------------------------
 
 // The next code replaces a wrong one that is still in the field.
-if (document.activeElement === input) input.select();
+if (input.autofocus) {
+  input.focus();
+  input.select();
+}
 
 /** Keys pressed anywhere are a code: the scanner does not know where the focus is. */
 function takeKey(event) {
@@ -72,3 +100,11 @@ button.addEventListener("click", () => (camera.isOn ? stop() : scan()));
 document.addEventListener("keydown", ({ key }) => key === "Escape" && stop());
 document.addEventListener("visibilitychange", () => document.hidden && stop());
 window.addEventListener("pagehide", stop);
+
+// --- The address ---------------------------------------------------------------------------------
+
+const scanned = /[#?]code=/.test(location.href) && codeIn(location.href);
+if (scanned) {
+  history.replaceState(null, "", location.pathname);
+  check(scanned);
+}

@@ -48,7 +48,10 @@ export function listenForCode({ texts, onDone }) {
     const answer = await ask(form.action, { method: "POST", body: { code: code.value }, headers });
     isAsking = false;
     const error = codeError(answer, texts);
-    if (!error) return onDone();
+    if (!error) {
+      code.value = ""; // a sale of several may take another one
+      return onDone();
+    }
     say(error);
     return code.focus();
   });

@@ -1,6 +1,8 @@
 // The admin's form for a sale: shows errors and hints beside the fields while they are edited. The
 // server decides both; without this script it shows them after saving.
 
+import { still } from "./office.js";
+
 const PAUSE_MS = 400;
 const AGAIN_MS = 30_000; // "Starts in 2 h 10 min" gets out of date
 
@@ -12,9 +14,11 @@ const edited = new Set();
 const left = new Set(); // edited and left: no error appears in the middle of a word
 const lists = new Map();
 const nothing = { errors: {}, hints: {} };
+const HINTED = ["price", "stock", "begins_at", "ends_at"]; // they keep room for a line from the start
 let answer = nothing;
 let changing = null;
 let sent = "";
+let answered = "";
 let timer = 0;
 let asking = null;
 
@@ -64,7 +68,9 @@ async function check() {
       credentials: "same-origin",
       signal: asking.signal,
     });
-    show(response.ok ? await response.json() : nothing);
+    const checked = response.ok ? await response.json() : nothing;
+    answered = body;
+    show(checked);
   } catch (error) {
     // Show nothing rather than the hints of other entries. Saving checks everything again.
     if (error.name !== "AbortError") show(nothing);
@@ -73,22 +79,29 @@ async function check() {
 
 function show(checked) {
   answer = checked;
-  const { errors, hints } = checked;
+  const isEdit = changing !== null;
+  still(() => showAnswer(isEdit));
+}
+
+function showAnswer(isEdit) {
+  const { errors, hints } = answer;
   for (const field of new Set([...lists.keys(), ...Object.keys(errors), ...Object.keys(hints)])) {
     const wrong = left.has(field) ? (errors[field] ?? []) : [];
     const lines = [
       ...wrong.map((text) => ({ level: "error", text })),
       ...(hints[field] ?? []),
     ];
-    showLines(field, lines);
+    showLines(field, lines, isEdit);
   }
 }
 
-function showLines(field, lines) {
+function showLines(field, lines, isEdit) {
+  if (!lines.length && !lists.has(field)) return;
   const list = listOf(field);
   const text = lines.map((line) => line.text).join(" ");
   if (!list || list.dataset.text === text) return;
   list.dataset.text = text;
+  list.style.minHeight = `${list.offsetHeight}px`; // what becomes shorter keeps its room
   list.replaceChildren(
     ...lines.map((line) => {
       const item = document.createElement("li");
@@ -98,7 +111,7 @@ function showLines(field, lines) {
     }),
   );
   // Announce only what follows an edit, not the passing of time.
-  if (changing !== null) status.textContent = [status.textContent, text].join(" ").trim();
+  if (isEdit) status.textContent = [status.textContent, text].join(" ").trim();
 }
 
 /** Check once typing stops. The admin's pickers change fields without an event. */
@@ -112,12 +125,15 @@ function checkSoon() {
   }, PAUSE_MS);
 }
 
-/** Remove the errors that the server rendered for the previous entry. */
+/** Hide the errors that the server rendered for the previous entry; they keep their room. */
 function removeErrors(control) {
   const place = placeOf(control);
   const alone = place?.parentElement.classList.contains("form-row");
   const scope = alone ? place.parentElement : place;
-  scope?.querySelectorAll(".errorlist").forEach((list) => list.remove());
+  scope?.querySelectorAll(".errorlist").forEach((list) => {
+    list.style.minHeight = `${list.offsetHeight}px`;
+    list.className = "sale-hints__past";
+  });
   scope?.querySelectorAll(".errors").forEach((box) => box.classList.remove("errors"));
   if (alone) scope.classList.remove("errors");
 }
@@ -132,7 +148,7 @@ function leave({ target, relatedTarget }) {
   const field = fieldOf(target);
   if (!edited.has(field) || placeOf(target)?.contains(relatedTarget)) return;
   left.add(field);
-  show(answer);
+  if (answered === entries()) show(answer); // else the answer to the last entry is still to come
 }
 
 function start() {
@@ -144,6 +160,7 @@ function start() {
   document.addEventListener("click", checkSoon);
   document.addEventListener("focusin", checkSoon);
   setInterval(() => document.hidden || check(), AGAIN_MS);
+  HINTED.forEach(listOf);
   check();
 }
 

@@ -2,11 +2,16 @@
 
 import { ask } from "./wire.js";
 
-/** Place the order of a token. `ticket` is {token, attempt} and counts what was sent with it. */
+/**
+ * Place the order of a token. `ticket` is {token, attempt} and counts what was sent with it; for several
+ * it also has {quantity, allOrNone}.
+ */
 export function place(url, ticket) {
   // Of the token, not of the press: only its first request may be refused without asking the ledger.
   ticket.attempt += 1;
-  return ask(url, { method: "POST", body: { token: ticket.token, attempt: ticket.attempt } });
+  const { token, attempt, quantity, allOrNone } = ticket;
+  const several = quantity > 1 ? { quantity, all_or_none: allOrNone } : {};
+  return ask(url, { method: "POST", body: { token, attempt, ...several } });
 }
 
 /** The order id in a purchase token: its first number. */

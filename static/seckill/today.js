@@ -2,7 +2,7 @@
 // have changed. The server writes every text; this script counts down.
 
 import { ServerClock, leftText } from "./clock.js";
-import { showTimes } from "./office.js";
+import { showTimes, still } from "./office.js";
 import { askPage } from "./pages.js";
 import { readJson } from "./wire.js";
 
@@ -51,7 +51,7 @@ async function poll() {
   const wasStale = note.textContent === sentences.stale;
   if (other) {
     clock.addSample(Number(other.dataset.nowMs), receivedAt);
-    show(other);
+    still(() => show(other));
     tick();
   }
   note.textContent = other ? (wasStale ? sentences.fresh : "") : sentences.stale;

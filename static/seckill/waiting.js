@@ -60,11 +60,15 @@ async function askForOrder() {
 const faultText = (status) => texts.note[faultOf(status) || "unreachable"];
 
 function show() {
-  const { place, state } = line;
+  const { place, state, wants, given } = line;
   page.dataset.status = place === null ? "refused" : "queued";
   setText("heading", fill(texts.heading[state], { place }));
-  setText("text", texts.text[state]);
+  setText("text", wants === "all" && place !== null ? "" : texts.text[state]);
+  setText("wanted", fill(texts.wanted[wants], line));
   setText("place", place ?? "");
+  element("wanted").hidden = place === null || wants === "one";
+  element("came").hidden = given === 0;
+  element("came").firstElementChild.href = line.status_url;
   element("place").hidden = element("doing").hidden = place === null;
   note("");
 }

@@ -139,4 +139,4 @@ def test_mail_server_that_is_away_is_told(owner: Client, settings) -> None:
     page = owner.post(ADD, {"email": EMAIL, "role": "Operator"}, follow=True)
 
     assert "messagelist" in page.text
-    assert 'class="error"' in page.text
+    assert 'class="warning"' in page.text

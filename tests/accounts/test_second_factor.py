@@ -145,6 +145,21 @@ def test_security_key_page_has_no_inline_script(client: Client, ada: User) -> No
     assert "<script>" not in page
 
 
+def test_last_use_of_a_security_key_has_its_time(client: Client, ada: User) -> None:
+    used_at = dt.datetime(2026, 3, 4, 5, 6, tzinfo=dt.UTC)
+    key: dict[str, Any] = {
+        "user": ada,
+        "type": "webauthn",
+        "data": {"name": "Key", "credential": {}},
+    }
+    sign_in(client)
+    Authenticator.objects.create(**key, last_used_at=used_at)
+
+    page = client.get("/accounts/2fa/webauthn/").text
+
+    assert '<time datetime="2026-03-04T13:06:00+08:00" data-zone="UTC+8">' in page
+
+
 @pytest.mark.parametrize("path", ["/admin/", "/staff/redeem/"])
 def test_staff_without_factor_is_sent_to_set_one_up(
     client: Client, staff: User, settings: Any, path: str

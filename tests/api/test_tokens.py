@@ -17,10 +17,12 @@ from api.tokens import (
     MissingScope,
     check_scope,
     find_token,
+    merchants_of,
     note_use,
     revoke_tokens,
 )
 from tests.support.api import make_member, make_token
+from vouchers.models import Merchant
 
 pytestmark = pytest.mark.django_db
 
@@ -98,3 +100,34 @@ def test_use_is_noted_once_a_minute() -> None:
         token.refresh_from_db()
         noted = 61 if seconds == 61 else 0
         assert token.last_used_at == now + dt.timedelta(seconds=noted)
+
+
+@pytest.mark.parametrize(
+    ("owners", "tokens", "redeemed"),
+    [
+        ("", "", None),
+        ("", "A", "A"),
+        ("AB", "", "AB"),
+        ("AB", "BC", "B"),
+        ("A", "B", ""),
+    ],
+)
+def test_token_redeems_for_no_merchant_beyond_its_owner(
+    owners: str, tokens: str, redeemed: str | None
+) -> None:
+    shops = {it: Merchant.objects.create(name=it) for it in "ABC"}
+    owner = make_member()
+    owner.merchants.set(shops[it] for it in owners)
+    token, _ = make_token(owner=owner, merchants=[shops[it] for it in tokens])
+    token.refresh_from_db()
+    expected = None if redeemed is None else {shops[it].pk for it in redeemed}
+    assert merchants_of(token) == expected
+
+
+def test_token_of_a_merchant_that_went_redeems_nothing() -> None:
+    gone = Merchant.objects.create(name="Gone")
+    token, _ = make_token(merchants=[gone])
+    gone.delete()
+    token.refresh_from_db()
+    assert merchants_of(token)
+    assert not Merchant.objects.filter(pk__in=merchants_of(token) or ()).exists()

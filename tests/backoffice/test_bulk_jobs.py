@@ -42,6 +42,7 @@ from tests.support.payments import (
     history,
     make_payment,
     make_unpaid_order,
+    make_unpaid_purchase,
     notify_of_fake,
     pay,
 )
@@ -404,3 +405,14 @@ def test_job_survives_deletion_of_its_author() -> None:
     job = job_of(won_by(sale, 2))
     boss().delete()
     assert states(finish(job)) == ("done", 2, 0, {})
+
+
+def test_called_off_sale_gives_back_each_unit_of_a_purchase(fake: FakeProvider) -> None:
+    sale = make_sale(limit=6)
+    ids = [it.pk for it in make_unpaid_purchase(sale, 3)]
+    charge = make_payment(VoucherOrder.objects.get(pk=ids[0]))
+    notify_of_fake(charge)
+    assert finish(job_of(ids, REFUND)).refusals == {}
+    assert list(fake.gone[charge.reference].values()) == [charge.amount_cents] * 3
+    assert set(VoucherOrder.objects.values_list("status", flat=True)) == {"refunded"}
+    assert_conserved(sale)

@@ -26,6 +26,7 @@ ORDER = [
     "reports",
     "customers",
     "staff",
+    "settings",
     "system",
 ]
 
@@ -44,7 +45,7 @@ def client_of(user: User, language: str = "en") -> Client:
 
 def shown(page: str) -> list[str]:
     """Return the texts of the navigation."""
-    nav = re.search(r'<nav class="office-nav".*?</nav>', page, re.S)
+    nav = re.search(r'<nav class="office-nav.*?</nav>', page, re.S)
     assert nav
     return re.findall(r">([^<>]*\S[^<>]*)</a>", nav[0])
 
@@ -115,6 +116,41 @@ def test_page_marks_its_entry(page: str, current: str) -> None:
     nav = re.search(r'<nav class="office-nav".*?</nav>', text, re.S)
     assert nav
     assert re.findall(r'aria-current="true">([^<]+)</a>', nav[0]) == [current]
+
+
+LISTS = {
+    "admin:vouchers_seckillvoucher_changelist": ["Sales", "Invitation codes", "Rehearsals"],
+    "admin:orders_settlementdifference_changelist": ["Orders", "Payments", "Payment differences"],
+    "admin:vouchers_merchant_changelist": ["Vouchers", "Merchants"],
+}
+
+
+def tabs(page: str) -> tuple[list[str], list[str]]:
+    """Return the tabs of a list, and the current one."""
+    nav = re.search(r'<nav class="office-nav office-tabs".*?</nav>', page, re.S)
+    links = nav[0] if nav else ""
+    return shown(links), re.findall(r'aria-current="page">([^<]+)</a>', links)
+
+
+@pytest.mark.parametrize("page", LISTS)
+def test_lists_of_a_job_are_tabs(page: str) -> None:
+    client = client_of(user_of(None, is_superuser=True))
+    names, current = tabs(client.get(reverse(page)).text)
+    assert names == LISTS[page]
+    title = re.search(r"<h1>([^<]+)</h1>", client.get(reverse(page)).text)
+    assert title
+    assert current == [title[1].strip()]
+
+
+def test_role_sees_the_tabs_it_may_open() -> None:
+    client = client_of(user_of(Role.READ_ONLY))
+    assert tabs(client.get("/admin/vouchers/seckillvoucher/").text)[0] == ["Sales", "Rehearsals"]
+
+
+def test_page_that_is_no_list_has_no_tabs() -> None:
+    client = client_of(user_of(None, is_superuser=True))
+    for url in ("/admin/password_change/", "/admin/system/", reverse("admin:vouchers_voucher_add")):
+        assert "office-tabs" not in client.get(url).text
 
 
 # --- Where staff works ----------------------------------------------------------------------------

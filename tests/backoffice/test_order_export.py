@@ -18,10 +18,27 @@ from django.utils import timezone, translation
 
 from backoffice import order_export
 from backoffice.order_export import export_orders
+from orders.fulfilment.worker import fulfil_sale
 from orders.lifecycle.transitions import SYSTEM, Change, note
-from orders.models import OrderStatus, Payment, VoucherOrder
+from orders.models import SOURCES, OrderStatus, Payment, VoucherOrder
 from seckill_site.web.csv_files import csv_parts
-from tests.support.orders import id_minted, make_buyer, make_buyers, make_order, make_sale
+from tests.support.orders import (
+    id_minted,
+    make_buyer,
+    make_buyers,
+    make_order,
+    make_sale,
+    reserved_purchase,
+)
+from tests.support.payments import (
+    choose_outcome,
+    make_payment,
+    make_unpaid_order,
+    make_unpaid_purchase,
+    notify_shop,
+    pay,
+    use_and_undo,
+)
 from vouchers.models import Merchant, SeckillVoucher, Voucher
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("in_shanghai", "english")]
@@ -31,7 +48,7 @@ HEADINGS = [
     "order id", "sale id", "voucher", "buyer", "voucher number", "status", "reason",
     "price in yuan", "accepted at (Asia/Shanghai, UTC+8)", "written at (Asia/Shanghai, UTC+8)",
     "paid at (Asia/Shanghai, UTC+8)", "used at (Asia/Shanghai, UTC+8)",
-    "voucher code", "payment reference", "merchant",
+    "voucher code", "payment reference", "merchant", "purchase",
 ]  # fmt: skip
 
 
@@ -83,7 +100,7 @@ def test_exported_order_includes_its_outcome() -> None:
     Voucher.objects.update(merchant=Merchant.objects.create(name="Old Street"))
     paid_at, used_at = (NOW + dt.timedelta(minutes=minutes) for minutes in (5, 90))
     for to, at in ((OrderStatus.PAID, paid_at), (OrderStatus.USED, used_at)):
-        note(Change(to, SYSTEM, at), order_ids=[order.pk], before="")
+        note(Change(to, SYSTEM, at), order_ids=[order.pk], before=SOURCES[to])
     for reference, settles in (("a" * 32, False), ("1" * 32, True)):
         Payment.objects.create(
             order=order, reference=reference, provider="sandbox", amount_cents=1, settles=settles
@@ -106,7 +123,37 @@ def test_exported_order_includes_its_outcome() -> None:
         "voucher code": "0123-4567-89AB-CDEF",
         "payment reference": "\t" + "1" * 32,
         "merchant": "Old Street",
+        "purchase": f"\t{order.pk}",
     }
+
+
+def test_units_of_a_purchase_are_rows_with_its_id() -> None:
+    sale = make_sale(limit=3)
+    first, *_ = reserved_purchase(sale, make_buyer(), 3, all_or_none=True)
+    fulfil_sale(sale_id=sale.pk)
+    rows = exported()
+    assert ids_in(rows) == [first, first + 33, first + 34]
+    assert {row[-1] for row in rows} == {f"\t{first}"}
+
+
+def test_units_paid_together_have_one_reference_and_their_own_prices() -> None:
+    orders = make_unpaid_purchase(make_sale(limit=4), 3)
+    share = make_payment(orders[1])
+    assert share.charge
+    choose_outcome(share.charge)
+    notify_shop(share.charge)
+    rows = [dict(zip(HEADINGS, it, strict=True)) for it in exported()]
+    assert {it["payment reference"] for it in rows} == {f"\t{share.charge.reference}"}
+    assert [it["price in yuan"] for it in rows] == ["80.00"] * 3
+
+
+def test_undone_use_moves_no_payment_and_has_no_time() -> None:
+    order = make_unpaid_order(make_sale())
+    pay(order)
+    before = only()
+    use_and_undo(order)
+    assert only() == before
+    assert before["paid at"]
 
 
 def test_refused_order_without_buyer_has_its_reason() -> None:

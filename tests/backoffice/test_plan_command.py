@@ -54,12 +54,12 @@ def test_plan_says_what_is_not_enough(figures: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        (["--buyers", "0"], "--buyers is 0: give a number from 1 to 1,000,000,000"),
-        (["--units", "-5"], "--units is -5: give a number from 1 to 1,000,000,000"),
-        (["--pages", "2000000000"], "--pages is 2000000000: give a number from 0 to "),
-        (["--sign-ins", "-1"], "--sign-ins is -1: give a number from 0 to "),
-        (["--within", "0"], "--within is 0: give a number from 1 to "),
-        (["--cores", "0"], "--cores is 0: give a number from 1 to "),
+        (["--buyers", "0"], "Error: argument --buyers: give a number from 1 to 1,000,000,000"),
+        (["--units", "-5"], "Error: argument --units: give a number from 1 to 1,000,000,000"),
+        (["--pages", "2000000000"], "Error: argument --pages: give a number from 0 to "),
+        (["--sign-ins", "-1"], "Error: argument --sign-ins: give a number from 0 to "),
+        (["--within", "0"], "Error: argument --within: give a number from 1 to "),
+        (["--cores", "0"], "Error: argument --cores: give a number from 1 to "),
         (["--figures", "no/such/file"], "no figures in no/such/file: run script/bench capacity"),
         (["--figures", "."], "cannot use the figures in ."),
     ],

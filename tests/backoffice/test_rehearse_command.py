@@ -136,17 +136,28 @@ def test_command_reports_nothing_bought(monkeypatch: pytest.MonkeyPatch) -> None
     [
         ((), "which sale"),
         ((404_404,), "there is no sale 404404"),
-        ((1, "--buyers", 0), "--buyers must be from 1 to 100000"),
-        ((1, "--buyers", 100_001), "--buyers must be from 1 to 100000"),
-        ((1, "--stock", 0), "--stock must be from 1 to 1000000"),
-        ((1, "--duplicates", 101), "--duplicates must be from 0 to 100"),
-        ((1, "--connections", 1_001), "--connections must be from 1 to 1000"),
     ],
 )
-def test_invalid_options_are_refused(arguments: tuple[object, ...], words: str) -> None:
+def test_rehearsal_of_no_sale_is_refused(arguments: tuple[object, ...], words: str) -> None:
     error = refusal_of(*arguments)
     assert words in str(error)
     assert error.returncode == 2
+    assert not Rehearsal.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "numbers"),
+    [
+        ("--buyers", 0, "1 to 100,000"),
+        ("--buyers", 100_001, "1 to 100,000"),
+        ("--stock", 0, "1 to 1,000,000"),
+        ("--duplicates", 101, "0 to 100"),
+        ("--connections", 1_001, "1 to 1,000"),
+    ],
+)
+def test_option_out_of_range_is_wrong_usage(name: str, value: int, numbers: str) -> None:
+    error = refusal_of(1, name, value)
+    assert f"argument {name}: give a number from {numbers}, not {value}" in str(error)
     assert not Rehearsal.objects.exists()
 
 

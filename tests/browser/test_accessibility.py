@@ -17,7 +17,7 @@ from playwright.sync_api import Page, Route, ViewportSize, expect
 from tests.browser.conftest import Faults, Person
 from tests.browser.window import Window, join_line, miss_turns
 from tests.support.draws import draw_to_the_end, end, entered, make_draw
-from tests.support.orders import make_buyers, token_for
+from tests.support.orders import make_buyers, make_sale, token_for, written_orders
 from tests.support.stack import Web
 from vouchers.catalogue.sales import SaleTerms, create_sale
 
@@ -57,6 +57,11 @@ def admin_page(name: str, what: str = "change") -> Where:
 
 def order_page(status: str, what: str = "change") -> Where:
     return lambda window: f"/admin/orders/voucherorder/{window.orders[status]}/{what}/"
+
+
+def stage_page(step: str, *names: str) -> Where:
+    url = f"/admin/vouchers/seckillvoucher/{step}/?ids="
+    return lambda window: url + ",".join(str(window.sales[it].pk) for it in names)
 
 
 def code(status: str) -> Where:
@@ -109,6 +114,8 @@ STAFFS_PAGES: dict[str, tuple[str, Where]] = {
     "redeem-valid": ("clerk", code("paid")),
     "redeem-used": ("clerk", code("used")),
     "redeem-unknown": ("clerk", at("/staff/redeem/#code=0000")),
+    "redeem-undo": ("operator", code("used")),
+    "redemptions": ("clerk", at("/staff/redemptions/")),
     "admin-login": ("", at("/admin/login/")),
     "admin": ("boss", at("/admin/")),
     "today-operator": ("operator", at("/admin/")),
@@ -124,6 +131,7 @@ STAFFS_PAGES: dict[str, tuple[str, Where]] = {
         "boss",
         lambda window: f"/admin/auth/user/{window.people['clerk'].pk}/change/?advanced=1",
     ),
+    "admin-settings": ("boss", at("/admin/seckill_site/shopsettings/1/change/")),
     "admin-invite": ("boss", at("/admin/accounts/invitation/add/")),
     "admin-voucher": (
         "boss",
@@ -146,6 +154,10 @@ STAFFS_PAGES: dict[str, tuple[str, Where]] = {
     "admin-sales": ("boss", at("/admin/vouchers/seckillvoucher/")),
     "admin-new-sale": ("boss", at("/admin/vouchers/seckillvoucher/add/")),
     "admin-sale": ("operator", admin_page("open")),
+    "admin-draft": ("clerk", admin_page("draft")),
+    "publish": ("clerk", stage_page("publish", "draft")),
+    "withdraw": ("operator", stage_page("withdraw", "soon", "tomorrow")),
+    "preview": ("reader", lambda window: f"{sale('draft')(window)}preview/"),
     "admin-sale-to-read": ("reader", admin_page("open")),
     "admin-sale-begun": ("clerk", admin_page("open")),
     "board": ("operator", admin_page("open", "board")),
@@ -157,6 +169,10 @@ STAFFS_PAGES: dict[str, tuple[str, Where]] = {
     "reports-by-voucher": ("reader", at("/admin/reports/?by=voucher")),
     "customers": ("operator", at("/admin/customers/")),
     "customer": ("operator", lambda window: f"/admin/customers/{window.people['ann'].pk}/"),
+    "customer-delete": (
+        "operator",
+        lambda window: f"/admin/customers/{window.people['ann'].pk}/delete/",
+    ),
     "waiting-by-name": ("operator", admin_page("sold_out", "waiting")),
     "rehearse": ("operator", admin_page("soon", "rehearse")),
     "rehearsal": (
@@ -387,6 +403,30 @@ def test_draw_is_accessible(state: str, window: Window, visit: Visit) -> None:
 
     def show(language: str, size: ViewportSize) -> Page:
         page = visit("ben" if state == "receipt" else "", url, language=language, size=size)
+        if state == "checked":
+            page.click("#check")
+            page.fill("#entry", str(tokens[0].order_id))
+            page.click("#find button")
+            expect(page.locator("#found")).to_be_visible()
+        return page
+
+    check(show)
+
+
+@pytest.mark.parametrize("state", ["running", "checked", "receipt"])
+def test_list_of_orders_is_accessible(state: str, window: Window, visit: Visit) -> None:
+    its = make_sale(stock=5)
+    tokens = written_orders(its, [window.people["ben"], *make_buyers(3)])
+    path = f"/vouchers/{its.pk}/"
+    url = f"{path}orders/{tokens[0].order_id}/" if state == "receipt" else f"{path}chain/"
+    if state != "running":
+        end(its)
+
+    def show(language: str, size: ViewportSize) -> Page:
+        page = visit("ben" if state == "receipt" else "", url, language=language, size=size)
+        if state == "receipt":
+            page.click("#check-place")
+            expect(page.locator("#place-result")).to_be_visible()
         if state == "checked":
             page.click("#check")
             page.fill("#entry", str(tokens[0].order_id))

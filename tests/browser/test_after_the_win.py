@@ -16,7 +16,7 @@ from orders.models import OrderStatus, VoucherOrder, WaitingEntry
 from tests.browser.conftest import PASSWORD, PHONE, Person, make_person, sign_in_by_form
 from tests.concurrency.sales import assert_the_sum_is_right, make_sale, wait_until_quiet
 from tests.fixtures.processes import on_both_ways
-from tests.support.orders import make_order
+from tests.support.orders import make_order, reserved
 from tests.support.patience import wait_for
 from tests.support.stack import Web
 from vouchers.models import SeckillVoucher
@@ -170,6 +170,30 @@ def test_turn_while_offline_leads_to_the_order_later(people: Person) -> None:
 
     ben.wait_for_url("**/orders/*/", timeout=A_WHILE_MS)
     expect(ben.locator("#receipt")).to_have_attribute("data-status", "unpaid")
+
+
+@pytest.mark.parametrize("script", [True, False])
+def test_buyer_waits_for_several_and_is_led_to_what_came(people: Person, script: bool) -> None:
+    sale = make_sale(stock=2, limit=6)
+    reserved(sale, [make_person(name) for name in ("ann", "amy")])
+    wait_until_quiet(sale)
+    ben = signed_in(people, "ben", **PHONE, java_script_enabled=script)
+    ben.goto(f"/vouchers/{sale.pk}/" if script else f"/vouchers/{sale.pk}/form/")
+    ben.get_by_label("How many to wait for").fill("3")
+    ben.get_by_label("If several").select_option("One after the other")
+    ben.get_by_role("button", name="Join the waiting list").click()
+    ben.wait_for_url("**/waiting/")
+    expect(ben.locator("#wanted")).to_contain_text("You are waiting for 3 vouchers.")
+    order = VoucherOrder.objects.filter(seckill_voucher=sale).earliest("pk")
+    cancel_order(order_id=order.pk, by=SYSTEM, now=timezone.now())
+    if not script:
+        ben.reload()
+    text = re.compile("You have 1 of your 3 vouchers")
+    expect(ben.locator("#wanted")).to_have_text(text, timeout=A_WHILE_MS)
+    expect(ben.locator("#heading")).to_have_text("You are next in line")
+    assert ben.evaluate("document.documentElement.scrollWidth") <= 360
+    ben.get_by_role("link", name="See your order").click()
+    ben.wait_for_url("**/orders/*/")
 
 
 def test_paying_and_waiting_work_without_javascript(people: Person) -> None:

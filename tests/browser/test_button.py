@@ -22,6 +22,7 @@ from tests.browser.conftest import IN_A_HURRY, PHONE, Person, begin_in, change, 
 from tests.concurrency.sales import make_sale
 from tests.support.inspection import pending_ids
 from tests.support.orders import make_buyer, make_buyers, pending, reserved, written_orders
+from tests.support.patience import wait_for
 from tests.support.payments import pay
 from tests.support.stack import Web
 from vouchers.inventory.reservations import confirm
@@ -398,7 +399,14 @@ def test_queue_order_and_refusal_work_without_javascript(people: Person) -> None
     ben.get_by_role("button", name="Buy now").click()
     expect(ben.locator("main")).to_contain_text("The last voucher went at")
     ben.get_by_role("link", name="Back to the sale").click()
-    ben.get_by_role("link", name="Continue without JavaScript").click()
+    further = ben.get_by_role("link", name="Continue without JavaScript")
+
+    def is_newer() -> bool:
+        ben.reload()
+        return further.is_visible()
+
+    wait_for(is_newer)  # the server keeps the page for a second
+    further.click()
     expect(ben.get_by_role("button", name="Join the waiting list")).to_be_visible()
 
     fulfil_sale(sale_id=sale.pk)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Callable
 from typing import Any
+from urllib.parse import urljoin
 
 import pytest
 from playwright.sync_api import Page, Route, expect
@@ -17,6 +19,7 @@ from tests.browser.test_button import module
 from tests.concurrency.sales import make_sale
 from tests.support.inspection import pending_ids
 from tests.support.orders import make_buyer, token_for, written_orders
+from tests.support.patience import wait_for
 from tests.support.sales import redis_now_ms
 from vouchers.catalogue.prices import once_at_rest
 from vouchers.catalogue.sales import VoucherDetails, edit_sale, terms_of
@@ -34,10 +37,24 @@ def raise_price(sale: SeckillVoucher, cents: int = 150) -> None:
     once_at_rest(lambda: edit_sale(sale_id=sale.pk, terms=terms_of(sale), details=details))
 
 
+def told_later(page: Page, sale: SeckillVoucher, change: Callable[[], object]) -> None:
+    """Change a sale, and wait until the server tells pages of it, which keeps answers a second."""
+    url = urljoin(page.url, f"/vouchers/{sale.pk}/live/")
+
+    def revision() -> str:
+        told: str = page.context.request.get(url).json()["revision"]
+        return told
+
+    before = revision()
+    change()
+    wait_for(lambda: revision() != before, what="the new revision")
+
+
 def price(page: Page) -> Any:
     return page.locator("[data-term=price]")
 
 
+@pytest.mark.slow
 def test_open_page_takes_a_new_price_over_and_says_so(opened: Person) -> None:
     sale, buyer = make_sale(stock=5), make_buyer()
     page = opened(sale, buyer, script=AT_ONCE)
@@ -127,7 +144,8 @@ def test_scheduled_page_notices_an_earlier_start_within_its_minute(people: Perso
     page.clock.install()
     page.goto(f"/vouchers/{sale.pk}/")
     expect(page.locator("#countdown-left")).to_contain_text("00:59")
-    change(sale, begins_at=sale.begins_at - dt.timedelta(minutes=30))
+    earlier = sale.begins_at - dt.timedelta(minutes=30)
+    told_later(page, sale, lambda: change(sale, begins_at=earlier))
 
     page.clock.run_for(46_000)
 
@@ -225,9 +243,9 @@ def test_waiting_page_takes_a_new_price_over(people: Person) -> None:
     with page.expect_response("**/live/"):
         page.clock.run_for(5_000)
 
-    raise_price(sale)
+    told_later(page, sale, lambda: raise_price(sale))
 
-    for _ in range(60):  # minutes of the page are less than the second in which live/ changes
+    for _ in range(60):
         with page.expect_response("**/waiting/"):
             page.clock.run_for(5_000)
         if "¥1.50" in page.locator(".next").inner_text():

@@ -12,15 +12,29 @@ from pathlib import Path
 import pytest
 from django.contrib import admin
 from django.contrib.auth.models import Group
+from django.core.cache import cache
 from django.urls import reverse
+from django.utils import timezone
 from playwright.sync_api import Page, ViewportSize, expect
 
+from accounts.models import Invitation
+from orders.models import OrderEvent, OrderStatus, VoucherOrder
 from orders.roles import Role, make_roles
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.browser.conftest import PASSWORD, Person, cut, make_person, put_on_sale
-from tests.browser.test_accessibility import DESK, PHONE, Visit, emulate, findings
+from tests.browser.test_accessibility import (
+    DESK,
+    NARROW,
+    PHONE,
+    ZOOMED,
+    Visit,
+    emulate,
+    findings,
+)
 from tests.browser.window import Window
-from tests.support.orders import make_buyers
+from tests.support.orders import make_buyers, make_order, make_sale
 from tests.support.payments import make_unpaid_order
+from vouchers.inventory.keys import LedgerKeys
 
 pytestmark = pytest.mark.browser
 
@@ -70,36 +84,141 @@ def test_narrow_list_shows_each_row_as_a_card(window: Window, visit: Visit) -> N
     assert len(set(tops)) == len(tops), "cells stand side by side"
 
 
-def test_moments_are_relative_and_exact_on_hover(window: Window, visit: Visit) -> None:
-    page = visit("boss", "/admin/vouchers/seckillvoucher/", size=DESK)
-    moment = page.locator(".field-begins time").last
-    expect(moment).to_have_text(re.compile(r"ago$|^in |yesterday|tomorrow"))
-    expect(moment).to_have_attribute("title", re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$"))
+@pytest.mark.parametrize("scripts", [True, False])
+def test_moments_are_exact_with_their_zone_beside_how_long_ago(
+    window: Window, visit: Visit, scripts: bool
+) -> None:
+    places = {
+        "/admin/orders/voucherorder/": r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\+8",
+        "/admin/vouchers/seckillvoucher/": r"\w{3} \d+ \w{3}, \d\d:\d\d ?–.*\d\d:\d\d UTC\+8",
+    }
+    for url, exact in places.items():
+        page = visit("boss", url, size=DESK, java_script_enabled=scripts)
+        moments = page.locator("#result_list time").all_inner_texts()
+        ago = r"\n(.* ago|in .*|yesterday|tomorrow|now)" if scripts else ""
+        assert any(re.fullmatch(exact + ago, it) for it in moments), moments
+        assert all(re.match(exact, it) for it in moments), moments
 
 
-def test_moments_are_exact_without_javascript(window: Window, visit: Visit) -> None:
-    url = "/admin/vouchers/seckillvoucher/"
-    page = visit("boss", url, size=DESK, java_script_enabled=False)
-    text = page.locator(".field-begins time").first.text_content()
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", text or "")
+@pytest.mark.slow
+def test_moment_of_now_is_neither_ahead_nor_ago(window: Window, visit: Visit) -> None:
+    page = visit("boss", "/admin/orders/voucherorder/", size=DESK)
+    page.clock.set_fixed_time("2026-12-01T12:00:00Z")  # of this device
+    page.reload()
+    said = page.evaluate("""async () => {
+      const { showTimes } = await import(document.querySelector("script[src*='/office.']").src);
+      const time = document.createElement("time");
+      const { content } = document.querySelector("meta[name=server-time]");
+      time.dateTime = new Date(content * 1000).toISOString();
+      time.dataset.relative = "";
+      document.body.append(time);
+      showTimes();
+      return time.textContent;
+    }""")
+    assert said == "now"
+
+
+@pytest.mark.slow
+def test_invited_address_has_a_line_of_its_own_on_a_phone(window: Window, visit: Visit) -> None:
+    role = Group.objects.get(name=Role.CASHIER)
+    Invitation.objects.create(name="Ada", email="ada.lovelace@example.com", role=role)
+    page = visit("boss", "/admin/staff/", size=PHONE)
+    address = page.get_by_text("ada.lovelace@example.com", exact=True).first
+    assert address.evaluate("it => it.offsetHeight") < 30
+
+
+# --- Figures --------------------------------------------------------------------------------------
+
+OVERFLOWING = """() => {
+  const found = [], page = document.documentElement;
+  const figures = "[data-length], .report__sections td, .office__table td";
+  for (const it of document.querySelectorAll(figures)) {
+    const range = document.createRange();
+    range.selectNodeContents(it);
+    const text = range.getBoundingClientRect(), place = it.parentElement.getBoundingClientRect();
+    const isCut = getComputedStyle(it).overflow !== "visible" && text.height > it.clientHeight + 1;
+    if (text.right > place.right + 1 || isCut) found.push(it.textContent.trim());
+  }
+  return page.scrollWidth > innerWidth ? [...found, "the page"] : found;
+}"""
+"""The figures that are wider than their card or cell."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [NARROW, PHONE, ZOOMED, DESK], ids=["320", "390", "200%", "1280"])
+def test_large_figures_stay_in_their_places(
+    window: Window, visit: Visit, size: ViewportSize
+) -> None:
+    sale = make_sale(stock=1_000_000, ends_in_s=3_600)
+    for buyer in make_buyers(9):
+        order = make_order(sale, buyer, status=OrderStatus.PAID)
+        VoucherOrder.objects.filter(pk=order.pk).update(price_cents=2_147_483_647)
+        OrderEvent.objects.create(
+            order=order, before="unpaid", after="paid", at=timezone.now(), actor_kind="system"
+        )
+    second = int(timezone.now().timestamp()) - 4
+    ledger = ledger_connection()
+    for answer in ("accepted", "sold_out"):
+        ledger.hset(LedgerKeys(sale.pk).tally, f"{second}:{answer}", 9_876_543)
+    cache.clear()
+    pages = ("/admin/", *(f"/admin/vouchers/seckillvoucher/{sale.pk}/{it}/" for it in (
+        "board", "report",
+    )), "/admin/reports/?by=sale")  # fmt: skip
+    wrong = {
+        url: found
+        for url in pages
+        if (found := visit("operator", url, size=size).evaluate(OVERFLOWING))
+    }
+    assert wrong == {}
+
+
+# --- Secrets --------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_secret_that_is_shown_once_is_copied_by_a_press(window: Window, people: Person) -> None:
+    page = people(window.people["boss"], permissions=["clipboard-read", "clipboard-write"])
+    page.goto("/admin/api/apitoken/add/")
+    page.get_by_label("Name").fill("till")
+    page.get_by_label("Redeem vouchers").check()
+    page.get_by_role("button", name="Save", exact=True).click()
+    secret = page.locator("#code").inner_text()
+    page.get_by_role("button", name="Copy").click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == secret
 
 
 def test_filter_opens_by_keyboard_and_narrows_the_list(window: Window, visit: Visit) -> None:
     page = visit("operator", "/admin/orders/voucherorder/", size=DESK)
-    filters = page.locator(".office-filter")
-    filters.first.locator("summary").focus()
+    choice = page.locator("a", has_text=re.compile("^refunded$"))
+    states = page.locator(".office-filter").filter(has=choice)
+    states.locator("summary").focus()
     page.keyboard.press("Enter")
-    expect(filters.first.locator("ul")).to_be_visible()
+    expect(states.locator("ul")).to_be_visible()
     page.keyboard.press("Escape")
-    expect(filters.first.locator("ul")).to_be_hidden()
-    expect(filters.first.locator("summary")).to_be_focused()
+    expect(states.locator("ul")).to_be_hidden()
+    expect(states.locator("summary")).to_be_focused()
 
-    filters.first.locator("summary").click()
-    filters.first.get_by_role("link", name="refunded", exact=True).click()
+    states.locator("summary").click()
+    states.locator(choice).click()
 
     expect(page.locator(".office-filter__chosen")).to_have_text("refunded")
-    states = page.locator("#result_list .field-state").all_text_contents()
-    assert {it.strip() for it in states} == {"refunded"}
+    shown = page.locator("#result_list .field-state").all_text_contents()
+    assert {it.strip() for it in shown} == {"refunded"}
+
+
+def test_phone_navigation_shows_on_which_sides_it_goes_on(window: Window, visit: Visit) -> None:
+    page = visit("boss", "/admin/", size=PHONE)
+    nav = page.locator(".office-nav").first
+    arrows = "it => ['::before', '::after'].map((which) => getComputedStyle(it, which).display)"
+    assert nav.evaluate(arrows) == ["none", "block"]
+
+    nav.locator("ul").evaluate("it => it.scrollTo(it.scrollWidth, 0)")
+    expect(nav).to_have_class("office-nav office-nav--before")
+    assert nav.evaluate(arrows) == ["block", "none"]
+
+    page.set_viewport_size(DESK)
+    expect(nav).to_have_class("office-nav")
 
 
 # --- Today ----------------------------------------------------------------------------------------
@@ -118,6 +237,24 @@ def test_today_refreshes_itself_and_keeps_the_focus(window: Window, visit: Visit
 
     expect(card.locator("strong").first).to_have_text("3", timeout=20_000)
     expect(board).to_be_focused()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("url", ["/admin/", "{sale}board/"])
+def test_press_during_a_refresh_is_not_lost(url: str, window: Window, visit: Visit) -> None:
+    sale = put_on_sale()
+    place = f"/admin/vouchers/seckillvoucher/{sale.pk}/"
+    page = visit("operator", url.format(sale=place), size=DESK)
+    link = page.locator(f'#content a[href*="/{sale.pk}/board/pause/"]').first
+    link.hover()
+    page.mouse.down()
+    make_unpaid_order(sale, make_buyers(2))
+    with page.expect_response(re.compile(r"/admin/$|/data/$")):
+        pass
+    with page.expect_response(re.compile(r"/admin/$|/data/$")):
+        pass  # the first one has been shown, were it not held back
+    page.mouse.up()
+    expect(page).to_have_url(re.compile("/board/pause/"))
 
 
 def test_next_sale_counts_down(window: Window, visit: Visit) -> None:
@@ -204,14 +341,14 @@ def assert_fits(page: Page) -> None:
 
 @pytest.mark.slow
 @on_desk_and_phone
-def test_report_leads_from_a_day_to_its_vouchers(
+def test_report_leads_from_a_day_to_its_sales(
     person: Person, window: Window, size: ViewportSize, tmp_path: Path
 ) -> None:
     page = person(window.people["operator"], viewport=size)
     page.goto("/admin/reports/")
     assert_fits(page)
     page.locator("tbody th a").last.click()
-    assert "by=voucher" in page.url
+    assert "by=sale" in page.url
     assert_fits(page)
     expect(page.locator("tbody tr").first).to_be_visible()
     with page.expect_download() as download:
@@ -219,8 +356,8 @@ def test_report_leads_from_a_day_to_its_vouchers(
     target = tmp_path / "report.csv"
     download.value.save_as(target)
     rows = list(csv.reader(target.read_text(encoding="utf-8-sig").splitlines()))
-    assert (rows[0][0], rows[-1][0]) == ("Voucher", "Total")
-    assert len(rows) == page.locator("tbody tr").count() + 2
+    assert (rows[0][0], rows[-2][0], rows[-1][0][:13]) == ("Sale", "Total", "Period before")
+    assert len(rows) == page.locator("tbody tr").count() + 3
 
 
 @pytest.mark.slow
@@ -234,10 +371,42 @@ def test_customer_is_found_by_an_order_and_shows_it(
     order = str(window.orders["paid"])
     page.get_by_label("Name, email address, phone number or order id").fill(order)
     page.get_by_role("button", name="Search").click()
-    page.get_by_role("link", name="ann").click()
+    expect(page.get_by_role("heading", name="Customer: ann")).to_be_visible()
     assert_fits(page)
     expect(page.get_by_role("link", name=order)).to_be_visible()
     expect(page.get_by_role("heading", name="Refused attempts")).to_be_visible()
+
+
+@pytest.mark.slow
+@on_desk_and_phone
+def test_support_answers_from_a_code_and_a_day(
+    person: Person, window: Window, size: ViewportSize
+) -> None:
+    """From a code to its order and its customer, to what they were refused and what may go."""
+    ann, paid = window.people["ann"], VoucherOrder.objects.get(pk=window.orders["paid"])
+    page = person(window.people["operator"], viewport=size)
+    page.goto("/admin/orders/voucherorder/")
+    page.get_by_role("searchbox").fill(paid.code or "")
+    page.get_by_role("searchbox").press("Enter")
+    expect(page.get_by_role("heading", name=f"Order {paid.pk}")).to_be_visible()
+    assert (paid.code or "")[:8] not in page.url
+    page.get_by_role("link", name=ann.username, exact=True).click()
+    attempts = page.get_by_role("region", name="Refused attempts")
+    for reason in ("too early", "sold out", "paused"):
+        expect(attempts.get_by_text(reason, exact=True)).to_be_visible()
+    unwritten = page.get_by_role("region", name="Not written yet")
+    expect(unwritten.get_by_text(str(window.orders["queued"]))).to_be_visible()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Export data").click()
+    assert download.value.suggested_filename == "account.json"
+    page.get_by_role("link", name="Delete data").click()
+    assert_fits(page)
+    expect(page.get_by_text("What stays, without a name, and why")).to_be_visible()
+    page.goto("/admin/orders/voucherorder/")
+    page.get_by_label("Ordered on").fill("2020-01-01")
+    assert_fits(page)
+    page.get_by_role("button", name="Search").click()
+    expect(page.get_by_text("0 results")).to_be_visible()
 
 
 @pytest.mark.slow

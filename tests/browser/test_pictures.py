@@ -61,6 +61,7 @@ def save_picture(page: Page) -> bytes:
     return Path(saved.value.path()).read_bytes()
 
 
+@pytest.mark.slow
 def test_code_is_read_from_each_of_its_pictures(people: Person, voucher: VoucherOrder) -> None:
     page, path = people(make_person("vera"), locale="zh-CN", **PHONE), receipt_url(voucher)
     page.add_init_script(NOTE_TEXTS)

@@ -90,6 +90,7 @@ def test_buyer_without_javascript_answers_a_picture(person: Person, web: Web) ->
     page.get_by_role("link", name="Buy without JavaScript").click()
     picture = page.get_by_role("img", name="A picture of letters")
     expect(picture).to_be_visible()
+    page.wait_for_load_state()  # the picture comes after the page
     assert picture.evaluate("it => it.naturalWidth")
     page.get_by_label("Letters in the picture").fill("wrong")
     page.get_by_role("button", name="Continue").click()

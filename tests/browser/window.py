@@ -31,6 +31,7 @@ from orders.lifecycle.transitions import Actor
 from orders.lifecycle.waiting_list import join
 from orders.models import (
     OrderJob,
+    OrderRefusal,
     OrderStatus,
     Payment,
     RefusalReason,
@@ -252,6 +253,10 @@ def fill_window(*, crowd: int, pictures: Mapping[str, bytes] | None = None) -> W
     _pay_most(sales["sold_out"], 0.9)
     _pay_most(sales["open"], 0.6)
     _wait_in_line(sales["sold_out"], [people["cora"], *make_buyers(4)])
+    for reason, name in (("not_started", "soon"), ("sold_out", "sold_out"), ("paused", "paused")):
+        OrderRefusal.objects.create(
+            seckill_voucher=sales[name], user=people["ann"], reason=reason, refused_at=now
+        )
     _count_a_stream(sales["open"], accepted=crowd)
     _count_a_rush(sales["sold_out"])
     _move_back(sales, now=now)

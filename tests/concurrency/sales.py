@@ -53,14 +53,16 @@ def more_tokens(sale: SeckillVoucher, *, user_id: int, count: int) -> list[str]:
     return [token.sign() for token in issue_tokens(sale=sale, user_ids=[user_id] * count)]
 
 
-def order_requests(sale: SeckillVoucher, tokens: Iterable[str], *, attempt: int = 1) -> list[bytes]:
+def order_requests(
+    sale: SeckillVoucher, tokens: Iterable[str], *, attempt: int = 1, **wants: int
+) -> list[bytes]:
     """Return an order request for each token.
 
     Only a first attempt may be refused from a process's memory of "sold out"; a later one always
     asks the ledger.
     """
     path = f"/vouchers/{sale.pk}/orders/"
-    return [post(path, {"token": token, "attempt": attempt}) for token in tokens]
+    return [post(path, {"token": token, "attempt": attempt, **wants}) for token in tokens]
 
 
 def accepted_ids(answers: Sequence[Answer]) -> set[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,7 @@ READS = re.compile(
 PLACEHOLDERS = (
     (r'\[?\{"body.*"orders\.tasks\.fulfill_sale".*', '{… "task": "orders.tasks.fulfill_sale" …}'),
     (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "ID"),
+    (r"\b[0-9a-f]{64}\b", "HEAD"),
     (r"[\w.-]+/\d+/\d+/\w+", "OWNER"),
     (r"[\w.-]+/\d+/[0-9a-f]{8}\b", "PROCESS"),
     (r"\b1[0-9]{9}\.[0-9]+|\b1[0-9]{12}\b", "MS"),
@@ -79,7 +80,10 @@ def general_log() -> Iterator[Any]:
 def ports_of(process: Process) -> set[str]:
     """Return the local ports of a process and its children."""
     pids = [process.pid, *process.children()]
-    held = {os.readlink(fd) for pid in pids for fd in Path(f"/proc/{pid}/fd").iterdir()}
+    held: set[str] = set()
+    for fd in (fd for pid in pids for fd in Path(f"/proc/{pid}/fd").iterdir()):
+        with suppress(FileNotFoundError):  # closed since it was listed
+            held.add(os.readlink(fd))
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return {str(int(row[1][-4:], 16)) for row in rows if f"socket:[{row[9]}]" in held}
 

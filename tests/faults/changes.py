@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from typing import Any
 
 from django.db import DatabaseError
 from django.utils import timezone
@@ -16,15 +17,16 @@ from orders.models import OrderStatus, VoucherOrder
 from orders.payments import sandbox
 from orders.payments.providers import ChargeState, Statement, current_provider
 from orders.payments.refunds import refund_order
-from orders.payments.service import Addresses, start_payment, take_statement
+from orders.payments.service import start_payment, take_statement
 from orders.placing.tokens import read_token
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
-from vouchers.inventory.reservations import AlreadyOrdered, NotStarted, SaleEnded
+from vouchers.inventory.reservations import AlreadyOrdered, NotStarted, SaleEnded, TooFew
 from vouchers.inventory.waiting_list import UnitAvailable
 from vouchers.models import SeckillVoucher
 
 NOES = (
     AlreadyOrdered,
+    TooFew,
     UnitAvailable,
     NotStarted,
     SaleEnded,
@@ -37,7 +39,10 @@ NOES = (
 )
 """Answers that one may get while others change the same orders and parts are away."""
 
-ADDRESSES = Addresses("http://127.0.0.1:9/receipt/", "http://127.0.0.1:9/notify/")
+ADDRESSES: dict[str, Any] = {
+    "return_url": "http://127.0.0.1:9/receipt/",
+    "notify_url": "http://127.0.0.1:9/notify/",
+}
 """Where nobody listens: the soak brings the provider's word itself."""
 
 
@@ -79,12 +84,12 @@ class Changes:
         return self._random.sample(ids, min(len(ids), self._random.randint(1, most)))
 
 
-def wait_in_line(sale: SeckillVoucher, token_text: str) -> bool:
+def wait_in_line(sale: SeckillVoucher, token_text: str, **wants: Any) -> bool:
     """Let the owner of a token join the waiting list; False where that was refused."""
     now_ms = time.time_ns() // 1_000_000
     token = read_token(token_text, sale_id=sale.pk, now_ms=now_ms)
     try:
-        join(token_text=token_text, sale_id=sale.pk, user_id=token.user_id, now_ms=now_ms)
+        join(token_text=token_text, sale_id=sale.pk, user_id=token.user_id, now_ms=now_ms, **wants)
     except NOES:
         return False
     return True
@@ -92,7 +97,7 @@ def wait_in_line(sale: SeckillVoucher, token_text: str) -> bool:
 
 def _pay_twice(order_id: int) -> None:
     """Pay at the provider, and bring its word twice."""
-    start_payment(order_id=order_id, addresses=ADDRESSES, now=timezone.now())
+    start_payment(order_id=order_id, **ADDRESSES, now=timezone.now())
     payment = VoucherOrder.objects.get(pk=order_id).payments.get()
     sandbox.decide(reference=payment.reference, choice=sandbox.Choice.NEVER, now=timezone.now())
     said = Statement(payment.reference, ChargeState.PAID, payment.amount_cents, "soak")

@@ -26,13 +26,18 @@ from typing import Any
 from backoffice.rehearsal.http_client import Address
 from orders.fulfilment.reconcile import reconcile
 from orders.models import OrderStatus, VoucherOrder
+from orders.placing.service import finish_order, place_order
 from orders.placing.tokens import PurchaseToken, read_token
+from orders.proof.rows import check_rows
 from orders.receipts.service import NoReceipt, Receipt, find_receipt
 from seckill_site.clocks.machine import epoch_ms
 from tests.concurrency.sales import order_requests
 from tests.support.crowd import NO_ANSWER, Answer, fire
 from tests.support.patience import GENEROUS_S, wait_for
+from vouchers.chain import has_chain
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
+from vouchers.inventory.purchases import blocks_from, is_all_or_none, purchase_of
+from vouchers.inventory.reservations import SoldOut, TooFew
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
 
@@ -110,6 +115,26 @@ class History:
 
     # --- Recording --------------------------------------------------------------------------------
 
+    def press(self, sale: SeckillVoucher, tokens: Sequence[str], *, quantity: int = 3) -> None:
+        """Press with each token for several units; every second buyer wants all or none.
+
+        In this process, which waits for each answer.
+        """
+        for number, text in enumerate(tokens):
+            token = read_token(text, sale_id=sale.pk, now_ms=0)
+            began = time.monotonic()
+            wants_all = number % 2 == 1
+            try:
+                place_order(token, finish=finish_order, quantity=quantity, all_or_none=wants_all)
+            except (SoldOut, TooFew) as refusal:
+                answer = Answer(409, {}, {"code": type(refusal).__name__}, time.monotonic() - began)
+            except (LedgerUnavailable, NotLoaded):
+                answer = Answer(NO_ANSWER, {}, None, time.monotonic() - began)
+            else:
+                body = {"order_id": str(token.order_id)}
+                answer = Answer(202, {}, body, time.monotonic() - began)
+            self.record(sale, text, answer)
+
     def fire(
         self,
         sale: SeckillVoucher,
@@ -118,10 +143,11 @@ class History:
         url: str,
         connections: int = 50,
         timeout_seconds: float = CLIENT_SECONDS,
+        **wants: int,
     ) -> list[Answer]:
         """Send an order request for each token, and record the answers."""
         answers = fire(
-            order_requests(sale, tokens),
+            order_requests(sale, tokens, **wants),
             url=url,
             connections=connections,
             timeout_seconds=timeout_seconds,
@@ -251,6 +277,8 @@ class History:
         assert outcome.worst_recovery_s <= recovery_seconds, outcome
         self._check_no_stranger(sale)
         check_conservation(sale)
+        check_chain(sale)
+        check_purchases(sale)
         if window:
             check_window(sale)
         return outcome
@@ -272,8 +300,13 @@ class History:
             for event in self._events_of(sale)
             if event.told in (ACCEPTED, UNKNOWN)
         }
-        waited = sale.waiting_entries.values_list("order_id", flat=True)
-        strangers = _live_ids(sale) - asked - set(waited)
+        waited = {
+            purchase
+            for order_id, quantity in sale.waiting_entries.values_list("order_id", "quantity")
+            for purchase in blocks_from(order_id, count=quantity)
+        }
+        live = {purchase_of(pk) for pk in _live_ids(sale)}
+        strangers = live - asked - waited
         assert not strangers, f"orders that nobody was promised: {sorted(strangers)[:5]}"
 
     def _events_of(self, sale: SeckillVoucher) -> list[Event]:
@@ -366,6 +399,26 @@ def check_conservation(sale: SeckillVoucher) -> None:
     assert compared.sold == compared.live_orders == compared.buyers, compared
     assert compared.remaining is not None, compared
     assert compared.remaining + compared.buyers == compared.total == sale.stock, compared
+
+
+def check_chain(sale: SeckillVoucher) -> None:
+    """Assert that the chain of a first-come sale has each order once, as it was written."""
+    if has_chain(sale):
+        chain, problems = check_rows(sale)
+        assert [*problems, *chain.problems()] == []
+
+
+def check_purchases(sale: SeckillVoucher) -> None:
+    """Assert that one transaction wrote each purchase, and that all or none is all or none."""
+    orders = VoucherOrder.objects.filter(seckill_voucher=sale).order_by("pk")
+    units: dict[int, list[VoucherOrder]] = defaultdict(list)
+    for order in orders:
+        units[purchase_of(order.pk)].append(order)
+    for purchase in units.values():
+        assert len({(it.user_id, it.accepted_at, it.created_at) for it in purchase}) == 1, purchase
+        if any(is_all_or_none(it.pk) for it in purchase):
+            ends = {it.status == OrderStatus.REFUSED for it in purchase}
+            assert len(ends) == 1, f"a part of {purchase} is refused"
 
 
 def check_window(sale: SeckillVoucher) -> None:

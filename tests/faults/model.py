@@ -19,6 +19,9 @@ here              in the product
 ``build``         ``vouchers.inventory.rebuild._build_ledger`` with ``lua/load.lua``
 ``rebuild``       ``vouchers.inventory.rebuild.rebuild_sale``
 ``edit``          ``vouchers.catalogue.sales.edit_sale`` with ``lua/write_terms.lua``
+``wait``          ``orders.lifecycle.waiting_list.join`` with ``lua/join_waiting.lua``
+``restore``       ``orders.lifecycle.waiting_list.restore_lines``
+``World.give``    ``lua/include/give_units.lua``, in whatever frees a unit or looks for one
 ``cancel``        the design (section 5): the row first, then Redis with ``lua/release.lua``
 ``sweep``         ``orders.fulfilment.sweep.sweep`` with ``lua/claim_sweep.lua``
 ``watch``         ``vouchers.inventory.restart_watch.rebuild_after_restart``
@@ -42,6 +45,7 @@ MAX_TRIES = 3
 AGE, LEASE, JUMP = 3, 200, 10_000
 """In steps: the age at which the sweep sends an entry again, a lock's lease and a kick, and how far
 a clock jumps: longer than a run, and no further than receipts tolerate."""
+LIMIT = 3
 BUYERS = ("ann", "bob", "cyd")
 WAITS = "waits for the row"
 
@@ -81,6 +85,9 @@ class Cure(StrEnum):
     OWN_LEDGER = "a ledger counts only with the identity of the sale's row"
     PUT_ASIDE = "a build puts the ledger of another sale aside"
     TOKEN_IDENTITY = "a token names its sale, and the ledger of another refuses it"
+    WHOLE = "the units of a purchase are cut by nothing, and written in one transaction"
+    PASS_OVER = "who waits for all of several is passed over until all are free"
+    LINE_BY_IDS = "what the waiting list has given is known from the ids of the units"
 
 
 class Violation(AssertionError):
@@ -123,6 +130,16 @@ class Order:
         return not self.reason
 
 
+@dataclass(frozen=True)
+class Entry:
+    """A row of the waiting list: the ids of each purchase to which it can lead, in turn."""
+
+    buyer: str
+    quantity: int
+    whole: bool
+    blocks: tuple[tuple[int, ...], ...]
+
+
 @dataclass
 class Row:
     """The sale's row."""
@@ -148,6 +165,8 @@ class Redis:
     pending: dict[int, str] = field(default_factory=dict)
     ended: dict[int, str] = field(default_factory=dict)
     side: dict[str, dict[Any, Any]] = field(default_factory=dict)
+    line: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """The waiting list: entry, by the order of joining → its next block, what it still wants."""
     since: dict[int, int] = field(default_factory=dict)
     """When an entry was accepted: its score in ``pending``."""
     aside: set[int] = field(default_factory=set)
@@ -180,6 +199,10 @@ class World:
     # What was seen from outside:
     minted: dict[int, tuple[str, int]] = field(default_factory=dict)
     sale_of: dict[int, int] = field(default_factory=dict)
+    purchases: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """The ids of a purchase of several units, by each of them; its buyer wants all or none."""
+    entries: dict[int, Entry] = field(default_factory=dict)
+    """The rows of the waiting list, by the order of joining."""
     accepted: dict[int, int] = field(default_factory=dict)
     told_lost: set[int] = field(default_factory=set)
     last_token: Token = (0, 0)
@@ -187,6 +210,17 @@ class World:
 
     def has(self, cure: Cure) -> bool:
         return cure not in self.without
+
+    def units(self, order_id: int) -> tuple[int, ...]:
+        return self.purchases.get(order_id, (order_id,))
+
+    def by_purchase(self, entries: dict[int, str]) -> list[dict[int, str]]:
+        """Cut a batch between its purchases, or between all its entries."""
+        groups: dict[int, dict[int, str]] = {}
+        for order_id, user in entries.items():
+            purchase = self.units(order_id)[0] if self.has(Cure.WHOLE) else order_id
+            groups.setdefault(purchase, {})[order_id] = user
+        return list(groups.values())
 
     # --- Redis: each of these is one script -------------------------------------------------------
 
@@ -252,6 +286,45 @@ class World:
                     self.give_back(user)
             self.redis.pending.pop(order_id, None)
             self.redis.ended[order_id] = user
+        self.give()
+
+    def give(self) -> None:
+        """Give free units to the line: the first to have joined that can be served, and again."""
+        redis = self.redis
+        while self.stands() and (free := redis.state["total"] - len(redis.buyers)) > 0:
+            chosen = next((it for it in sorted(redis.line) if self._fits(it, free)), None)
+            if chosen is None:
+                return
+            entry, (block, wanted) = self.entries[chosen], redis.line.pop(chosen)
+            spare = [it for it in unit_names(entry.buyer) if it not in redis.buyers]
+            count = min(wanted, free, len(spare))
+            if entry.whole and count < wanted and self.has(Cure.PASS_OVER):
+                continue  # the limit does not leave so many
+            ids = entry.blocks[block][:count]
+            for lost in entry.blocks[block]:  # given before, and lost with Redis before the row
+                self.purchases.pop(lost, None)
+            for order_id, name in zip(ids, spare, strict=False):
+                self.minted[order_id] = (name, self.redis_now())
+                self.purchases[order_id] = ids
+                redis.buyers[name], redis.pending[order_id] = order_id, name
+                redis.since[order_id] = self.redis_now()
+            if count < min(wanted, len(spare)):
+                redis.line[chosen] = (block + 1, wanted - count)
+
+    def _fits(self, number: int, free: int) -> bool:
+        wanted = self.redis.line[number][1]
+        return not (self.entries[number].whole and self.has(Cure.PASS_OVER)) or wanted <= free
+
+    def rest_of(self, number: int, served: Collection[int]) -> tuple[int, int]:
+        """Return the next block of an entry and what it still wants, by the ids that had a unit."""
+        entry = self.entries[number]
+        block, wanted = 0, entry.quantity
+        while wanted and entry.blocks[block][0] in served and self.has(Cure.LINE_BY_IDS):
+            wanted -= sum(it in served for it in entry.blocks[block][:wanted])
+            block += 1
+            if entry.whole:
+                wanted = 0
+        return block, wanted
 
     def give_back(self, user: str) -> None:
         order_id = self.redis.buyers.pop(user)
@@ -309,8 +382,19 @@ class World:
             raise Violation("limit: a buyer has two live orders")
         if again := self.told_lost & self.live():
             raise Violation(f"same answer: {again} were told to be lost, and are live orders")
+        for units in set(self.purchases.values()):
+            ends = {i in self.orders and self.orders[i].reason for i in units}
+            if len({end if end in (False, "cancelled") else not end for end in ends}) > 1:
+                raise Violation(f"whole: {units} have ended as {ends}")
+        self.check_wanted()
         if other := {i for i in self.orders if self.sale_of[i] != self.row.identity}:
             raise Violation(f"own sale: {other} were never ordered in this sale")
+
+    def check_wanted(self) -> None:
+        for entry in self.entries.values():
+            got = [i for block in entry.blocks for i in block if i in self.orders]
+            if len(got) > entry.quantity or (entry.whole and 0 < len(got) < entry.quantity):
+                raise Violation(f"as wanted: {got} for {entry}")
 
     def check_fenced(self, token: Token) -> None:
         if token < self.last_token:
@@ -328,7 +412,7 @@ class World:
             self.told_lost.add(order_id)
 
     def check_blame(self, order_id: int) -> None:
-        if order_id not in self.poisoned:
+        if not self.poisoned & {*self.units(order_id)}:
             raise Violation(f"no innocent: {order_id} is set aside, and nothing is wrong with it")
 
     def check_alarm(self, ids: Iterable[int]) -> None:
@@ -353,8 +437,24 @@ class World:
             raise Violation("conservation: a live order without a buyer in the ledger")
         if self.stands() and set(self.held().values()) - live:
             raise Violation("conservation: a buyer without a live order")
+        self.check_line_quiet()
         if self.stands() and (redis.state["total"], self.row.sold) != (self.row.stock, len(live)):
             raise Violation("conservation: total or sold is off")
+
+    def check_line_quiet(self) -> None:
+        redis = self.redis
+        for number in self.entries:
+            _, wanted = self.rest_of(number, {*self.orders})
+            if self.stands() and wanted and redis.line.get(number, (0, wanted))[1] != wanted:
+                raise Violation(f"as wanted: entry {number} waits for {redis.line[number]}")
+        free = redis.state["total"] - len(redis.buyers) if self.stands() else 0
+        if free and any(self._fits(number, free) for number in redis.line):
+            raise Violation(f"nobody waits for a free unit: {redis.line}, and {free} are free")
+
+
+def unit_names(buyer: str) -> list[str]:
+    """Return the fields of ``buyers`` that a buyer of several units may have."""
+    return [f"{buyer}'s unit {unit}" for unit in range(1, LIMIT + 1)]
 
 
 # --- Front half -----------------------------------------------------------------------------------
@@ -372,26 +472,32 @@ def place(w: World, me: str, order_id: int) -> Steps:
         yield f"{order_id} is of another sale"
         yield from load(w, me)
         return
+    units = w.units(order_id)
     if held == order_id or redis.ended.get(order_id) == user:
-        w.told_lost.discard(order_id)
+        w.told_lost -= {*units}
         yield f"{order_id} is known already"
         return
-    if held or len(w.held()) >= redis.state["total"]:
+    w.give()
+    if held or len(w.held()) + len(units) > redis.state["total"]:
         yield f"{order_id} is refused"
+        return
+    if {w.minted[it][0] for it in units} & redis.buyers.keys():
+        yield f"{order_id} is refused: the line has given its buyer a unit"
         return
     yield from _reserve(w, order_id)
 
 
 def _reserve(w: World, order_id: int) -> Steps:
-    redis, user = w.redis, w.minted[order_id][0]
-    redis.buyers[user] = order_id
-    if w.sale_of[order_id] == w.row.identity:
-        w.accepted[order_id] = w.now
-    w.told_lost.discard(order_id)
+    units = {unit: w.minted[unit][0] for unit in w.units(order_id)}
+    for unit, user in units.items():
+        w.redis.buyers[user] = unit
+        if w.sale_of[unit] == w.row.identity:
+            w.accepted[unit] = w.now
+    w.told_lost -= units.keys()
     if not w.has(Cure.ONE_SCRIPT):
         yield f"{order_id} is reserved"
-    w.redis.pending[order_id] = user
-    w.redis.since[order_id] = w.redis_now()
+    w.redis.pending |= units
+    w.redis.since |= dict.fromkeys(units, w.redis_now())
     if kicked := not w.redis.kick:
         w.set_kick("sent")
     yield f"{order_id} is accepted"
@@ -444,6 +550,9 @@ def fulfil(w: World, me: str) -> Steps:
         return
     yield f"has the lock, token {token}"
     entries = dict(islice(w.workable().items(), BATCH))
+    if w.has(Cure.WHOLE):
+        cut = {unit for order_id in entries for unit in w.units(order_id)}
+        entries |= {unit: user for unit, user in w.workable().items() if unit in cut}
     yield f"reads pending {list(entries)}"
     settled = yield from _settle(w, me, entries, token)
     if w.redis.lock == me:
@@ -498,13 +607,14 @@ def _write(w: World, me: str, entries: dict[int, str], token: Token) -> Steps:
         refused = yield from _attempt(w, me, entries, token)
     except (EntryFails, DatabaseRefuses):
         yield f"fails with {list(entries)}"
-        if len(entries) > 1 and w.has(Cure.HALVES):
-            for item in entries.items():
-                yield from _write(w, me, dict([item]), token)
+        parts = w.by_purchase(entries)
+        if len(parts) > 1 and w.has(Cure.HALVES):
+            for part in parts:
+                yield from _write(w, me, part, token)
             return
         yield from _control(w, me, token)
-        for order_id in entries:
-            yield from _count_failure(w, order_id)
+        for part in parts:
+            yield from _count_failure(w, list(part))
         return
     if any(w.orders[order_id].reason == "sold out" for order_id in refused):
         yield from load(w, me)
@@ -548,13 +658,14 @@ def _write_numbered(
     return (yield from write_batch(w, me, entries, token, number))
 
 
-def _count_failure(w: World, order_id: int) -> Steps:
+def _count_failure(w: World, units: list[int]) -> Steps:
+    order_id = units[0]
     failures = w.redis.tries[order_id] = w.redis.tries.get(order_id, 0) + 1
     yield f"counts failure {failures} of {order_id}"
     if failures < MAX_TRIES or not w.has(Cure.ASIDE) or order_id not in w.redis.pending:
         return
     w.check_blame(order_id)
-    w.redis.aside.add(order_id)
+    w.redis.aside.update(units)
     user = w.minted[order_id][0]
     if w.redis.buyers.get(user) == order_id and not w.has(Cure.KEPT_UNIT):
         w.give_back(user)
@@ -625,7 +736,20 @@ def _decide(w: World, entries: dict[int, str]) -> dict[int, str]:
         else:
             reasons[order_id], room = "", room - 1
             ordered.add(user)
+        if reasons[order_id] and order_id not in w.orders:
+            room += _refuse_all(w, reasons, order_id)
+    for order_id in reasons.keys() - w.orders.keys():
+        refused = [reasons[it] for it in w.units(order_id) if reasons.get(it)]
+        reasons[order_id] = reasons[order_id] or (refused or [""])[0]
     return reasons
+
+
+def _refuse_all(w: World, reasons: dict[int, str], order_id: int) -> int:
+    """Refuse the units before this one of a purchase, too; return how many are free again."""
+    before = [it for it in w.units(order_id) if it in reasons and not reasons[it]]
+    new = [it for it in before if it not in w.orders]
+    reasons |= dict.fromkeys(new, reasons[order_id])
+    return len(new)
 
 
 def sweep(w: World, me: str) -> Steps:
@@ -649,6 +773,7 @@ def load(w: World, me: str) -> Steps:
     yield "holds the row"
     if w.stands_for_row():
         w.redis.state["total"] = w.row.stock
+        w.give()
         yield f"copies total {w.row.stock}"
         w.unlock_row(me)
         return
@@ -691,6 +816,9 @@ def build(w: World, me: str, epoch: int) -> Steps:
     w.redis.side |= {f"{me} buyers": buyers}
     yield "writes side keys: buyers"
     w.redis.side |= {f"{me} pending": promised, f"{me} ended": ended}
+    served = {*buyers.values(), *ended, *promised}
+    rests = {number: w.rest_of(number, served) for number in w.entries}
+    line = {number: rest for number, rest in rests.items() if rest[1]}
     yield "writes side keys: pending, ended"
     run_id = w.redis.run_id
     yield f"reads run id {run_id}"
@@ -701,6 +829,8 @@ def build(w: World, me: str, epoch: int) -> Steps:
         w.redis.state = {"epoch": epoch, "identity": identity, "total": stock, "batch": batch}
         w.redis.state["loaded_at"] = w.redis_now()
         w.redis.kick = ""
+        w.redis.line = {n: rest for n, rest in line.items() if n in w.entries}
+        w.give()
     yield f"installs buyers {w.held()}, pending {list(w.redis.pending)}"
     w.unlock_row(me)
 
@@ -737,6 +867,38 @@ def watch(w: World, me: str) -> Steps:
         yield from rebuild(w, me)
 
 
+# --- The waiting list -----------------------------------------------------------------------------
+
+
+def wait(w: World, me: str, number: int, entry: Entry) -> Steps:
+    """Join the line: the row first, then the ledger."""
+    w.sql(write=True)
+    w.entries[number] = entry
+    yield f"waits for {entry.quantity}, {'all or none' if entry.whole else 'as they come'}"
+    yield from _put_in_line(w, me, number)
+
+
+def restore(w: World, me: str) -> Steps:
+    """Put entries back that Redis has lost, without what they were given."""
+    w.sql()
+    missing = [number for number in w.entries if number not in w.redis.line]
+    yield f"misses {missing} in the line"
+    for number in missing:
+        yield from _put_in_line(w, me, number)
+    yield from load(w, me)
+
+
+def _put_in_line(w: World, me: str, number: int) -> Steps:
+    if not w.stands_for_row():
+        yield from load(w, me)
+    if not w.stands_for_row() or number in w.redis.line or number not in w.entries:
+        return
+    rest = w.rest_of(number, {*w.redis.buyers.values(), *w.redis.ended})
+    if rest[1]:
+        w.redis.line[number] = rest
+        yield f"puts entry {number} in line: {rest}"
+
+
 # --- The shop and the buyer change their minds ----------------------------------------------------
 
 
@@ -764,13 +926,15 @@ def cancel(w: World, me: str, order_id: int) -> Steps:
     """A buyer gives an order up: in the database first, then in Redis."""
     yield from w.lock_row(me)
     w.unlock_row(me)
-    if order_id not in w.live():
+    units = [it for it in w.units(order_id) if it in w.live()]
+    if order_id not in units:
         return
     w.sql(write=True)
-    w.orders[order_id].reason = "cancelled"
-    w.row.sold -= 1
+    for unit in units:
+        w.orders[unit].reason = "cancelled"
+    w.row.sold -= len(units)
     yield f"commits that {order_id} is cancelled"
-    w.release([order_id], {})
+    w.release(units, {})
     yield f"releases {order_id}"
 
 
@@ -810,13 +974,13 @@ def reconcile(w: World, me: str) -> Steps:
 
 
 def _mend(w: World, me: str, stray: set[int], missing: set[int], promised: set[int]) -> Steps:
-    for order_id in sorted(stray):
-        user = w.minted[order_id][0]
-        if w.redis.buyers.get(user) == order_id and w.has(Cure.STRAY_TO_PENDING):
-            w.redis.pending.setdefault(order_id, user)
-        elif w.redis.buyers.get(user) == order_id:
-            w.give_back(user)
-        yield f"puts {order_id} back to pending"
+    for units in w.by_purchase({it: w.minted[it][0] for it in sorted(stray)}):
+        for order_id, user in units.items():
+            if w.redis.buyers.get(user) == order_id and w.has(Cure.STRAY_TO_PENDING):
+                w.redis.pending.setdefault(order_id, user)
+            elif w.redis.buyers.get(user) == order_id:
+                w.give_back(user)
+        yield f"puts {', '.join(map(str, units))} back to pending"
     for order_id in sorted(promised & w.redis.pending.keys()):
         w.redis.buyers.setdefault(w.minted[order_id][0], order_id)
         yield f"makes {order_id} a buyer again"

@@ -53,6 +53,9 @@ BUYERS, UNITS = 300, 60
 ARRIVALS, TOGETHER = 12, 10
 """So often ten more buyers come, and all who are there ask again; at last everybody."""
 
+SEVERAL = 3
+"""How many of the ten press for two units first: all or what is left, in turn."""
+
 ARRIVAL_SECONDS = 0.3
 
 WAITING = 10
@@ -73,7 +76,7 @@ class Round:
     def __init__(self, number: int, shop: Shop, faults: Faults, say: Callable[[str], None]) -> None:
         self.shop, self.faults, self.say = shop, faults, say
         self.history = History(f"soak {number}", f"sale {number}")
-        self.sale = make_sale(stock=UNITS, begins_in_s=-OPEN_SINCE_S, ends_in_s=3_600)
+        self.sale = make_sale(stock=UNITS, limit=2, begins_in_s=-OPEN_SINCE_S, ends_in_s=3_600)
         self.tokens = crowd_of(self.sale, count=BUYERS)
 
     def run(self) -> Outcome:
@@ -88,14 +91,16 @@ class Round:
     def _ask(self) -> None:
         """Let more and more buyers ask again and again; who has an order is told the same."""
         for arrival in range(ARRIVALS):
+            new = self.tokens[arrival * TOGETHER :]
+            self.history.press(self.sale, new[:SEVERAL], quantity=2)
             there = self.tokens[: (arrival + 1) * TOGETHER]
             self._fire(there, url=self.shop.webs[arrival % 2].url)
             time.sleep(ARRIVAL_SECONDS)  # buyers do not come all at once
         for web in self.shop.webs:
             self._fire(self.tokens, url=web.url)
-            # Some of those who got nothing wait for what comes back.
-            for token in self.tokens[-WAITING:]:
-                wait_in_line(self.sale, token)
+            # Some of those who got nothing wait for what comes back: one or two, or two or none.
+            for n, token in enumerate(self.tokens[-WAITING:]):
+                wait_in_line(self.sale, token, quantity=n % 3 + 1, all_or_none=n % 3 == 1)
         connection.close()
 
     def _fire(self, tokens: list[str], *, url: str) -> None:

@@ -7,6 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from itertools import count
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -15,10 +16,12 @@ from tests.faults.model import (
     BUYERS,
     JUMP,
     LEASE,
+    LIMIT,
     WAITS,
     Cure,
     DatabaseAtFault,
     DatabaseRefuses,
+    Entry,
     Redis,
     Row,
     Steps,
@@ -43,14 +46,22 @@ class Simulation:
     """One run: which process goes on and which fault comes is decided by the seed alone."""
 
     def __init__(
-        self, seed: int, without: Collection[Cure] = (), faults: Collection[str] | None = None
+        self,
+        seed: int,
+        without: Collection[Cure] = (),
+        faults: Collection[str] | None = None,
+        *,
+        most_units: int = 1,
+        waits: bool = False,
     ) -> None:
-        self.seed, self.rng = seed, Random(seed)
-        self.world = World(without=without, row=Row(stock=self.rng.randint(1, 2)))
+        self.seed, self.rng, self.most_units = seed, Random(seed), most_units
+        self.waits = waits
+        stock = self.rng.randint(1, 2) * most_units
+        self.world = World(without=without, row=Row(stock=stock))
         self.processes: list[Process] = []
         self.story: list[str] = []
         self.snapshots: list[Redis] = [deepcopy(self.world.redis)]
-        self.ids = count(1)
+        self.ids, self.numbers, self.tokens = count(1), count(1), list[int]()
         # A few kinds of faults at a time find more than all at once.
         kinds = list(self.faults())
         some = self.rng.sample(kinds, self.rng.randint(0, 3))
@@ -100,17 +111,19 @@ class Simulation:
         ]
         if world.has(Cure.RECONCILE):
             chances.append((1, lambda: self.start("reconcile")))
+        if self.waits:
+            chances += [(3, self.start_waiting), (1, lambda: self.start("restore"))]
         if world.tasks:
             chances.append((6, self.start_task))
-        if world.minted:
-            chances.append((1, lambda: self.start("place", rng.choice(list(world.minted)))))
+        if self.tokens:
+            chances.append((1, lambda: self.start("place", self.old_token())))
         if world.accepted:
             chances.append((2, lambda: self.start("ask", rng.choice(list(world.accepted)))))
         if world.live():
             chances.append((1, lambda: self.start("cancel", rng.choice(sorted(world.live())))))
         rng.choices([start for _, start in chances], [chance for chance, _ in chances])[0]()
 
-    def start(self, kind: str, *args: int) -> Process:
+    def start(self, kind: str, *args: Any) -> Process:
         name = f"{kind}{next(self.ids)}"
         pace = self.rng.choice([1, 1, 1, 0.03])
         process = Process(name, getattr(model, kind)(self.world, name, *args), pace)
@@ -123,10 +136,33 @@ class Simulation:
             self.start("fulfil")
 
     def new_token(self) -> int:
-        order_id = len(self.world.minted) + 1
-        self.world.minted[order_id] = (self.rng.choice(BUYERS), self.world.redis_now())
-        self.world.sale_of[order_id] = self.world.row.identity
-        return order_id
+        world, buyer, first = self.world, self.rng.choice(BUYERS), len(self.tokens) + 1
+        count = self.rng.randint(1, self.most_units) if self.most_units > 1 else 1
+        units = tuple(range(first, first + count))
+        for unit, order_id in enumerate(units, 1):
+            name = f"{buyer}'s unit {unit}" if self.most_units > 1 else buyer
+            world.minted[order_id] = (name, world.redis_now())
+            world.sale_of[order_id] = world.row.identity
+            self.tokens.append(order_id)
+            if count > 1:
+                world.purchases[order_id] = units
+        return first
+
+    def old_token(self) -> int:
+        return self.world.units(self.rng.choice(self.tokens))[0]
+
+    def start_waiting(self) -> None:
+        """Let somebody join the line for up to three units."""
+        quantity, number = self.rng.randint(1, LIMIT), next(self.numbers)
+        # Far from the ids of tokens, which are counted from one.
+        first = 1_000 * next(self.ids)
+        blocks = tuple(
+            tuple(range(first + 10 * n, first + 10 * n + quantity)) for n in range(quantity)
+        )
+        whole = quantity > 1 and self.rng.random() < 0.5
+        entry = Entry(self.rng.choice(BUYERS), quantity, whole, blocks)
+        self.world.sale_of |= {i: self.world.row.identity for block in blocks for i in block}
+        self.start("wait", number, entry)
 
     def go_on(self, process: Process) -> None:
         try:
@@ -189,7 +225,8 @@ class Simulation:
 
     def lose_key(self) -> None:
         self.world.forgetful = True
-        key = self.rng.choice(["state", "sale", "buyers", "pending", "ended"])
+        keys = ["state", "sale", "buyers", "pending", "ended", *["line"] * self.waits]
+        key = self.rng.choice(keys)
         self.story.append(f"{'':14} {key}")
         setattr(self.world.redis, key, {})
         if key == "buyers" and self.world.has(Cure.ONE_KEY):
@@ -230,6 +267,7 @@ class Simulation:
             self.end(self.processes[0])
         world.row = Row(stock=self.rng.randint(1, 2), identity=world.row.identity + 1)
         world.orders, world.accepted, world.told_lost = {}, {}, set()
+        world.entries = {}
         world.last_token = (0, 0)
 
     # --- The end ----------------------------------------------------------------------------------
@@ -272,6 +310,9 @@ class Simulation:
             if world.has(Cure.RECONCILE):
                 self.start("reconcile")
             self.drain()
+            if self.waits:
+                self.start("restore")
+                self.drain()
 
     def drain(self) -> None:
         for _ in range(2_000):
@@ -283,10 +324,14 @@ class Simulation:
 
 
 def first_violation(
-    without: Collection[Cure], *, seeds: int, faults: Collection[str] | None = None
+    without: Collection[Cure],
+    *,
+    seeds: int,
+    faults: Collection[str] | None = None,
+    **crowd: Any,
 ) -> Simulation | None:
     """Return the first run in which something does not hold, its story complete."""
-    runs = (Simulation(seed, without, faults) for seed in range(seeds))
+    runs = (Simulation(seed, without, faults, **crowd) for seed in range(seeds))
     return next((run for run in runs if run.violation()), None)
 
 
@@ -351,6 +396,52 @@ def test_all_invariants_hold_with_every_cure() -> None:
     assert run is None, told(run)
 
 
+@pytest.mark.slow
+def test_purchases_of_several_units_stay_whole_under_faults() -> None:
+    run = first_violation([], seeds=1_500, most_units=3)
+
+    assert run is None, told(run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("faults", [[], ["entry poisoned"], ["crash"]])
+def test_control_purchase_is_split_without_the_cure(faults: list[str]) -> None:
+    run = first_violation([Cure.WHOLE], seeds=100, faults=faults, most_units=3)
+
+    assert run, "not found"
+    assert run.story[-1].startswith("VIOLATION whole"), told(run)
+
+
+NOT_WITH_A_LINE = {"id reused"}
+"""The line of another sale is put aside with its ledger; here, its entries have no names."""
+
+LINE_CONTROLS = [
+    (Cure.PASS_OVER, "as wanted", []),
+    (Cure.LINE_BY_IDS, "as wanted", ["key lost"]),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("faults", ["none", "all"])
+def test_waiting_list_gives_what_was_wanted_under_faults(faults: str) -> None:
+    kinds = [it for it in Simulation(1).faults() if it not in NOT_WITH_A_LINE and faults == "all"]
+    for few in [kinds, *([it] for it in kinds)]:
+        run = first_violation([], seeds=100, faults=few, most_units=LIMIT, waits=True)
+
+        assert run is None, told(run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("cure", "invariant", "faults"), LINE_CONTROLS)
+def test_control_line_gives_other_than_wanted(
+    cure: Cure, invariant: str, faults: list[str]
+) -> None:
+    run = first_violation([cure], seeds=300, faults=faults, most_units=LIMIT, waits=True)
+
+    assert run, "not found"
+    assert run.story[-1].startswith(f"VIOLATION {invariant}"), told(run)
+
+
 @pytest.mark.faults
 @pytest.mark.timeout(600)
 def test_all_invariants_hold_in_many_more_runs() -> None:
@@ -406,6 +497,7 @@ def test_same_seed_gives_the_same_story() -> None:
 
 @pytest.mark.quick
 def test_every_cure_has_its_control() -> None:
-    named = [str(row[0]) for row in (*CONTROLS, *RARE, *REDUNDANT)]
+    tables = (*CONTROLS, *RARE, *REDUNDANT, *LINE_CONTROLS)
+    named = [str(row[0]) for row in tables] + [Cure.WHOLE]
 
     assert sorted(named) == sorted(Cure)

@@ -37,6 +37,7 @@ from tests.faults.history import RECOVERY_SECONDS, History, Outcome, Report, rec
 from tests.fixtures.processes import on_both_ways
 from tests.support.patience import wait_for
 from tests.support.proxy import FaultProxy
+from tests.support.sales import change_state
 from tests.support.stack import Process, Stack, Web
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
@@ -168,6 +169,30 @@ def test_k1_child_killed_at_any_point_loses_no_order(
             assert finish(history, sale, report).orders == BUYERS
 
 
+@pytest.mark.faults
+def test_k1_child_killed_at_any_point_splits_no_purchase(
+    back: Back, stack: Stack, inside: Path, report: Report, subtests: pytest.Subtests
+) -> None:
+    """Batches of ten cut purchases of three; with a unit too few in the row, one is refused."""
+    worker = stack.worker(concurrency=len(POINTS) + 1, **back.settings(**with_inside(inside)))
+    for point in POINTS:
+        with subtests.test(point):
+            history = History("K1", f"worker child killed at {point}, three units each")
+            sale = make_sale(stock=3 * BUYERS, limit=3)
+            change_state(sale.pk, total=3 * BUYERS + 1)
+            (inside / "failpoint").write_text(point)
+
+            history.press(sale, crowd_of(sale, count=BUYERS))
+            history.press(sale, crowd_of(sale, count=1), quantity=1)
+            worker.wait_until(lambda: not (inside / "failpoint").exists(), what="death")
+            history.fault_is_over()
+
+            history.settle(sale)
+            outcome = history.check(sale, may_refuse=True)
+            report(outcome)
+            assert outcome.orders in (3 * BUYERS, 3 * BUYERS - 2)
+
+
 def deaths_of(worker: Process) -> int:
     return worker.text().count("exited with 'signal 9 (SIGKILL)'")
 
@@ -228,6 +253,26 @@ def test_k2_killed_shop_writes_all_orders_after_its_restart(
 
 
 @pytest.mark.faults
+def test_k2_repeatedly_killed_worker_splits_no_purchase(
+    back: Back, stack: Stack, report: Report
+) -> None:
+    history = History("K2", "worker group killed 3 times amid purchases of three units")
+    sale = make_sale(stock=9 * BUYERS, limit=3)
+    for _ in range(3):
+        worker, before = (
+            stack.worker(concurrency=2, **back.settings()),
+            VoucherOrder.objects.count(),
+        )
+        history.press(sale, crowd_of(sale, count=BUYERS))
+        wait_for(partial(has_more_orders, than=before), what="orders")
+        worker.kill()
+
+    with history.fault():
+        stack.worker(concurrency=2, **back.settings())
+    assert finish(history, sale, report).orders == 9 * BUYERS
+
+
+@pytest.mark.faults
 def test_k2_worker_stops_cleanly_under_load(back: Back, stack: Stack, report: Report) -> None:
     history = History("K2", "worker restarted politely under load")
     sale, tokens = sale_and_crowd(stock=300, count=300)
@@ -269,6 +314,22 @@ def test_k3_overtaken_worker_writes_nothing(
     new.resume()
 
     assert finish(history, sale, report).orders == BUYERS + BATCH
+
+
+@pytest.mark.faults
+def test_k3_overtaken_worker_splits_no_purchase(back: Back, stack: Stack, report: Report) -> None:
+    history = History("K3", "worker stopped amid purchases of three units")
+    sale = make_sale(stock=3 * BUYERS, limit=3)
+    failpoint = {"FAILPOINT": "batch.committed=stop", "DATABASE_URL": impatient(stack.database_url)}
+    old = stack.worker(concurrency=1, **back.settings(**failpoint))
+    history.press(sale, crowd_of(sale, count=BUYERS))
+    stopped = old.wait_for_stopped_child()
+    stack.worker(concurrency=1, **back.settings())
+    history.fault_is_over()
+    history.settle(sale)
+    os.kill(stopped, signal.SIGCONT)
+
+    assert finish(history, sale, report).orders == 3 * BUYERS
 
 
 def wake_after_another(
@@ -335,6 +396,21 @@ def test_k4_duplicate_tasks_make_each_order_once(
     assert finish(history, sale, report).orders == 10 * BUYERS
 
 
+@pytest.mark.faults
+def test_k4_duplicate_tasks_make_each_purchase_once(
+    back: Back, stack: Stack, report: Report
+) -> None:
+    history = History("K4", "the same task 5 times at once, three units each")
+    sale = make_sale(stock=9 * BUYERS, limit=3)
+    history.press(sale, crowd_of(sale, count=3 * BUYERS))
+    with history.fault():
+        for _ in range(5):
+            send_task(back, sale_id=sale.pk)
+        stack.worker(concurrency=5, **back.settings())
+
+    assert finish(history, sale, report).orders == 9 * BUYERS
+
+
 def send_task(back: Back, **kwargs: object) -> None:
     """Publish a fulfil task past the kick, straight to the broker, whatever its arguments."""
     with Connection(back.broker.url()) as broker:
@@ -358,6 +434,23 @@ def test_k5_order_killing_its_process_is_set_aside(
         worker = stack.worker(concurrency=5, **settings)
     assert_set_aside(history, sale, bad, report)
     # Once in its batch, once among a few and twice alone: no crash loop.
+    worker.wait_until(lambda: deaths_of(worker) == 4, what="fourth death")
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("nth", [BATCH + 3, BATCH + 4], ids=["all or none", "what is left"])
+def test_k5_purchase_killing_its_process_is_set_aside_whole(
+    back: Back, stack: Stack, inside: Path, report: Report, nth: int
+) -> None:
+    history = History("K5", "a purchase of three units that kills its process")
+    sale = make_sale(stock=3 * BUYERS, limit=3)
+    tokens = crowd_of(sale, count=BUYERS)
+    (inside / "deadly").write_text(f"{tokens[nth].partition('-')[0]} kill")
+    history.press(sale, tokens)
+    with history.fault():
+        settings = back.settings(SECKILL_MAX_TRIES="2", **with_inside(inside))
+        worker = stack.worker(concurrency=5, **settings)
+    assert_set_aside(history, sale, tokens[nth], report, units=3)
     worker.wait_until(lambda: deaths_of(worker) == 4, what="fourth death")
 
 
@@ -399,17 +492,19 @@ def assert_set_aside(
     report: Report,
     *,
     seconds: float = RECOVERY_SECONDS,
+    units: int = 1,
 ) -> None:
-    """All others are orders; the receipt of the bad one says that it failed, its unit is back."""
-    wait_for(lambda: live_orders_of(sale) == BUYERS - 1, what="others", seconds=seconds)
+    """All others are orders; the receipt of the bad one says that it failed, its units are back."""
+    others = units * (BUYERS - 1)
+    wait_for(lambda: live_orders_of(sale) == others, what="others", seconds=seconds)
     history.settle(sale, seconds=seconds)
     outcome = history.check(sale, may_refuse=True, recovery_seconds=seconds)
     report(outcome)
-    assert (outcome.orders, outcome.refused) == (BUYERS - 1, 1)
+    assert (outcome.orders, outcome.refused) == (others, 1)
     receipt = receipt_of(read_token(bad, sale_id=sale.pk, now_ms=0))
     assert receipt
     assert (receipt.status, receipt.reason) == ("refused", RefusalReason.FAILED)
-    assert snapshot(sale_id=sale.pk).remaining == 1
+    assert snapshot(sale_id=sale.pk).remaining == units
 
 
 @contextmanager

@@ -369,6 +369,7 @@ class Shop:
             assert self.order(token).body["code"] == "sold_out"
             answer = self.ask(user, "post", "waiting/", data={"token": token.sign()})
             assert answer.status in (200, 201, 202), answer
+        self.ask(waiting[0][0], "get", "waiting/")
         self.ask(waiting[1][0], "post", "waiting/leave/")
         assert WaitingEntry.objects.filter(live=True).count() == 1
         cancelled, expired, refunded = self.tokens[2:5]

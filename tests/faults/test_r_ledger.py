@@ -111,6 +111,26 @@ def test_r1_ledger_emptied_under_load_oversells_nothing(
 
 
 @pytest.mark.faults
+def test_r1_purchases_survive_a_ledger_emptied_under_load(
+    own_shop: Shop, own_ledger: OwnRedis, report: Report
+) -> None:
+    """A repeated press finds the purchase that was written, or makes a whole new one."""
+    history = History("R1", "ledger emptied, three units each")
+    sale = make_sale(stock=150, limit=3)
+    tokens = crowd_of(sale, count=60)
+    history.press(sale, tokens[:30])
+    with history.fault(), own_ledger.client() as client:
+        client.flushall()
+    history.press(sale, tokens[30:])
+    wait_for(lambda: loaded(sale), what="a ledger")
+    history.press(sale, tokens, quantity=2)
+    history.settle(sale)
+    outcome = history.check(sale, may_refuse=True)
+    assert outcome.orders <= 150
+    report(outcome)
+
+
+@pytest.mark.faults
 def test_r1_order_lost_with_redis_is_refused_and_repeatable(
     stack: Stack, own_ledger: OwnRedis, report: Report
 ) -> None:

@@ -16,11 +16,12 @@ from orders.lifecycle.transitions import SYSTEM
 from orders.lifecycle.waiting_list import join
 from orders.models import OrderEvent, OrderStatus, VoucherOrder, WaitingEntry
 from seckill_site.redis.ledger_connection import ledger_connection
-from tests.concurrency.sales import accepted_ids, sale_and_crowd
+from tests.concurrency.sales import accepted_ids, crowd_of, make_sale, sale_and_crowd
 from tests.faults.conftest import with_inside
 from tests.faults.history import History, Report, check_conservation
 from tests.support.patience import wait_for
 from tests.support.stack import Stack, beat_every
+from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.sale_state import snapshot, snapshots
 from vouchers.models import SeckillVoucher
 
@@ -175,6 +176,58 @@ def test_r3_waiting_list_survives_loss_of_redis(stack: Stack, report: Report) ->
         what="note of the offer",
         seconds=60,
     )
+
+
+@pytest.mark.faults
+@pytest.mark.usefixtures("row_locks")
+@pytest.mark.parametrize("point", ["end.committed", "end.released"])
+def test_r3_returned_units_reach_those_who_wait_for_several(
+    stack: Stack, inside: Path, report: Report, point: str
+) -> None:
+    """Every second one wants three or none; the others take what comes, up to three."""
+    with stack.together():
+        web = stack.web(**QUICK)
+        worker = stack.worker("--beat", concurrency=4, **OFTEN, **with_inside(inside), **QUICK)
+    history = History("R3", f"units go to those who wait for three, death at {point}")
+    sale = make_sale(stock=STOCK, limit=4)
+    history.fire(sale, crowd_of(sale, count=STOCK), url=web.url)
+    history.settle(sale)
+    for number, token in enumerate(crowd_of(sale, count=8)):
+        join(
+            token_text=token,
+            sale_id=sale.pk,
+            user_id=user_of(token),
+            now_ms=now_ms(),
+            quantity=3,
+            all_or_none=number % 2 == 1,
+        )
+    (inside / "failpoint").write_text(point)
+    let_time_pass(sale)
+    worker.wait_until(lambda: not (inside / "failpoint").exists(), what="death")
+    ledger_connection().delete(LedgerKeys(sale.pk).waiting)
+    history.fault_is_over()
+
+    wait_for(lambda: orders_of(sale, OrderStatus.EXPIRED) == STOCK, what="expiry", seconds=60)
+    wait_for(lambda: is_settled(sale), what="release of what expired", seconds=60)
+    wait_for(lambda: nobody_waits_for_free_units(sale), what="units of the line", seconds=60)
+    left = snapshot(sale_id=sale.pk).remaining
+    assert orders_of(sale, OrderStatus.UNPAID) == STOCK - left
+    assert_is_whole(sale, left=left)
+    finish(history, sale, report)
+
+
+def nobody_waits_for_free_units(sale: SeckillVoucher) -> bool:
+    """Return whether all is written, and who still waits wants more than is free."""
+    found = snapshots(sale_ids=[sale.pk])[sale.pk]
+    if not found or found.pending:
+        return False
+    for entry in sale.waiting_entries.all():
+        own = VoucherOrder.objects.filter(seckill_voucher=sale, user=entry.user_id).count()
+        assert own <= 3, "no more than was wanted"
+        assert own in (0, 3) or not entry.all_or_none
+        if own < 3 and found.remaining >= (3 if entry.all_or_none else 1):
+            return False
+    return True
 
 
 def snapshot_or_none(sale: SeckillVoucher) -> int | None:

@@ -180,6 +180,29 @@ def test_w2_dropped_redis_reply_accepts_buyer_once(
 
 
 @pytest.mark.faults
+@pytest.mark.parametrize("all_or_none", [0, 1])
+def test_w2_dropped_redis_reply_gives_one_purchase(
+    front: Front, report: Report, all_or_none: int
+) -> None:
+    """Whatever quantity is asked for again, and with nothing of it left in between."""
+    history = History("W2", "reply of the reserve script dropped, three units")
+    sale = make_sale(stock=THREADS + 3, limit=3)
+    history.fire(sale, crowd_of(sale, count=THREADS), url=front.far.url)
+    history.ask_again(sale, url=front.far.url)
+    tokens = crowd_of(sale, count=1)
+    wants = {"quantity": 3, "all_or_none": all_or_none}
+
+    with history.fault():
+        front.ledger_line.drop_replies(1, matching=RESERVE)
+        (lost,) = history.fire(sale, tokens, url=front.far.url, **wants)
+        (told,) = history.fire(sale, tokens, url=front.far.url, quantity=1)
+        (again,) = history.fire(sale, tokens, url=front.far.url, **wants)
+
+    assert (lost.status, told.status, again.status) == (503, 202, 202)
+    assert finish(history, sale, report).orders == THREADS + 3
+
+
+@pytest.mark.faults
 def test_w2_receipt_tells_when_all_replies_are_dropped(front: Front, report: Report) -> None:
     history = History("W2", "every reply of the reserve script dropped")
     sale = a_warm_sale(front, history)

@@ -67,17 +67,23 @@ def test_figures_show_each_flaw_and_none_of_ours() -> None:
     tables = {table.fault: {it.step: it for it in table.verdicts} for table in results}
     plain, kill, pause = (tables[it] for it in (Fault.NONE, Fault.KILL, Fault.PAUSE))
     assert plain["v1"].oversold
+    assert plain["v1-late-filter"].oversold
     turning_away = ("v1-as-read", "v1-version", "v1-retry-stale")
     assert all(plain[step].turned_away for step in turning_away)
     doubling = (
         *("v1-any-left", "v1-retry", "v1-for-update", "v1-scan", "v2"),
-        *("v3", "v3-one-lock", "v3-equal-key", "v3-inside", "v3-bypassed"),
+        *("v3", "v3-one-lock", "v3-equal-key", "v3-inside", "v3-bypassed", "v3-uncounted"),
     )
     assert all(plain[step].doubled for step in doubling)
+    assert all(plain[step].denied for step in ("v4", "v5", "v5-stream", "v6-stream"))
+    assert not plain["v4-window"].denied
+    assert plain["v5-returning"].lost
     assert kill["v3-bypassed"].undersold
     assert kill["v4"].stuck
     assert kill["v5"].lost
     assert kill["v5-stream"].lost
+    assert all(kill[step].lost for step in ("v5-new-only", "v6-queue", "v6-stream"))
+    assert not kill["v6-renewed"].lost
     assert kill["v6-setnx"].stuck
     assert all(pause[step].doubled for step in ("v6-expiring", "v6-owned", "v6-watchdog"))
     assert tables[Fault.REDIS_RESTART]["v5-stream"].lost
@@ -111,7 +117,7 @@ def test_every_step_has_its_chapter() -> None:
 
 def test_flaws_are_bold_in_the_table_with_their_code_below() -> None:
     text = document_text(ENGLISH, [result(verdict(sold=5, oversold=3))])
-    assert "| `v1` | 5 | **3** | 0 | 0 | 0 | 0 | 0 | 0 | 20 | 1.5 |" in text
+    assert "| `v1` | 5 | **3** | 0 | 0 | 0 | 0 | 0 | 0 | 0 | 20 | 1.5 |" in text
     assert "9 buyers, 2 units, 2 × 8 threads; 2031-02-03, a machine." in text
     assert re.search(r"- \[lab/steps/v1\.py:\d+\]\(\.\./lab/steps/v1\.py#L\d+\): `find\(", text)
     assert "manage.py interleave v1 last-unit\n" in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,8 @@ from lab.locks import (
     NamedLock,
     OwnedLock,
     RowLock,
+    ThreadIdLock,
+    UuidLock,
     WatchdogLock,
     is_held,
 )
@@ -72,6 +75,29 @@ def test_owner_renews_only_its_own_lock(client: Redis) -> None:
     client.set(NAME, "another's", px=LEASE_MS // 2)
     assert not lock.renew()
     assert client.pttl(NAME) <= LEASE_MS // 2
+
+
+@pytest.mark.parametrize(("form", "is_kept"), [(ThreadIdLock, False), (UuidLock, True)])
+def test_thread_of_another_process_with_the_same_id(
+    form: type[NamedLock], is_kept: bool, monkeypatch: pytest.MonkeyPatch, client: Redis
+) -> None:
+    late = held(form)
+    client.delete(NAME)  # its lease is over
+    pid = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: pid + 1)
+    held(form)
+    late.release()
+    assert client.exists(NAME) == is_kept
+
+
+@pytest.mark.parametrize("form", [ThreadIdLock, UuidLock])
+def test_other_threads_of_a_process_have_other_ids(form: type[NamedLock]) -> None:
+    held(form)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(lambda: form(NAME).release()).result(GENEROUS_S)
+    assert not form(NAME).take()
+    form(NAME).release()
+    assert form(NAME).take()
 
 
 def test_watchdog_ends_with_its_lock() -> None:

@@ -24,10 +24,10 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from lab.crowd.faults import Fault
 from lab.crowd.results import Result
 from lab.crowd.stage import CrowdStage
-from lab.crowd.tables import PlainTable
 from lab.management.commands import race
 from lab.models import LabOrder, LabSale
 from lab.steps import STEPS
+from lab.steps.step import Step
 from lab.verdict import Verdict
 from seckill_site.redis.ledger_connection import ledger_connection
 from tests.support.patience import wait_for
@@ -62,7 +62,7 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> Callable[[Verdict], None]:
     """Let no sale take place, and each come to this verdict."""
 
     def come_to(verdict: Verdict) -> None:
-        def run(stage: CrowdStage, watch: object) -> Verdict:
+        def run(stage: CrowdStage) -> Verdict:
             return replace(verdict, step=stage.step.name)
 
         monkeypatch.setattr(CrowdStage, "run", run)
@@ -143,12 +143,15 @@ def test_bad_options_are_refused_with_a_reason(arguments: list[object], words: s
 
 
 def test_interrupted_race_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(table: PlainTable, step: str, share: float, sold: int) -> None:
-        if sold:
+    rows = Step.rows
+
+    def interrupt(step: Step, sale_id: int) -> list[int]:
+        if rows(step, sale_id):
             connection.connection.query("SELECT 1")  # its reply is never read
             raise KeyboardInterrupt
+        return []
 
-    monkeypatch.setattr(PlainTable, "watch", interrupt)
+    monkeypatch.setattr(Step, "rows", interrupt)
     status, _, wrong = raced("v5-stream", *SIZES)
     assert (status, wrong) == (130, "interrupted; nothing is left of the race")
     assert_nothing_is_left()
@@ -203,7 +206,10 @@ def forgetful_redis(tmp_path: Path) -> Iterator[int]:
 @pytest.mark.concurrency
 @pytest.mark.parametrize(
     "step",
-    ["v5-stream", *(pytest.param(it, marks=pytest.mark.faults) for it in ("v4", "ours"))],
+    [
+        pytest.param("v5-stream", marks=pytest.mark.slow),
+        *(pytest.param(it, marks=pytest.mark.faults) for it in ("v4", "ours")),
+    ],
 )
 def test_redis_comes_back_empty(tmp_path: Path, forgetful_redis: int, step: str) -> None:
     said = subprocess.run(

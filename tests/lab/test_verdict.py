@@ -35,6 +35,7 @@ def judged(
     offered: int = 2,
     told_lost: set[int] | None = None,
     barred: set[int] | None = None,
+    has_started: bool = True,
 ) -> Verdict:
     return judge(
         step="v5",
@@ -45,6 +46,7 @@ def judged(
         told_lost=told_lost or set(),
         barred=barred or set(),
         last_row_us=1_500_000,
+        has_started=has_started,
     )
 
 
@@ -54,6 +56,17 @@ def test_each_promise_with_one_row_is_right() -> None:
     assert verdict.findings == []
     assert verdict.orders_per_s == 4.0
     assert verdict.p99_ms == 4.0
+
+
+def test_winner_told_sold_out_is_denied() -> None:
+    told = replace(QUIET, denied=frozenset({2, 3}))
+    assert judged([1, 2], answers=told).findings == [("denied", 1)]
+
+
+def test_rows_before_the_start_are_early_and_none_are_missed() -> None:
+    nobody, one = (replace(QUIET, promised=frozenset(it)) for it in ([], [1]))
+    assert judged([], answers=nobody, has_started=False).is_right
+    assert judged([1], answers=one, has_started=False).findings == [("early", 1)]
 
 
 def test_rows_beyond_the_units_are_oversold() -> None:
@@ -111,10 +124,10 @@ Press = tuple[str, int, int]
 
 @pytest.fixture
 def answers_to(tmp_path: Path) -> Callable[..., Answers]:
-    """Call it with one press of each buyer for a sheet's answers; users' ids start at 10."""
+    """Call it with the presses of each buyer for a sheet's answers; users' ids start at 10."""
 
-    def read(*presses: Press, faultless: bool = True) -> Answers:
-        crowd = Crowd(buyers=len(presses), stock=1, clicks=1)
+    def read(*presses: Press, faultless: bool = True, clicks: int = 1) -> Answers:
+        crowd = Crowd(buyers=len(presses) // clicks, stock=1, clicks=clicks)
         sheet = Sheet(tmp_path / "sheet", crowd)
         for press, (state, began_us, ended_us) in enumerate(presses):
             if state == IN_HAND:
@@ -131,6 +144,13 @@ def answers_to(tmp_path: Path) -> Callable[..., Answers]:
 def test_bought_and_queued_are_promises(answers_to: Callable[..., Answers]) -> None:
     presses = ((Answer.BOUGHT, 1, 2), (Answer.QUEUED, 1, 2), (Answer.SOLD_OUT, 1, 2))
     assert answers_to(*presses).promised == {10, 11}
+
+
+def test_buyer_promised_and_told_sold_out_is_denied(answers_to: Callable[..., Answers]) -> None:
+    told = (Answer.QUEUED, Answer.SOLD_OUT, Answer.SOLD_OUT, Answer.SOLD_OUT)
+    presses = [(answer, 1, 2) for answer in told]
+    assert answers_to(*presses, clicks=2).denied == {10}
+    assert answers_to(*presses, clicks=2, faultless=False).denied == frozenset()
 
 
 def test_sold_out_before_the_last_winner_is_turned_away(answers_to: Callable[..., Answers]) -> None:

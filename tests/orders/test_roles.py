@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from html.parser import HTMLParser
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from allauth.account.models import EmailAddress
 from django.apps import apps
 from django.contrib import admin
 from django.contrib.auth.models import Group, Permission, User
@@ -40,6 +41,7 @@ from orders.lifecycle.redemption import written_code
 from orders.lifecycle.transitions import Actor
 from orders.models import (
     InvitationCode,
+    OrderEvent,
     OrderJob,
     OrderStatus,
     Payment,
@@ -47,10 +49,13 @@ from orders.models import (
     Rehearsal,
     RehearsalPhase,
     SettlementDifference,
+    VoucherOrder,
 )
 from orders.roles import PREPARE, RUN, SHOP_APPS, Role, RoleChange, make_roles
+from seckill_site.models import ShopSettings
 from seckill_site.process_memory import forget_everything
 from tests.support.api import make_delivery, make_endpoint, make_token
+from tests.support.html_forms import filled
 from tests.support.inspection import ledger_contents
 from tests.support.orders import make_buyer, make_order, make_sale, pending, reserved
 from tests.support.payments import make_unpaid_order, pay
@@ -129,6 +134,9 @@ PAGES = {
     "admin:sale-check, coming": Row(WORKS, send=NEW_SALE, query="?sale={coming}"),
     "admin:sale-check, begun": Row(RUNS, send=NEW_SALE, query="?sale={sale}"),
     "admin:sale-copy": Row(WORKS, of="sale"),
+    "admin:sale-publish": Row(WORKS, WORKS, query="?ids={draft}"),
+    "admin:sale-withdraw": Row(WORKS, WORKS, query="?ids={coming}"),
+    "admin:sale-withdraw, begun": Row(WORKS, RUNS, query="?ids={sale}"),
     "admin:sale-copies": Row(WORKS, WORKS, send=CREATE, query="?ids={sale}"),
     "admin:sale-series": Row(WORKS, WORKS, send=SERIES, query="?sale={sale}"),
     # The board
@@ -175,6 +183,9 @@ PAGES = {
     # Customers
     "admin:customers": Row(RUNS),
     "admin:customer": Row(RUNS, of="user"),
+    "admin:customer-data": Row(RUNS, of="user"),
+    "admin:customer-delete": Row(RUNS, RUNS, "user"),
+    "admin:customer-send": Row(RUNS, RUNS, "paid"),
     # Merchants
     "admin:vouchers_merchant_changelist": Row(LOOKS),
     "admin:vouchers_merchant_add": Row(WORKS, WORKS, send={"name": "Tea"}),
@@ -193,6 +204,7 @@ PAGES = {
     "admin:vouchers_voucher_import": Row(WORKS),
     "admin:vouchers_voucher_process_import": Row(WORKS, WORKS),
     "admin:vouchers_voucher_import_example": Row(WORKS),
+    "admin:vouchers_voucher_export": Row(LOOKS),
     # Orders
     "admin:orders_voucherorder_changelist": Row(LOOKS),
     "admin:orders_voucherorder_add": Row(NOBODY),
@@ -206,8 +218,12 @@ PAGES = {
     "admin:orders_voucherorder_cancel_many": Row(RUNS, RUNS, send=END),
     "admin:orders_voucherorder_refund_many": Row(RUNS, RUNS, send=END),
     "admin:orders_voucherorder_export": Row(RUNS),
+    "admin:orders_voucherorder_find": Row(LOOKS),
     # The counter
     "redeem": Row(REDEEMS, REDEEMS),
+    "redeem-worker": Row(set(EVERYBODY)),
+    "redemptions": Row(REDEEMS),
+    "undo-redemption": Row(REDEEMS, RUNS, "use", {"why": "a mistake"}),
     # Payments
     "admin:orders_payment_changelist": Row(LOOKS),
     "admin:orders_payment_add": Row(NOBODY),
@@ -258,7 +274,14 @@ PAGES = {
     ),
     "admin:accounts_invitation_change": Row(OWNS, of="invitation"),
     "admin:accounts_invitation_history": Row(OWNS, of="invitation"),
+    "admin:accounts_invitation_resend": Row(OWNS, OWNS, "invitation"),
     "admin:accounts_invitation_delete": Row(OWNS, OWNS, "invitation", DELETE),
+    # The settings
+    "admin:seckill_site_shopsettings_changelist": Row(OWNS),
+    "admin:seckill_site_shopsettings_add": Row(NOBODY),
+    "admin:seckill_site_shopsettings_change": Row(OWNS, OWNS, "settings", {"name": "Tea Market"}),
+    "admin:seckill_site_shopsettings_history": Row(OWNS, of="settings"),
+    "admin:seckill_site_shopsettings_delete": Row(NOBODY, of="settings", send=DELETE),
     # Programs
     "admin:api_apitoken_changelist": Row(OWNS),
     "admin:api_apitoken_add": Row(OWNS, OWNS, send={"name": "till", "scopes": "redeem"}),
@@ -281,7 +304,8 @@ PAGES = {
 
 ACTIONS = {
     # The action of a list: who may, and of what.
-    ("vouchers_seckillvoucher", "publish"): Row(LOOKS, WORKS, "draft"),
+    ("vouchers_seckillvoucher", "publish"): Row(LOOKS, NOBODY, "draft"),
+    ("vouchers_seckillvoucher", "withdraw"): Row(LOOKS, NOBODY, "coming"),
     ("vouchers_seckillvoucher", "copy"): Row(LOOKS, NOBODY, "sale"),
     ("vouchers_seckillvoucher", "load_into_redis"): Row(LOOKS, RUNS, "unloaded"),
     ("vouchers_seckillvoucher", "reconcile"): Row(LOOKS, RUNS, "unloaded"),
@@ -306,7 +330,7 @@ LEAD_ON = {
     "cancel_selected": RUNS,
     "refund_selected": RUNS,
     "export_selected": RUNS,
-    "copy": WORKS,
+    **dict.fromkeys(("copy", "publish", "withdraw"), WORKS),
 }
 """Who gets an answer from actions that change nothing: a question, a file, a form."""
 
@@ -348,6 +372,9 @@ def world(db: None) -> dict[str, Any]:
     payment, disputed = pay(settled), pay(make_unpaid_order(sold))
     Payment.objects.filter(pk=disputed.pk).update(status=PaymentStatus.DISPUTED)
     settled.refresh_from_db()
+    told = {"verified": True, "primary": True}
+    EmailAddress.objects.create(user=settled.user, email="ann@example.com", **told)
+    settled.events.update(notified_at=timezone.now())
     by = Actor.staff(make_buyer().pk)
     webhook = make_endpoint("https://example.com/hook")
     return {
@@ -371,6 +398,7 @@ def world(db: None) -> dict[str, Any]:
         "set_aside": make_order(
             sold, make_buyer(), status=OrderStatus.REFUSED, reason="failed"
         ),
+        "use": make_use(sold),
         "payment": payment,
         "disputed": disputed,
         "difference": SettlementDifference.objects.create(
@@ -380,6 +408,7 @@ def world(db: None) -> dict[str, Any]:
         "job": start_job(kind=OrderJob.Kind.CANCEL, order_ids=[unpaid.pk], by=by),
         "user": make_buyer(),
         "group": Group.objects.create(name="Others"),
+        "settings": ShopSettings.objects.create(revision="1"),
         "invitation": Invitation.objects.create(
             email="old@example.com", role=Group.objects.get_or_create(name=Role.OPERATOR.value)[0]
         ),
@@ -389,11 +418,20 @@ def world(db: None) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def make_use(sale: SeckillVoucher) -> OrderEvent:
+    """Return the use of a voucher by a cashier who has left."""
+    order = make_order(sale, make_buyer(), status=OrderStatus.USED)
+    VoucherOrder.objects.filter(pk=order.pk).update(code="0123456789ABCDEF")
+    return OrderEvent.objects.create(
+        order=order, before="paid", after="used", at=timezone.now(), actor_kind="staff"
+    )
+
+
 def make_unwritten() -> SeckillVoucher:
     """Return a sale with an accepted order that no row could hold."""
     sale = make_sale()
     reserved(sale, [make_buyer()])
-    set_aside(sale_id=sale.pk, entry=pending(sale)[0])
+    set_aside(sale_id=sale.pk, entries=[pending(sale)[0]])
     return sale
 
 
@@ -424,6 +462,7 @@ def state() -> list[Any]:
         for model in apps.get_app_config(label).get_models(include_auto_created=True)
         if model._meta.managed
     ]
+    tables.append(ShopSettings._meta.db_table)
     with connection.cursor() as cursor:
         cursor.execute(f"CHECKSUM TABLE {', '.join(tables)}")
         return [*cursor.fetchall(), ledger_contents()]
@@ -469,38 +508,6 @@ def is_let_in(response: Any) -> bool:
     return response.status_code not in (401, 403)
 
 
-class Filled(HTMLParser):
-    """What a browser would send of a page's forms as they are."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.fields: dict[str, Any] = {}
-        self._select = self._textarea = ""
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
-        its = dict(attrs)
-        name, kind = its.get("name", ""), its.get("type", "text")
-        if tag == "select":
-            self._select = name
-        elif tag == "textarea":
-            self._textarea, self.fields[name] = name, ""
-        elif tag == "option" and "selected" in its:
-            self.fields.setdefault(self._select, []).append(its["value"])
-        elif tag != "input" or not name or kind in ("submit", "button", "file"):
-            return
-        elif kind not in ("checkbox", "radio") or "checked" in its:
-            self.fields[name] = its.get("value", "on" if kind == "checkbox" else "")
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag == "textarea":
-            self._textarea = ""
-
-    def handle_data(self, data: str) -> None:
-        if self._textarea:
-            self.fields[self._textarea] += data
-
-
 def sent(
     key: str, url: str, world: Mapping[str, Any], *, by: Client, owner: Client
 ) -> dict[str, Any]:
@@ -519,10 +526,6 @@ def sent(
     if key == "admin:sale-series":  # shown first; what is then sent names what was looked at
         page = owner.post(url, {**filled(page), **SERIES})
     return {**filled(page), **row.send}
-
-
-def filled(page: Any) -> dict[str, Any]:
-    return {} if page.streaming or page.status_code != 200 else Filled(page.text).fields
 
 
 def a_file() -> dict[str, Any]:
@@ -601,8 +604,8 @@ def test_roles_do_their_actions_and_forge_no_other(
 def leads_on(response: Any) -> bool:
     """Say whether an action answers with its question, its file or the form it leads to."""
     is_file = "attachment" in response.get("Content-Disposition", "")
-    is_copy = response.get("Location", "").endswith("/copy/")
-    return is_file or is_copy or b"end-orders" in response.getvalue()
+    is_led = re.search(r"/(copy/|publish/\?|withdraw/\?)", response.get("Location", ""))
+    return is_file or bool(is_led) or b"end-orders" in response.getvalue()
 
 
 def test_code_is_hidden_without_permission_to_redeem(world: dict[str, Any]) -> None:
@@ -767,7 +770,7 @@ def test_upgrade_makes_roles_and_their_permissions() -> None:
     of_the_shop.delete()
     migration = import_module("orders.migrations.0002_roles")
     # The last migration that gives a role a permission.
-    state = MigrationLoader(connection).project_state(("orders", "0012_webhooks_due"))
+    state = MigrationLoader(connection).project_state(("orders", "0019_order_refusals"))
     migration.make_roles_with_permissions(state.apps, SimpleNamespace(connection=connection))
     assert permissions_of(Role.OPERATOR) == {*PREPARE, *RUN}
     assert of_the_shop.filter(codename="view_lock").exists()

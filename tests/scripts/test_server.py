@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.patience import eventually, wait_for
-from tests.support.stack import ROOT, free_port, processes_of
+from tests.support.stack import ROOT, free_port, processes_of, signal_each
 
 LIMIT_MB = 500
 CHILDREN = 4
@@ -79,6 +79,7 @@ def page(port: int, path: str) -> tuple[int, str]:
         connection.close()
 
 
+@pytest.mark.slow
 def test_server_can_sell_and_leaves_no_process(
     server: tuple[subprocess.Popen[str], int], tmp_path: Path
 ) -> None:
@@ -164,8 +165,7 @@ def kill_in_worker(scratch: Path, choose: Callable[[int], list[int]]) -> int:
     """Kill processes of the worker once all have started; return the main one."""
     wait_for(lambda: has_restarted(scratch, 0), what="the worker and its children")
     main = main_process(scratch, "celery")
-    for pid in choose(main):
-        os.kill(pid, signal.SIGKILL)
+    signal_each(choose(main), signal.SIGKILL)
     return main
 
 
@@ -194,8 +194,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def has_ended_without_workers(main: int) -> bool:
-    for pid in children_of(main):
-        os.kill(pid, signal.SIGKILL)
+    signal_each(children_of(main), signal.SIGKILL)
     return not Path(f"/proc/{main}").exists()
 
 

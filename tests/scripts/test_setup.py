@@ -129,13 +129,18 @@ def test_uv_on_path_installs_the_list_with_hashes(clone: Path) -> None:
     assert not (clone / ".run" / "uv").exists()
 
 
-@pytest.mark.parametrize("texts", [{"uv": "exit 2"}, {}], ids=["uv fails", "index without uv"])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "texts",
+    [pytest.param({"uv": "exit 2"}, id="uv fails"), pytest.param({}, id="index without uv")],
+)
 def test_pip_installs_the_list_where_uv_cannot(clone: Path, texts: dict[str, str]) -> None:
     said = run_with_setup(f"{INSTALL}; {HAS_THING}", clone, **programs(clone, **texts))
     assert said.returncode == 0, said.stderr
     assert said.stdout.endswith("thing\n")
 
 
+@pytest.mark.slow
 def test_pip_refuses_another_hash_than_the_lists(clone: Path) -> None:
     (clone / "list").write_text(f"thing==1.0 --hash=sha256:{'0' * 64}\n")
     said = run_with_setup(f"{INSTALL} || install_failed", clone, **programs(clone))
@@ -143,6 +148,7 @@ def test_pip_refuses_another_hash_than_the_lists(clone: Path) -> None:
     assert "DO NOT MATCH THE HASHES" in said.stderr
 
 
+@pytest.mark.slow
 def test_pip_runs_from_the_wheel_of_ensurepip(clone: Path) -> None:
     bare = f'exec {sys.executable} -S "$@"'  # -S leaves out the pip that is installed
     environ = programs(clone, python3=bare)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import subprocess
@@ -13,7 +12,7 @@ import pytest
 from seckill_site.celery import app, beat
 from seckill_site.clocks.watch import clocks_ahead_s
 from tests.support.patience import eventually
-from tests.support.stack import ROOT, Stack
+from tests.support.stack import ROOT, Stack, signal_each
 
 LOADED = """
 import sys
@@ -44,10 +43,10 @@ def test_beat_by_itself_reports_its_clock(stack: Stack) -> None:
     assert eventually(lambda: CLOCK in clocks_ahead_s())
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_worker_ends_with_the_beat_in_it(stack: Stack) -> None:
     worker = stack.worker("--beat", concurrency=1)
     assert eventually(lambda: CLOCK in clocks_ahead_s())
-    for pid in worker.children():  # it replaces the others
-        os.kill(pid, signal.SIGKILL)
+    signal_each(worker.children(), signal.SIGKILL)  # it replaces the others
     assert eventually(lambda: worker.popen.poll() is not None), worker.tail()

@@ -1,11 +1,15 @@
-"""Amounts of money as text, in the decimals of their currency."""
+"""Amounts of money as text, in the decimals of their currency, and moments."""
 
 from __future__ import annotations
 
+import datetime as dt
+
 import pytest
+from django.utils import translation
 
 from orders.payments.reading import LARGEST_CENTS, cents_of
-from seckill_site.formatting import money_in, plain_money
+from seckill_site.formatting import listed, money_in, plain_money, time_window
+from seckill_site.web.admin_lists import moment
 
 pytestmark = pytest.mark.quick
 
@@ -45,3 +49,35 @@ def test_amount_is_bounded_by_its_column() -> None:
         cents_of("21474836.48")
     with pytest.raises(ValueError, match="malformed"):
         cents_of("1.5", "JPY")
+
+
+NOON = dt.datetime(2020, 12, 7, 4, tzinfo=dt.UTC)
+"""Noon in Shanghai, where the shop of the tests is, in a year that is not this one."""
+
+
+@pytest.mark.parametrize(
+    ("language", "hours", "shown"),
+    [
+        ("en", 2, "Mon 7 Dec 2020, 12:00–14:00"),
+        ("en", 24, "Mon 7 Dec 2020, 12:00 – Tue 8 Dec 2020, 12:00"),
+        ("zh-hans", 2, "周一 2020年12月7日 12:00–14:00"),
+    ],
+)
+def test_window_names_its_day_once(language: str, hours: int, shown: str) -> None:
+    with translation.override(language):
+        assert time_window(NOON, NOON + dt.timedelta(hours=hours)) == shown
+
+
+@pytest.mark.parametrize(
+    ("language", "shown"), [("en", "1 lost, 2 sold"), ("zh-hans", "1 lost、2 sold")]
+)
+def test_list_is_separated_as_its_language_does(language: str, shown: str) -> None:
+    with translation.override(language):
+        assert listed(["1 lost", "2 sold"]) == shown
+
+
+def test_moment_is_exact_with_its_zone() -> None:
+    assert str(moment(NOON)) == (
+        '<time datetime="2020-12-07T12:00:00+08:00" data-relative>2020-12-07 12:00:00 '
+        '<span class="office-zone">UTC+8</span></time>'
+    )

@@ -15,6 +15,7 @@ from redis import Redis
 from seckill_site import health, process_memory
 from seckill_site.redis.ledger_connection import BACKING_OFF
 from tests.seckill_site.checks.test_configuration import configured
+from tests.support.heartbeats import ORDERS, note, note_all
 from tests.support.patience import MOMENT_S, wait_for
 from vouchers.inventory.batch_journal import back_off
 
@@ -25,9 +26,10 @@ def probe_anew():
 
 
 @pytest.fixture(autouse=True)
-def right_clocks(monkeypatch):
-    """Let no clock of this machine be wrong."""
+def sound_shop(monkeypatch):
+    """Let no clock of this machine be wrong, and all run that ought to."""
     monkeypatch.setattr(health, "wrong_clocks", dict)
+    note_all()
 
 
 # --- healthz -------------------------------------------------------------------------------------
@@ -53,7 +55,7 @@ def test_healthz_answers_while_every_server_is_gone(
 
 ALL_OK = {
     "ready": True, "redis": "ok", "database": "ok", "broker": "ok", "orders": "ok", "checks": "ok",
-    "clocks": "ok",
+    "clocks": "ok", "heartbeats": "ok",
 }  # fmt: skip
 
 
@@ -69,7 +71,9 @@ def test_readyz_names_each_part(client):
 
 def assert_missing(response, *parts):
     assert response.status_code == 503
-    assert response.json() == {**ALL_OK, "ready": False, **dict.fromkeys(parts, "unavailable")}
+    missing = {"ready": False, **dict.fromkeys(parts, "unavailable")}
+    beats = {"heartbeats": "unknown"} if "redis" in parts else {}
+    assert response.json() == {**ALL_OK, **missing, **beats}
     assert int(response["Retry-After"]) >= 1
     assert response["Cache-Control"] == "no-store"
 
@@ -104,6 +108,20 @@ def test_readyz_says_that_workers_pause_a_sale(client):
     back_off(sale_id=1, error=ValueError("the table is full"))
 
     assert_missing(client.get("/readyz"), "orders")
+
+
+@pytest.mark.django_db
+def test_readyz_names_what_does_not_run_and_stays_ready(client):
+    note_all({ORDERS: 45}, without="queue:webhooks")
+
+    for _ in range(2):
+        response = client.get("/readyz")
+        beats = response.json().pop("heartbeats")
+        assert response.status_code == 200
+        assert beats == {ORDERS: pytest.approx(45, abs=2), "queue:webhooks": None}
+
+    note({ORDERS: 0, "queue:webhooks": 0})
+    assert client.get("/readyz").json() == ALL_OK  # uncached
 
 
 @pytest.mark.django_db

@@ -21,6 +21,7 @@ from api.webhooks.messages import new_secret
 from orders.models import VoucherOrder
 from tests.support import asgi
 from tests.support.wsgi import Answer
+from vouchers.models import Merchant
 
 ALL = tuple(Scope)
 _numbers = itertools.count(1)
@@ -40,6 +41,7 @@ def make_token(
     owner: User | None = None,
     scopes: Sequence[Scope] = ALL,
     valid: dt.timedelta = dt.timedelta(days=1),
+    merchants: Sequence[Merchant] = (),
 ) -> tuple[ApiToken, str]:
     """Make a token; return it with its text."""
     now = timezone.now()
@@ -49,6 +51,7 @@ def make_token(
         scopes=scopes,
         expires_at=now + valid,
         now=now,
+        merchants=merchants,
     )
 
 
@@ -72,7 +75,7 @@ def make_delivery(endpoint: WebhookEndpoint, order: VoucherOrder) -> WebhookDeli
         endpoint=endpoint,
         event=event,
         order=order,
-        topic=Topic.of(event.after),
+        topic=Topic.of(event.before, event.after),
         created_at=now,
         next_at=now,
     )

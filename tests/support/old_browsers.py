@@ -165,4 +165,4 @@ def buyers_files(root: Path, *, ending: str) -> dict[str, str]:
 
 def _is_for_staff(page: Path, templates: Path) -> bool:
     its = page.relative_to(templates)
-    return its.parts[0] in ("admin", "lab") or its.name == "redeem.html"
+    return its.parts[0] in ("admin", "lab") or its.name in ("redeem.html", "redemptions.html")

@@ -75,6 +75,21 @@ def reserved(sale: SeckillVoucher, buyers: Sequence[User]) -> list[PurchaseToken
     return tokens
 
 
+def reserved_purchase(
+    sale: SeckillVoucher, buyer: User, quantity: int, *, all_or_none: bool = False
+) -> list[int]:
+    """Reserve several units for a buyer in one press; return the order ids that are pending now."""
+    token = token_for(sale, buyer)
+    sales.reserve(
+        sale_id=sale.pk,
+        order_id=token.order_id,
+        user_id=buyer.pk,
+        quantity=quantity,
+        all_or_none=all_or_none,
+    )
+    return [it.order_id for it in pending(sale) if it.purchase == token.order_id]
+
+
 def written_orders(sale: SeckillVoucher, buyers: Sequence[User]) -> list[PurchaseToken]:
     """Reserve a unit for each buyer, and let a worker write their orders."""
     tokens = reserved(sale, buyers)
@@ -150,12 +165,12 @@ def race(test: Callable[..., None]) -> Callable[..., None]:
     return test
 
 
-def poison(monkeypatch: pytest.MonkeyPatch, order_id: int) -> None:
-    """Make this order's row raise when it is created live, like a bug."""
+def poison(monkeypatch: pytest.MonkeyPatch, order_id: int, *, even_refused: bool = False) -> None:
+    """Make this order's row raise when it is created live, or even when refused, like a bug."""
     make_row = batch._row
 
     def poisoned(sale: Any, entry: Any, known: Any, reason: Any) -> Any:
-        if entry.order_id == order_id and reason is None:
+        if entry.order_id == order_id and (reason is None or even_refused):
             raise ZeroDivisionError("poison")
         return make_row(sale, entry, known, reason)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import zoneinfo
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from django.conf import settings
@@ -14,6 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from orders.fulfilment.worker import fulfil_sale
+from orders.lifecycle.redemption import redeem, undo
 from orders.lifecycle.transitions import Actor
 from orders.models import (
     OrderEvent,
@@ -32,12 +33,13 @@ from orders.payments.providers import (
     OpenedCharge,
     ProviderUnavailable,
     Refund,
+    RefundRefused,
     Statement,
 )
 from orders.payments.sandbox import SIGNATURE_HEADER, Choice, decide, notification, sign, state_of
-from orders.payments.service import Addresses, start_payment, take_notification
+from orders.payments.service import start_payment, take_notification
 from seckill_site.clocks.steps import Clocks
-from tests.support.orders import make_buyers, make_sale, reserved
+from tests.support.orders import make_buyers, make_sale, reserved, reserved_purchase
 from vouchers.models import SeckillVoucher
 
 
@@ -51,10 +53,10 @@ def expire_all(*, clocks: Clocks) -> int:
     return expired.count() - before
 
 
-ADDRESSES = Addresses(
-    return_url="https://shop.example/vouchers/1/orders/2/",
-    notify_url="https://shop.example/payments/sandbox/notify/",
-)
+ADDRESSES: dict[str, Any] = {
+    "return_url": "https://shop.example/vouchers/1/orders/2/",
+    "notify_url": "https://shop.example/payments/sandbox/notify/",
+}
 
 FAKE = "tests.support.payments.FakeProvider"
 GOOD = {"Signed-By": "fake"}
@@ -77,6 +79,9 @@ class FakeProvider:
         self.says: dict[str, ChargeState] = {}
         self.asked: list[str] = []
         self.refunds: list[str] = []
+        self.gone: dict[str, dict[str, int]] = {}
+        """What has gone back of each charge, by the number of the refund."""
+
         self.movements: list[Movement] = []
         self.when_asked: Callable[[], None] = lambda: None
 
@@ -105,7 +110,13 @@ class FakeProvider:
     def refund(self, refund: Refund) -> bool:
         self.refunds.append(refund.reference)
         self._answer()
-        assert refund.amount_cents == self.charges[refund.reference].amount_cents
+        charge = self.charges[refund.reference]
+        assert refund.charged_cents == charge.amount_cents
+        if not self.slow:
+            gone = self.gone.setdefault(refund.reference, {})
+            if sum({**gone, refund.number: refund.amount_cents}.values()) > charge.amount_cents:
+                raise RefundRefused("so much is not left")
+            gone[refund.number] = refund.amount_cents
         return not self.slow
 
     def list_movements(self, day: dt.date) -> list[Movement]:
@@ -139,6 +150,18 @@ def make_unpaid_order(sale: SeckillVoucher, buyers: list[User] | None = None) ->
     return order
 
 
+def make_unpaid_purchase(
+    sale: SeckillVoucher, quantity: int, *, buyer: User | None = None
+) -> list[VoucherOrder]:
+    """Make an unpaid order for each unit of one press; return them by id."""
+    order_ids = reserved_purchase(sale, buyer or make_buyers(1)[0], quantity)
+    while fulfil_sale(sale_id=sale.pk):
+        pass
+    orders = list(VoucherOrder.objects.filter(pk__in=order_ids).order_by("pk"))
+    assert [it.status for it in orders] == [OrderStatus.UNPAID] * quantity
+    return orders
+
+
 def let_time_run_out(order: VoucherOrder, left: dt.timedelta = dt.timedelta(minutes=1)) -> None:
     """Have an unpaid order accepted and written earlier, with so much time left to pay."""
     assert order.pay_by
@@ -157,9 +180,9 @@ def buyer_of(order: VoucherOrder) -> Actor:
     return Actor.buyer(owner_of(order).pk)
 
 
-def make_payment(order: VoucherOrder, addresses: Addresses = ADDRESSES) -> Payment:
+def make_payment(order: VoucherOrder, addresses: dict[str, Any] = ADDRESSES) -> Payment:
     """Start a payment and return it."""
-    start_payment(order_id=order.pk, addresses=addresses, now=timezone.now())
+    start_payment(order_id=order.pk, **addresses, now=timezone.now())
     return Payment.objects.filter(order=order).latest("pk")
 
 
@@ -195,19 +218,29 @@ def notify_shop(payment: Payment, **changes: Any) -> str:
 
 def notify_of_fake(payment: Payment, state: ChargeState = ChargeState.PAID) -> str:
     """Notify the shop of a payment at the fake provider, whatever a query returns."""
-    body = {"reference": payment.reference, "state": state, "amount_cents": payment.amount_cents}
+    body = {"reference": payment.reference, "state": state, "amount_cents": payment.charged_cents}
     content = json.dumps(body).encode()
     return take_notification(provider_name="fake", headers=GOOD, body=content, now=timezone.now())
 
 
 def pay(order: VoucherOrder) -> Payment:
-    """Pay in the sandbox and notify the shop."""
+    """Pay in the sandbox and notify the shop; what is unpaid of a purchase is paid together."""
     payment = make_payment(order)
-    choose_outcome(payment)
-    notify_shop(payment)
+    charge = payment.charge or payment
+    choose_outcome(charge)
+    notify_shop(charge)
     payment.refresh_from_db()
     assert payment.status == PaymentStatus.PAID
     return payment
+
+
+def pay_all(orders: Iterable[VoucherOrder]) -> None:
+    """Pay what is unpaid of a purchase, and read its orders again."""
+    for order in orders:
+        if status_of(order) == OrderStatus.UNPAID:
+            pay(order)
+    for order in orders:
+        order.refresh_from_db()
 
 
 def expire_pay_by(order: VoucherOrder) -> dt.datetime:
@@ -245,3 +278,12 @@ def notify_url(provider: str = "sandbox") -> str:
 
 def receipt_url(order: VoucherOrder) -> str:
     return reverse("receipt", args=[order.seckill_voucher_id, order.pk])
+
+
+def use_and_undo(order: VoucherOrder) -> None:
+    """Redeem the voucher of a paid order by mistake, and take that back."""
+    now = timezone.now()
+    order.refresh_from_db()
+    used = redeem(code=order.code or "", by=Actor.staff(None), now=now).redeemable.use
+    assert used
+    undo(event_id=used.pk, by=Actor.staff(None), now=now)

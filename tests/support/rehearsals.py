@@ -27,14 +27,17 @@ from tests.support.inspection import ledger_contents
 from vouchers.inventory import request_stats
 from vouchers.models import SaleStage, SeckillVoucher
 
-SEQUENCES = {"seckill:order-ids"}
+SEQUENCES = {"seckill:order-ids", "seckill:order-blocks"}
 """Keys that only ever count up."""
 
 OF_BEAT = (
     *("lock:notifications", "lock:notices", "lock:webhooks", "lock:expire", "lock:reconcile"),
     *("lock:restore_lines", "lock:store_", "lock:watch_ledger", "lock:draws"),
 )
-PASSING = (*OF_BEAT, *(f"{{{name}}}" for name in OF_BEAT), "seckill:clocks", "seckill:keys")
+PASSING = (
+    *(*OF_BEAT, *(f"{{{name}}}" for name in OF_BEAT)),
+    *("seckill:clocks", "seckill:heartbeats", "seckill:keys"),
+)
 """How keys begin that come and go, or change, while beat runs."""
 
 

@@ -22,10 +22,12 @@ def as_csv(*rows: list[Any], delimiter: str = ",", encoding: str = "utf-8") -> b
     return file.getvalue().encode(encoding)
 
 
-def as_xlsx(*rows: list[Any]) -> bytes:
+def as_xlsx(*rows: list[Any], merged: tuple[str, ...] = ()) -> bytes:
     book = Workbook()
     for row in rows:
         book.active.append([None if cell == "" else cell for cell in row])
+    for cells in merged:
+        book.active.merge_cells(cells)
     file = io.BytesIO()
     book.save(file)
     return file.getvalue()

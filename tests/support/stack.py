@@ -14,8 +14,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -142,11 +142,7 @@ class Process:
         return [pid for pid in _session(self.pid) if pid != self.pid]
 
     def _signal_all(self, signum: signal.Signals) -> None:
-        for pid in _session(self.pid):
-            try:
-                os.kill(pid, signum)
-            except ProcessLookupError:
-                continue  # it ended by itself meanwhile
+        signal_each(_session(self.pid), signum)
 
 
 @dataclass
@@ -306,10 +302,17 @@ class Stack:
         for process in self.processes:
             for pid in _session(process.pid):
                 leftovers.append(f"{process.name}: {_command_line(pid)}")
-                os.kill(pid, signal.SIGKILL)
+                signal_each([pid], signal.SIGKILL)
             process.popen.wait()
         if leftovers:
             raise LeftoverError("left behind after the stop: " + "; ".join(leftovers))
+
+
+def signal_each(pids: Iterable[int], signum: signal.Signals) -> None:
+    """Send a signal to processes, some of which may have ended since they were listed."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signum)
 
 
 def beat_every(**seconds: float) -> dict[str, Any]:

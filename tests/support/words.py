@@ -15,14 +15,17 @@ from django.conf import settings
 
 CHINESE = "\u4e00-\u9fff"
 NAMES = re.compile(
+    r"\b(Mon|Tue|Wed|Thu|Fri|Sat|Sun) (?=\d)|"
     r"\d (Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\b|"
-    "My orders|Reminders under Account|WeChat( Pay)?|Alipay|Stripe|Authorization|Idempotency-Key|"
+    "My orders|Reminders under Account|under Merchants|Redis|Excel|WeChat( Pay)?|Alipay|Stripe|"
+    "Seckill|Select (Cashier|Operator|Read-only|Shop staff)|the Sales and vouchers application|"
+    "Authorization|Idempotency-Key|"
     r"\(?(Simplified )?Chinese|English|JavaScript|Chrome|Android|Safari|Firefox|Windows|Edge"
 )
 """English names that keep their capitals within a sentence."""
 
 _MARKUP = re.compile(r"<[^>]*>|%\(\w+\)s|%[sd]|\{\w*\}")
-_TITLE_CASE = re.compile(r"(?<=[^.!?:·(“\n-]) [A-Z][a-z]+\b")
+_TITLE_CASE = re.compile(r"(?<=[^.!?:;·›(“\n-]) [A-Z][a-z]+\b")
 
 
 @dataclass(frozen=True)
@@ -82,15 +85,19 @@ def title_case(text: str) -> list[str]:
 
 KEPT = re.compile(
     "JavaScript|Cookie|SHA|UTC|PIN|IP|QR|[Hh][Tt][Tt][Pp][Ss]?|Seckill|English|Redis|"
+    "CSV|csv|ICP|GBK|UTF|Excel|xlsx|API|Webhook|Ctrl|JPEG|PNG|WebP|GIF|PDF|MB|sandbox|beat|Asia|"
+    "选择 (Cashier|Operator|Read-only|Shop staff)|"
     "WebAuthn|PUBLIC|VERSION|PRODID|GET|HEAD|POST|Chrome|Android|Firefox|Stripe"
 )
 """Words in Latin letters that a Chinese page has, too."""
 
 _NO_WORDS = re.compile(
-    r"https?://\S+|mailto:\S+|\S+@\S+|\b[A-Z2-7]{16,}\b|\b[0-9a-f]{32,}\b|(?:[A-Z0-9]{4}-)+[A-Z0-9]{4}|/\S+"
+    r"https?://\S+|(?:whsec|sk)_\S+|deleted:\d+|mailto:\S+|\S+@\S+|\b[A-Z2-7]{16,}\b|\b[0-9a-f]{32,}\b|(?:[A-Z0-9]{4}-)+[A-Z0-9]{4}|/\S+"
     r"|\{\w*\}|\b\w*(?:\d|_)\w*\b|&\w+;"
 )
 """Addresses, codes and placeholders."""
+
+_UNSPACED = re.compile(rf"[{CHINESE}][A-Za-z](?!\d)|(?<!QQ)(?<!UC)(?<=[A-Za-z])[{CHINESE}]")
 
 _SPOKEN = ("aria-label", "title", "alt", "placeholder", "data-copied")
 
@@ -144,8 +151,11 @@ def wrong_in(texts: Iterable[str], language: str) -> dict[str, list[str]]:
 
 
 def strange(text: str, language: str) -> list[str]:
-    """Return words of the other language; names of the tests' data are Greek."""
+    """Return words of the other language, or beside Chinese without a space.
+
+    Names of the tests' data are Greek.
+    """
     if language == "en":
         return re.findall(rf"[{CHINESE}]+", text.replace("中文", ""))
     plain = KEPT.sub(" ", _NO_WORDS.sub(" ", text))
-    return re.findall(r"[A-Za-z]{2,}", plain)
+    return re.findall(r"[A-Za-z]{2,}", plain) + _UNSPACED.findall(text)

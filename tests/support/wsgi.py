@@ -45,9 +45,11 @@ def ask(
     """Send one request; ``fields`` go as JSON, further headers in the names of WSGI."""
     if body is None:
         body = b"" if fields is None else json.dumps(fields).encode()
+    path, _, query = path.partition("?")
     environ: dict[str, Any] = {
         "REQUEST_METHOD": method,
         "PATH_INFO": path,
+        "QUERY_STRING": query,
         "HTTP_HOST": "localhost",
         "HTTP_ACCEPT": accept,
         "CONTENT_TYPE": "application/json" if body else "",

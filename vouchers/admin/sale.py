@@ -16,13 +16,15 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.decorators import method_decorator
-from django.utils.translation import gettext
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_safe
 
 from seckill_site.clocks.database import database_now
 from seckill_site.face.site_face import shop_name
-from vouchers.admin.history import CodedHistory
+from seckill_site.formatting import grouped
+from seckill_site.web.admin_forms import ChangedMeanwhile
+from vouchers.admin.history import RecordedAdmin
 from vouchers.admin.sale_list import (
     SaleChangeList,
     SaleColumns,
@@ -30,12 +32,11 @@ from vouchers.admin.sale_list import (
     WhenFilter,
     copy,
     load_into_redis,
-    publish,
 )
-from vouchers.admin.series import copies_page, series_page
-from vouchers.catalogue.audience import SALE_RULES
+from vouchers.admin.series import FURTHER, copies_page, folded, series_page
 from vouchers.catalogue.form_hints import Level
-from vouchers.catalogue.prices import once_at_rest
+from vouchers.catalogue.listing import on_sale_now
+from vouchers.catalogue.prices import ask_first
 from vouchers.catalogue.sales import (
     create_sale,
     create_voucher_on_sale,
@@ -52,11 +53,18 @@ from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import RUN_PERMISSION, SaleStage, SeckillVoucher
 
+_READ_AS = {
+    "pay_within_s": "pay_within",
+    "draw_wait_s": "draw_wait",
+    "refund_unused": "refunds_unused",
+}
+"""The read-only fields of who may not change a sale, in the place of those that read badly."""
+
 admin.site.site_header = admin.site.site_title = shop_name
 admin.site.index_title = _("Sales and orders")
 
 
-class SeckillVoucherAdmin(SaleColumns, CodedHistory):
+class SeckillVoucherAdmin(SaleColumns, RecordedAdmin):
     """Sales, created and edited through ``vouchers.catalogue.sales`` and never saved here."""
 
     form = SaleForm
@@ -64,13 +72,13 @@ class SeckillVoucherAdmin(SaleColumns, CodedHistory):
         models.DateTimeField: {"form_class": SplitMomentField, "widget": SplitMomentInput}
     }
     list_display = (
-        "called", "state", "total", "sold_units", "left", "pending", "begins", "ends", "limit",
+        "called", "state", "total", "sold_units", "left", "pending", "window", "limit",
     )  # fmt: skip
     list_filter = (StateFilter, WhenFilter, "voucher__merchant")
     list_select_related = ("voucher__merchant",)
     search_fields = ("=id", "voucher__title", "voucher__title_en")
     readonly_fields = ("state", "sold_units", "left", "pending", "picture_now")
-    actions = (publish, copy, load_into_redis)
+    actions = (copy, load_into_redis)
 
     class Media:
         css = {"all": ("seckill/sale_form.css",)}
@@ -92,53 +100,42 @@ class SeckillVoucherAdmin(SaleColumns, CodedHistory):
         return super().get_queryset(request).exclude(stage=SaleStage.REHEARSAL)
 
     def get_fieldsets(self, request: HttpRequest, obj: SeckillVoucher | None = None) -> Any:
-        voucher: list[Any] = [
-            "title", "title_en", "rules", "rules_en", ("price", "face_value"),
-            "merchant", ("valid_where", "valid_until"),
-        ]  # fmt: skip
-        limits, stage = ("limit", "per_address"), ("stage", "paused")
-        sale: list[Any] = ["stock", ("begins_at", "ends_at"), limits, stage]
-        may_type = obj is None or self.has_change_permission(request, obj)
-        pay, wait = ("pay_within_s", "draw_wait_s") if may_type else ("pay_within", "draw_wait")
-        after = (_("After the purchase"), {"fields": [pay, "extendable", "rebuy", "refundable"]})
-        draw = (_("Draw"), {"fields": ["mode", wait]})
-        room = (_("Waiting room"), {"fields": ["room", "room_rate", "room_shuffled"]})
-        bots = (_("Against bots"), {"fields": ["work"]})
-        audience = (
-            _("Who may buy"),
-            {
-                "fields": [it.form_field for it in SALE_RULES],
-                "description": _(
-                    "Buyers have to meet all of these rules. A change applies within a "
-                    "second, but not to buyers who are already allowed to buy."
-                ),
-            },
-        )
-        if obj is None:
-            given = ["existing_voucher", *voucher, "picture"]
-            first = [(_("Voucher"), {"fields": given}), (_("Sale"), {"fields": sale})]
-            return [*first, audience, draw, after, room, bots]
-        why_read_only = ""
-        if self.has_change_permission(request, obj):
+        """Show what most sales need and fold the rest; who only reads sees everything."""
+        words: list[Any] = ["title", ("price", "face_value"), "valid_until", "picture"]
+        described = ("title_en", "rules", "rules_en", "merchant", "valid_where")
+        terms: list[Any] = ["stock", ("begins_at", "ends_at")]
+        voucher = {"fields": words, "description": ""}
+        further = [
+            folded(_("More about the voucher"), *described),
+            folded(_("Limit and pause"), "limit", "paused"),
+            *FURTHER,
+        ]
+        parts = [(_("Voucher"), voucher), (_("Sale"), {"fields": terms})]
+        if obj is None and _is_put_on_sale_again(request):
+            voucher["fields"] = ["existing_voucher"]
+            further[0] = folded(_("Another voucher"), *words, *described)
+        elif obj is None:
+            further.insert(0, folded(_("An existing voucher"), "existing_voucher"))
+        elif self.has_change_permission(request, obj):
             there = obj.voucher.picture_id is not None
-            voucher += ["picture_now", "picture", "remove_picture"] if there else ["picture"]
-            sale.append("why")
+            words[-1:] = ["picture_now", "picture", "remove_picture"] if there else ["picture"]
+            # A question before a change has the field itself.
+            asks_why = obj.stage == SaleStage.PUBLIC and not hasattr(request, "asks")
+            terms += ["why"] if asks_why else []
         else:
-            voucher.append("picture_now")
+            words[-1] = "picture_now"
+            further = [
+                (title, {"fields": [_READ_AS.get(it, it) for it in part["fields"]]})
+                for title, part in further
+            ]
             if super().has_change_permission(request):
-                why_read_only = gettext(
+                voucher["description"] = gettext(
                     "This sale has started. Only staff who can run sales may change it now."
                 )
-        return [
-            (_("Now"), {"fields": [("state", "sold_units", "left", "pending")]}),
-            (_("Voucher"), {"fields": voucher, "description": why_read_only}),
-            (_("Sale"), {"fields": sale}),
-            draw,
-            audience,
-            after,
-            room,
-            bots,
-        ]
+        if obj is not None:
+            now = {"fields": [("state", "sold_units", "left", "pending")]}
+            parts.insert(0, (_("Now"), now))
+        return [*parts, *further]
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return SaleChangeList
@@ -161,7 +158,7 @@ class SeckillVoucherAdmin(SaleColumns, CodedHistory):
         return answer
 
     def view_on_site(self, obj: SeckillVoucher) -> str:
-        page = "purchase-form" if obj.stage == SaleStage.DRAFT else "purchase"
+        page = "preview" if obj.stage == SaleStage.DRAFT else "purchase"
         return reverse(page, args=[obj.pk])
 
     def has_change_permission(
@@ -182,13 +179,6 @@ class SeckillVoucherAdmin(SaleColumns, CodedHistory):
         """Return whether the user may act on live sales: reconcile and load them."""
         return request.user.has_perm(RUN_PERMISSION)
 
-    def get_form(
-        self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
-    ) -> Any:
-        form: Any = super().get_form(request, obj, change, **kwargs)
-        form.refusal = getattr(request, "refusal", "")
-        return form
-
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
         match = request.resolver_match
         if match and match.url_name == "sale-copy":
@@ -200,30 +190,18 @@ class SeckillVoucherAdmin(SaleColumns, CodedHistory):
         given = super().get_changeform_initial_data(request)
         return {name: given[name] for name in given if name not in ("begins_at", "ends_at")}
 
+    def prepare(self, object_id: str) -> None:
+        """Load the sale: an edit needs the units taken."""
+        if re.fullmatch("[0-9]{1,18}", object_id):
+            load_sale(sale_id=int(object_id))
+
     def changeform_view(
-        self,
-        request: HttpRequest,
-        object_id: str | None = None,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
+        self, request: HttpRequest, object_id: str | None = None, *args: Any, **kwargs: Any
     ) -> Any:
-        form_view = super().changeform_view
-
-        def show() -> Any:
-            for upload in chain(*(uploads for name, uploads in request.FILES.lists())):
-                upload.seek(0)  # it may be shown again
-            return form_view(request, object_id, form_url, extra_context)
-
         try:
-            # Outside the admin's transaction: an edit needs the units taken.
-            _load_before_post(request, object_id)
-            return once_at_rest(show)
+            return super().changeform_view(request, object_id, *args, **kwargs)
         except SeckillVoucher.DoesNotExist:
             return self._report_deleted(request)
-        except SALE_REFUSALS as error:
-            # Show the form again with the refusal, so that the entries are not lost.
-            request.refusal = refusal_text(error)  # type: ignore[attr-defined]
-            return show()
 
     def save_model(
         self, request: HttpRequest, obj: SeckillVoucher, form: SaleForm, change: bool
@@ -231,24 +209,57 @@ class SeckillVoucherAdmin(SaleColumns, CodedHistory):
         hints = form.hints(now=database_now())
         details = form.details
         if change:
-            may_run = self.has_run_permission(request)
-            sale = edit_sale(sale_id=obj.pk, terms=form.terms, details=details, may_run=may_run)
+            sale = edit_sale(
+                sale_id=obj.pk,
+                terms=form.terms,
+                details=details,
+                may_run=self.has_run_permission(request),
+                check=partial(self._check, request, form),
+            )
         elif details is None:
             sale = create_sale(voucher=form.cleaned_data["existing_voucher"], terms=form.terms)
         else:
             sale = create_voucher_on_sale(details=details, terms=form.terms)
         obj.pk, obj.voucher, obj._state = sale.pk, sale.voucher, sale._state
         for hint in chain(*hints.values()):
-            if hint.level is Level.WARNING:
+            if hint.level is Level.WARNING and "_publish" not in request.POST:
                 self.message_user(request, hint.once_saved or hint.text, messages.WARNING)
-        transaction.on_commit(partial(self._report_loading, request, sale.pk))
+        transaction.on_commit(partial(self._report_loading, request, sale))
 
-    def construct_change_message(
-        self, request: HttpRequest, form: Any, formsets: Any, add: bool = False
-    ) -> Any:
-        if add:
-            return super().construct_change_message(request, form, formsets, add)
-        return form.history_entry()
+    def response_post_save_add(self, request: HttpRequest, obj: Any) -> HttpResponseRedirect:
+        """Lead to the list, or from a draft to the page that asks whether to publish it."""
+        if "_publish" in request.POST:
+            return _to_publishing(obj.pk)
+        return super().response_post_save_add(request, obj)
+
+    response_post_save_change = response_post_save_add
+
+    def response_again(self, request: HttpRequest, made: str) -> HttpResponse:
+        """Ask the second press of *Publish*, too, whether to publish what the first made."""
+        again = super().response_again(request, made)
+        return _to_publishing(made) if "_publish" in request.POST else again
+
+    def _check(self, request: HttpRequest, form: Any, locked: Any) -> None:
+        """Check that the form may change the locked sale and its voucher; raises as both."""
+        if locked.stage != form.terms.stage:  # no field of the form
+            raise ChangedMeanwhile
+        form.check(locked)
+        details, now = form.details or locked.voucher, locked.locked_at
+        # Others are refused while the voucher is on sale.
+        if self.has_run_permission(request) or not on_sale_now(
+            voucher_ids=[locked.voucher_id], now=now
+        ):
+            ask_first(
+                voucher=locked.voucher,
+                price_cents=details.price_cents,
+                last_day=details.valid_until,
+                confirmed=request.POST.get("confirmed", ""),
+                why=form.cleaned_data["why"],
+                now=now,
+                sale=locked,
+                limit=form.terms.limit,
+                refund_unused=form.terms.refund_unused,
+            )
 
     def check_view(self, request: HttpRequest) -> HttpResponse:
         """Validate the entries of a new sale, or of the one named by ``sale``; save nothing."""
@@ -280,26 +291,30 @@ class SeckillVoucherAdmin(SaleColumns, CodedHistory):
         answer: HttpResponse = self.add_view(request, form_url, {"title": title})
         return answer
 
-    def _report_loading(self, request: HttpRequest, sale_id: int) -> None:
+    def _report_loading(self, request: HttpRequest, sale: SeckillVoucher) -> None:
         try:
-            live = snapshot(sale_id=sale_id)
+            live = snapshot(sale_id=sale.pk)
         except (NotLoaded, LedgerUnavailable):
             text = gettext(
-                "The sale is saved but not in Redis yet. Its first buyer will load it, "
-                "or it loads within seconds of Redis coming back."
+                "The sale is saved but not ready yet. Its first buyer makes it ready, "
+                "or it is within seconds of Redis coming back."
             )
             self.message_user(request, text, messages.WARNING)
             return
-        text = gettext("Loaded into Redis: %(remaining)s of %(total)s vouchers are left.")
-        figures = {"remaining": live.remaining, "total": live.terms.total}
-        self.message_user(request, text % figures, messages.SUCCESS)
+        if sale.stage != SaleStage.PUBLIC:
+            return  # it sells nothing yet
+        text = ngettext(
+            "Ready to sell: %(count)s voucher", "Ready to sell: %(count)s vouchers", live.remaining
+        )
+        self.message_user(request, text % {"count": grouped(live.remaining)}, messages.SUCCESS)
 
     def delete_model(self, request: HttpRequest, obj: SeckillVoucher) -> None:
         delete_sale(sale_id=obj.pk)
 
     def delete_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> Any:
         try:
-            _load_before_post(request, object_id)
+            if request.method == "POST":
+                self.prepare(object_id)
             return super().delete_view(request, object_id, extra_context)
         except SeckillVoucher.DoesNotExist:
             return self._report_deleted(request)
@@ -312,6 +327,16 @@ class SeckillVoucherAdmin(SaleColumns, CodedHistory):
         return HttpResponseRedirect(reverse("admin:vouchers_seckillvoucher_changelist"))
 
 
+def _is_put_on_sale_again(request: HttpRequest) -> bool:
+    """Return whether a new sale is of a voucher that there is: a copy, or by a link."""
+    is_copy = request.resolver_match and request.resolver_match.url_name == "sale-copy"
+    return bool(is_copy or (request.POST or request.GET).get("existing_voucher"))
+
+
+def _to_publishing(pk: int | str) -> HttpResponseRedirect:
+    return HttpResponseRedirect(f"{reverse('admin:sale-publish')}?ids={pk}")
+
+
 def _may_edit(request: HttpRequest, sale: SeckillVoucher) -> bool:
     """Return whether this user may change a sale that may already have buyers."""
     if request.user.has_perm(RUN_PERMISSION):
@@ -319,8 +344,3 @@ def _may_edit(request: HttpRequest, sale: SeckillVoucher) -> bool:
     # Check the stored row: a form may have put other values into this instance.
     public = SeckillVoucher.objects.filter(pk=sale.pk, stage=SaleStage.PUBLIC)
     return not public.filter(begins_at__lte=database_now()).exists()
-
-
-def _load_before_post(request: HttpRequest, object_id: str | None) -> None:
-    if request.method == "POST" and object_id and re.fullmatch("[0-9]{1,18}", object_id):
-        load_sale(sale_id=int(object_id))

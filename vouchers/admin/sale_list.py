@@ -1,25 +1,29 @@
 """The admin's list of sales: columns, filters, live figures and actions."""
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from django.contrib import admin, messages
 from django.contrib.admin.views.main import ChangeList
-from django.db import transaction
 from django.db.models import F, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html
-from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from seckill_site.clocks.database import database_now
-from seckill_site.formatting import NO_VALUE, duration, money, spelled_duration
+from seckill_site.formatting import (
+    NO_VALUE,
+    duration,
+    grouped,
+    money,
+    spelled_duration,
+    time_window,
+)
 from seckill_site.web.admin_lists import column, moment, pill
-from vouchers.catalogue.history import choice, entry, field_change
 from vouchers.catalogue.listing import SaleCard, cards
-from vouchers.catalogue.sales import publish_sale
 from vouchers.catalogue.series import MOST_SALES
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.rebuild import load_sale
@@ -122,24 +126,19 @@ class SaleColumns:
         shown = pill(TONES.get(card.state, ""), STATES[card.state])
         if card.remaining is not None:
             return shown
-        return format_html('{} <span class="office-why">{}</span>', shown, gettext("not loaded"))
+        return format_html('{} <span class="office-why">{}</span>', shown, gettext("not ready yet"))
 
-    total = column(_("total"), lambda it: it.stock, ordering="stock")
-    sold_units = column(_("sold"), lambda it: it.sold, ordering="sold")
+    total = column(_("total"), lambda it: grouped(it.stock), ordering="stock")
+    sold_units = column(_("sold"), lambda it: grouped(it.sold), ordering="sold")
 
-    # NO_VALUE, because the page of one sale does not show the admin's own text for None.
-    @admin.display(description=_("left"))
-    def left(self, sale: SeckillVoucher) -> int | str:
-        remaining = card_of(sale).remaining
-        return NO_VALUE if remaining is None else remaining
+    left = column(_("left"), lambda it: NO_VALUE if it.is_draw else grouped(card_of(it).remaining))
+    pending = column(_("queued"), lambda it: grouped(card_of(it).pending))
 
-    @admin.display(description=_("queued"))
-    def pending(self, sale: SeckillVoucher) -> int | str:
-        pending = card_of(sale).pending
-        return NO_VALUE if pending is None else pending
-
-    begins = column(_("starts"), lambda it: moment(it.begins_at), ordering="begins_at")
-    ends = column(_("ends"), lambda it: moment(it.ends_at), ordering="ends_at")
+    window = column(
+        _("time"),
+        lambda it: moment(it.begins_at, time_window(it.begins_at, it.ends_at)),
+        ordering="begins_at",
+    )
 
     # Named like the fields of the form, for staff who may only view them.
 
@@ -156,6 +155,10 @@ class SaleColumns:
     price = column(_("Price"), lambda it: money(it.voucher.price_cents))
     face_value = column(_("Face value"), lambda it: money(it.voucher.face_value_cents))
     pay_within = column(_("Time to pay"), lambda it: spelled_duration(it.pay_within_s))
+
+    @admin.display(description=_("refund unused vouchers"), boolean=True)
+    def refunds_unused(self, sale: SeckillVoucher) -> bool:
+        return bool(sale.refund_unused)
 
     @admin.display(description=_("Waiting list after the draw"))
     def draw_wait(self, sale: SeckillVoucher) -> str:
@@ -174,24 +177,22 @@ class SaleColumns:
 # --- Actions -------------------------------------------------------------------------------------
 
 
-@admin.action(description=_("Publish"), permissions=["change"])
-def publish(model_admin: Any, request: HttpRequest, queryset: QuerySet[SeckillVoucher]) -> None:
-    """Publish the drafts among the chosen sales."""
-    drafts = list(queryset.filter(stage=SaleStage.DRAFT))
-    before, after = (choice("stage", it) for it in (SaleStage.DRAFT, SaleStage.PUBLIC))
-    change = entry(field_change("stage", before, after))
-    for sale in drafts:
-        with transaction.atomic():
-            publish_sale(sale_id=sale.pk)
-            model_admin.log_change(request, sale, change)
-    if not drafts:
-        text = gettext("None of these sales is a draft.")
-        model_admin.message_user(request, text, messages.WARNING)
-        return
-    text = ngettext(
-        "%(count)s sale was published.", "%(count)s sales were published.", len(drafts)
-    ) % {"count": len(drafts)}
-    model_admin.message_user(request, text, messages.SUCCESS)
+def list_of(ids: Collection[object]) -> str:
+    """Return the address of the list; of several sales, they are alone, to be handled together."""
+    url = reverse("admin:vouchers_seckillvoucher_changelist")
+    return f"{url}?id__in={','.join(map(str, ids))}" if len(ids) > 1 else url
+
+
+def lead_on(
+    page: str, model_admin: Any, request: HttpRequest, queryset: QuerySet[SeckillVoucher]
+) -> HttpResponse | None:
+    """Lead to the page that asks about the chosen sales."""
+    ids = list(queryset.order_by("pk").values_list("pk", flat=True)[: MOST_SALES + 1])
+    if len(ids) > MOST_SALES:
+        text = gettext("At most %(most)s sales can be chosen at once.") % {"most": MOST_SALES}
+        model_admin.message_user(request, text, messages.ERROR)
+        return None
+    return HttpResponseRedirect(f"{reverse(page)}?ids={','.join(map(str, ids))}")
 
 
 @admin.action(description=_("Copy"), permissions=["add"])
@@ -199,18 +200,12 @@ def copy(
     model_admin: Any, request: HttpRequest, queryset: QuerySet[SeckillVoucher]
 ) -> HttpResponse | None:
     """Open the form of a new sale like the one chosen, or the plan of several copies."""
-    ids = list(queryset.order_by("pk").values_list("pk", flat=True)[: MOST_SALES + 1])
-    if len(ids) > MOST_SALES:
-        text = gettext("At most %(most)s sales can be copied at once.") % {"most": MOST_SALES}
-        model_admin.message_user(request, text, messages.ERROR)
-        return None
-    if len(ids) == 1:
+    if len(ids := list(queryset.values_list("pk", flat=True)[:2])) == 1:
         return HttpResponseRedirect(reverse("admin:sale-copy", args=ids))
-    listed = ",".join(map(str, ids))
-    return HttpResponseRedirect(f"{reverse('admin:sale-copies')}?ids={listed}")
+    return lead_on("admin:sale-copies", model_admin, request, queryset)
 
 
-@admin.action(description=_("Load into Redis"), permissions=["run"])
+@admin.action(description=_("Make ready to sell"), permissions=["run"])
 def load_into_redis(
     model_admin: Any, request: HttpRequest, queryset: QuerySet[SeckillVoucher]
 ) -> None:
@@ -222,4 +217,4 @@ def load_into_redis(
         text = gettext("Redis did not respond. Try again.")
         model_admin.message_user(request, text, messages.ERROR)
         return
-    model_admin.message_user(request, gettext("Loaded."), messages.SUCCESS)
+    model_admin.message_user(request, gettext("Ready to sell."), messages.SUCCESS)

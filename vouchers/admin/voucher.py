@@ -1,10 +1,10 @@
 """The admin of vouchers: edit them one by one, or import many at once from a file."""
 
-from functools import partial
 from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
+from django.contrib.admin.options import IncorrectLookupParameters
 from django.core.exceptions import PermissionDenied
 from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
@@ -20,25 +20,27 @@ from seckill_site.formatting import money
 from seckill_site.mysql.collations import AnyCase
 from seckill_site.web.admin_lists import CheckedList, column
 from seckill_site.web.csv_files import csv_parts, csv_response
-from vouchers.admin.history import CodedHistory
+from vouchers.admin.history import RecordedAdmin
 from vouchers.catalogue.listing import on_sale_now
-from vouchers.catalogue.prices import close_to_reprice, lock_to_reprice, once_at_rest
+from vouchers.catalogue.prices import ask_first, close_to_reprice, lock_to_reprice
 from vouchers.catalogue.staff_texts import SALE_REFUSALS, StaffRefusal, refusal_text
 from vouchers.forms.fields import LastDayForm, MoneyField
+from vouchers.forms.sale import RecordedForm
 from vouchers.imports.plan import Importer, RowOutcome
-from vouchers.imports.rows import HEADINGS, example_rows
-from vouchers.imports.service import Preview, VouchersChanged, confirm_import, preview_import
+from vouchers.imports.rows import HEADINGS, example_rows, file_rows
+from vouchers.imports.service import (
+    Preview,
+    VouchersChanged,
+    add_merchants,
+    confirm_import,
+    preview_import,
+)
 from vouchers.imports.spreadsheet import MOST_BYTES
+from vouchers.imports.texts import OUTCOME
 from vouchers.lock_objects import lock_vouchers
 from vouchers.models import RUN_PERMISSION, Merchant, Voucher
 
 TEMPLATES = "admin/vouchers/voucher"
-
-AMOUNTS = {
-    "price_cents": (_("Price"), _("In yuan, such as 80 or 79.90.")),
-    "face_value_cents": (_("Face value"), _("In yuan.")),
-}
-"""The labels and help texts of fields in cents, which a form takes in yuan."""
 
 
 class UploadForm(forms.Form):
@@ -51,8 +53,11 @@ class UploadForm(forms.Form):
     )
 
 
-class VoucherForm(LastDayForm, forms.ModelForm):  # type: ignore[type-arg]
-    """A voucher, new or stored."""
+class VoucherForm(RecordedForm, LastDayForm, forms.ModelForm):  # type: ignore[type-arg]
+    """A voucher, new or stored; amounts are entered in yuan."""
+
+    price_cents = MoneyField(label=_("Price"), help_text=_("In yuan, such as 80 or 79.90."))
+    face_value_cents = MoneyField(label=_("Face value"), help_text=_("In yuan."))
 
 
 class MerchantAdmin(CheckedList):
@@ -60,9 +65,15 @@ class MerchantAdmin(CheckedList):
 
     list_display = ("name", "address", "contact")
     search_fields = (f"name__{AnyCase.lookup_name}", "name_en", "address")
+    exclude = ("staff",)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Merchant | None = None) -> bool:
+        """Keep a merchant with staff of its own: without it they would redeem for all."""
+        is_free = obj is None or not obj.staff.exists()
+        return is_free and super().has_delete_permission(request, obj)
 
 
-class VoucherAdmin(CodedHistory):
+class VoucherAdmin(RecordedAdmin):
     """Vouchers and their import, whose URLs are named like those of django-import-export."""
 
     form = VoucherForm
@@ -76,12 +87,17 @@ class VoucherAdmin(CodedHistory):
             "import": self.import_page,
             "process_import": self.process_import,
             "import_example": self.import_example,
+            "export": self.export,
         }
         own = [
             path(f"{name}/", self.admin_site.admin_view(view), name=f"vouchers_voucher_{name}")
             for name, view in views.items()
         ]
         return [*own, *super().get_urls()]
+
+    def get_fields(self, request: HttpRequest, obj: Voucher | None = None) -> Any:
+        # A reason is asked for beside what it is about.
+        return [it for it in super().get_fields(request, obj) if it != "why"]
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
         return {"merchant": Merchant.default().pk, **super().get_changeform_initial_data(request)}
@@ -92,19 +108,16 @@ class VoucherAdmin(CodedHistory):
         _("Face value"), lambda it: money(it.face_value_cents), ordering="face_value_cents"
     )
 
+    def get_list_display(self, request: HttpRequest) -> Any:
+        may_sell = request.user.has_perm("vouchers.add_seckillvoucher")
+        return [it for it in self.list_display if may_sell or it != "new_sale"]
+
     @admin.display(description=_("sale"))
     def new_sale(self, voucher: Voucher) -> str:
         url = reverse("admin:vouchers_seckillvoucher_add")
         return format_html(
             '<a href="{}?existing_voucher={}">{}</a>', url, voucher.pk, gettext("Put on sale")
         )
-
-    def formfield_for_dbfield(self, db_field: Any, request: Any, **kwargs: Any) -> Any:
-        """Take amounts in yuan."""
-        if db_field.name in AMOUNTS:
-            label, help_text = AMOUNTS[db_field.name]
-            return MoneyField(label=label, help_text=help_text)
-        return super().formfield_for_dbfield(db_field, request, **kwargs)
 
     def has_change_permission(self, request: HttpRequest, obj: Voucher | None = None) -> bool:
         """Require the permission to run sales if the voucher is on sale now."""
@@ -118,22 +131,21 @@ class VoucherAdmin(CodedHistory):
         """Save the voucher, unless it was put on sale since the form was checked."""
         if change:
             locked = lock_to_reprice(prices={obj.pk: obj.price_cents})
-            [stored] = lock_vouchers(voucher_ids=[obj.pk])
+            stored: Any = next(iter(lock_vouchers(voucher_ids=[obj.pk])), None)
+            form.check(stored)
             if not self.has_change_permission(request, obj):
                 raise PermissionDenied
+            ask_first(
+                voucher=stored,
+                price_cents=obj.price_cents,
+                last_day=obj.valid_until,
+                confirmed=request.POST.get("confirmed", ""),
+                why=form.cleaned_data["why"],
+                now=database_now(),
+            )
             if stored.price_cents != obj.price_cents:
                 close_to_reprice(voucher_ids=[obj.pk], locked=locked)
         super().save_model(request, obj, form, change)
-
-    def changeform_view(
-        self, request: HttpRequest, object_id: str | None = None, *args: Any, **kwargs: Any
-    ) -> Any:
-        show = partial(super().changeform_view, request, object_id, *args, **kwargs)
-        try:
-            return once_at_rest(show)
-        except SALE_REFUSALS as error:
-            self.message_user(request, refusal_text(error), messages.ERROR)
-            return HttpResponseRedirect(request.get_full_path())
 
     def has_import_permission(self, request: HttpRequest) -> bool:
         """Require both permissions, because an import creates and changes vouchers."""
@@ -163,26 +175,24 @@ class VoucherAdmin(CodedHistory):
         by = self._importer(request)
         if request.method != "POST":
             return HttpResponseRedirect(reverse("admin:vouchers_voucher_import"))
+        key, now = request.POST.get("key", ""), database_now()
         try:
-            plan = confirm_import(key=request.POST.get("key", ""), by=by, now=database_now())
+            if "_merchants" in request.POST:
+                names = request.POST.getlist("merchant")
+                return self._preview(request, add_merchants(key=key, names=names, by=by, now=now))
+            why = request.POST.get("why", "").strip()[:200]
+            plan = confirm_import(key=key, by=by, now=now, why=why)
         except VouchersChanged as error:
             self.message_user(request, str(error), messages.WARNING)
             return self._preview(request, error.preview, status=409)
         except SALE_REFUSALS as error:
             self.message_user(request, refusal_text(error), messages.ERROR)
         except (OperationalError, InterfaceError):
-            text = gettext(
-                "The database did not respond, so the file may or may not have been "
-                "imported. Look for its vouchers in the list before you upload it again."
-            )
-            self.message_user(request, text, messages.ERROR)
+            self.message_user(request, str(OUTCOME["unknown"]), messages.ERROR)
         else:
-            text = gettext(
-                "Imported: %(new)s new, %(changed)s changed and %(unchanged)s unchanged vouchers, "
-                "and %(sales)s draft sales."
-            )
             counts = {str(outcome): plan.counts[outcome] for outcome in RowOutcome}
-            self.message_user(request, text % {**counts, "sales": plan.sales}, messages.SUCCESS)
+            text = OUTCOME["done"] % {**counts, "sales": plan.sales}
+            self.message_user(request, text, messages.SUCCESS)
         return HttpResponseRedirect(reverse("admin:vouchers_voucher_changelist"))
 
     def import_example(self, request: HttpRequest) -> HttpResponseBase:
@@ -192,12 +202,28 @@ class VoucherAdmin(CodedHistory):
         headings, *rows = example_rows(chinese=chinese, now=database_now())
         return csv_response(list(csv_parts(headings, [rows])), name="vouchers.csv")
 
+    def export(self, request: HttpRequest) -> HttpResponseBase:
+        """Return the vouchers of the list in the form of the import."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        try:
+            vouchers = self.get_changelist_instance(request).queryset
+        except IncorrectLookupParameters:
+            # The list reports what is wrong with the query.
+            the_list = reverse("admin:vouchers_voucher_changelist")
+            return HttpResponseRedirect(f"{the_list}?{request.GET.urlencode()}")
+        chinese = (get_language() or "").startswith("zh")
+        headings, *rows = file_rows(vouchers, chinese=chinese)
+        name = f"vouchers-{timezone.localdate():%Y-%m-%d}.csv"
+        return csv_response(list(csv_parts(headings, [rows])), name=name)
+
     def _importer(self, request: HttpRequest) -> Importer:
         if not self.has_import_permission(request):
             raise PermissionDenied
         may_sell = request.user.has_perm("vouchers.add_seckillvoucher")
         may_run = request.user.has_perm(RUN_PERMISSION)
-        return Importer(request.user.pk or 0, may_sell, may_run)
+        may_add_merchants = request.user.has_perm("vouchers.add_merchant")
+        return Importer(request.user.pk or 0, may_sell, may_run, may_add_merchants)
 
     def _preview(
         self, request: HttpRequest, preview: Preview, *, status: int = 200

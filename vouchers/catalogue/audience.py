@@ -1,8 +1,9 @@
 """The table of buyer rules: who may buy in a sale, and whom a cap on every account refuses.
 
 The form of a sale, ``manage.py create_sale``, the pages and the refusals follow from this table. A
-new rule takes a column in ``vouchers/models.py``, a field and an entry here, and a check under its
-name in ``orders/audience/checks.py``.
+new rule takes a column in ``vouchers/models.py``, a field and an entry here, its sentences in
+``vouchers/templatetags/buyer_texts.toml``, and a check under its name in
+``orders/audience/checks.py``.
 """
 
 from __future__ import annotations
@@ -37,14 +38,12 @@ EVERYBODY = Audience()
 class BuyerRule:
     """A rule that may refuse a buyer; ``name`` is in answers and in stored refusals.
 
-    ``label`` tells staff why, ``told`` the buyer, and ``message`` programs; ``button`` names what
-    the buyer can do about it, if anything.
+    ``label`` tells staff why, and ``message`` programs. What buyers read of it is in
+    ``vouchers/templatetags/buyer_texts.toml``.
     """
 
     name: str
     label: StrOrPromise
-    button: StrOrPromise = ""
-    told: StrOrPromise = ""
     message: str
 
 
@@ -52,14 +51,12 @@ class BuyerRule:
 class SaleRule(BuyerRule):
     """A rule in the column ``field`` of a sale, which applies unless that is empty, 0 or False.
 
-    ``listed`` tells it to everybody, ``option`` is its option of ``create_sale``, and ``bounds``
-    are the least and the largest number of a rule that has one.
+    ``option`` is its option of ``create_sale``, and ``bounds`` are the least and the largest number
+    of a rule that has one.
     """
 
     field: str
-    listed: StrOrPromise
     option: str
-    option_help: str
     bounds: tuple[int, int] | None = None
 
     @property
@@ -75,57 +72,39 @@ GROUP = SaleRule(
     name="group",
     field="group_id",
     label=_("not in the group"),
-    listed=_("Members only"),
-    told=_("This sale is for members; your account isn't one."),
     message=gettext_noop("This sale is for members; your account isn't one."),
     option="--group",
-    option_help="only accounts in the group of this name",
 )
 ACCOUNT_AGE = SaleRule(
     name="account_age",
     field="account_age_h",
     bounds=(0, MAX_ACCOUNT_AGE_H),
     label=_("account too new"),
-    listed=_("Only for accounts that are at least {age} old"),
-    button=_("Eligible from {time}"),
-    told=_("Your account is too new for this sale."),
     message=gettext_noop("Your account is too new for this sale."),
     option="--account-age-hours",
-    option_help="only accounts at least this old",
 )
 FIRST_ORDER = SaleRule(
     name="first_order",
     field="first_order_only",
     label=_("not the first order"),
-    listed=_("Only for a first order: you have no other unpaid, paid or used order"),
-    told=_("This sale is only for a first order, and you already have one."),
     message=gettext_noop("This sale is only for a first order, and you already have one."),
     option="--first-order-only",
-    option_help="only buyers who hold no other order",
 )
 CONTACT = SaleRule(
     name="contact",
     field="needs_contact",
     label=_("no verified contact"),
-    listed=_("Only with a verified email address or phone number"),
-    button=_("Verify phone"),
-    told=_("Verify your email or phone to buy here."),
     message=gettext_noop(
         "This sale is only for accounts with a verified email address or phone number."
     ),
     option="--needs-contact",
-    option_help="only buyers with a confirmed contact",
 )
 CODE = SaleRule(
     name="code",
     field="needs_code",
     label=_("no invitation code"),
-    listed=_("Only with an invitation code"),
-    button=_("Enter code"),
-    told=_("This sale takes an invitation code. Enter yours below."),
     message=gettext_noop("This sale takes an invitation code. Enter yours first."),
     option="--needs-code",
-    option_help="each voucher takes an invitation code",
 )
 
 SALE_RULES = (GROUP, ACCOUNT_AGE, FIRST_ORDER, CONTACT, CODE)
@@ -134,8 +113,6 @@ SALE_RULES = (GROUP, ACCOUNT_AGE, FIRST_ORDER, CONTACT, CODE)
 UNPAID_ORDERS = BuyerRule(
     name="unpaid_orders",
     label=_("too many unpaid orders"),
-    button=_("Pay your order"),
-    told=_("You have {number} or more unpaid orders. Pay or cancel some first."),
     message=gettext_noop(
         "You have %(number)s or more unpaid orders. Pay or cancel some before you buy another."
     ),

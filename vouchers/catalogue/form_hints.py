@@ -1,21 +1,27 @@
-"""Hints beside the fields of a sale's form: the effect of the entries, before they are saved.
+"""Hints beside the fields of a sale's form, and the checklist before a draft is published.
 
 Nothing here reads a clock or the database.
 """
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import chain
+from pathlib import Path
+from typing import Any
 
 from django.utils import timezone
-from django.utils.translation import gettext, ngettext
 
 from seckill_site.formatting import duration, grouped
+from seckill_site.web.text_files import counted, read_texts
 from vouchers.models import SaleStage, SaleState, SeckillVoucher
 
 NAMED = 3
 """The most overlapping sales that are named; the others are counted."""
+
+_TEXTS = read_texts(Path(__file__).with_name("hint_texts.toml"))
+_WINDOW = ("begins_at", "ends_at")
 
 SOON = dt.timedelta(hours=1)
 """A draft that starts within this time may have been forgotten."""
@@ -71,15 +77,55 @@ def sale_hints(
         "stock": list(_stock_hints(entries, taken)),
         "price": list(_price_hints(entries)),
         "pay_within_s": list(_payment_hints(entries)),
-        "stage": list(_stage_hints(entries, now)),
     }
     return {field: hints for field, hints in by_field.items() if hints}
+
+
+def checklist(
+    *,
+    sale: SeckillVoucher,
+    now: dt.datetime,
+    others: Sequence[SeckillVoucher],
+    codes: int,
+) -> list[Hint]:
+    """Return what staff should see before this draft is public, fine or not.
+
+    ``others`` are the sales that overlap with it, ``codes`` its unused invitation codes.
+    """
+    voucher, last_day = sale.voucher, sale.voucher.valid_until
+    entries = Entries(
+        **{name: getattr(sale, name) for name in ("stock", "limit", "paused", *_WINDOW)},
+        price_cents=voucher.price_cents,
+        face_value_cents=voucher.face_value_cents,
+        stage=SaleStage.DRAFT if sale.begins_at <= now else SaleStage.PUBLIC,
+    )
+    hints = sale_hints(entries=entries, now=now, others=others)
+    applies = {
+        "paused": sale.paused,
+        "no_code": sale.needs_code and not codes,
+        "few_codes": sale.needs_code and 0 < codes < sale.stock,
+        "no_last_day": last_day is None,
+        "early_last_day": last_day is not None
+        and last_day < timezone.localtime(sale.ends_at).date(),
+        "no_picture": voucher.picture_id is None,
+    }
+    figures = {"day": last_day, "stock": grouped(sale.stock), **counted(codes)}
+    checks = [_warning(name, **figures) for name, it in applies.items() if it]
+    return [*chain(*hints.values()), *checks]
 
 
 def window(begins_at: dt.datetime, ends_at: dt.datetime, *, beside: dt.datetime) -> str:
     """Return a window in the shop's time zone, without the day if it is that of ``beside``."""
     days = {"begin": _clock(begins_at, beside), "end": _clock(ends_at, begins_at)}
-    return gettext("%(begin)s to %(end)s") % days
+    return str(_TEXTS["window"] % days)
+
+
+def _info(name: str, **figures: Any) -> Hint:
+    return Hint(Level.INFO, str(_TEXTS[name] % figures))
+
+
+def _warning(name: str, **figures: Any) -> Hint:
+    return Hint(Level.WARNING, str(_TEXTS[name] % figures))
 
 
 def _start_hints(
@@ -89,22 +135,22 @@ def _start_hints(
     if begins_at is None or _is_over(entries, now):
         return
     if begins_at > now:
-        text = gettext("Starts in %(length)s.")
-        yield Hint(Level.INFO, text % {"length": duration(begins_at - now)})
+        length = duration(begins_at - now)
+        if entries.stage == SaleStage.DRAFT and begins_at <= now + SOON:
+            yield _warning("starts_soon", length=length)
+        else:
+            yield _info("starts", length=length)
         return
-    length = {"length": duration(now - begins_at)}
+    length = duration(now - begins_at)
     if stored and stored.state_at(now) in (SaleState.OPEN, SaleState.SOLD_OUT):
-        yield Hint(Level.INFO, gettext("Started %(length)s ago.") % length)
-    elif entries.stage == SaleStage.DRAFT:
-        text = gettext("Started %(length)s ago: buyers can buy as soon as the sale is published.")
-        yield Hint(Level.WARNING, text % length)
+        yield _info("started", length=length)
     elif entries.paused:
-        text = gettext("Started %(length)s ago: buyers can buy as soon as the sale is resumed.")
-        yield Hint(Level.WARNING, text % length)
+        yield _warning("started_paused", length=length)
+    elif entries.stage == SaleStage.DRAFT:
+        yield _warning("started_draft", length=length)
     else:
-        text = gettext("Started %(length)s ago: buyers can buy as soon as you save.")
-        saved = gettext("The sale started %(length)s ago: buyers can buy now.")
-        yield Hint(Level.WARNING, text % length, saved % length)
+        saved = _warning("started_saved", length=length).text
+        yield replace(_warning("started_public", length=length), once_saved=saved)
 
 
 def _end_hints(entries: Entries, stored: SeckillVoucher | None, now: dt.datetime) -> Iterator[Hint]:
@@ -112,65 +158,48 @@ def _end_hints(entries: Entries, stored: SeckillVoucher | None, now: dt.datetime
     if ends_at is None:
         return
     if begins_at and ends_at > begins_at:
-        text = gettext("Lasts %(length)s.")
         length = ends_at.astimezone(dt.UTC) - begins_at.astimezone(dt.UTC)
-        yield Hint(Level.INFO, text % {"length": duration(length, units=4)})
+        yield _info("lasts", length=duration(length, units=4))
     if _is_over(entries, now):
         was_over = stored and stored.ends_at <= now
-        text = gettext("Ended %(length)s ago: nobody can buy.")
-        yield Hint(
-            Level.INFO if was_over else Level.WARNING, text % {"length": duration(now - ends_at)}
-        )
+        yield (_info if was_over else _warning)("ended", length=duration(now - ends_at))
 
 
 def _overlap_hints(entries: Entries, others: Sequence[SeckillVoucher]) -> Iterator[Hint]:
     if entries.begins_at is None:
         return
     for sale in others[:NAMED]:
-        text = gettext("Overlaps with another sale of this voucher: #%(id)s, %(window)s.")
         when = window(sale.begins_at, sale.ends_at, beside=entries.begins_at)
-        yield Hint(Level.WARNING, text % {"id": sale.pk, "window": when})
+        yield _warning("overlap", id=sale.pk, window=when)
     if more := len(others[NAMED:]):
-        text = ngettext(
-            "Overlaps with %(count)s more sale of this voucher.",
-            "Overlaps with %(count)s more sales of this voucher.",
-            more,
-        )
-        yield Hint(Level.WARNING, text % {"count": more})
+        yield _warning("more_overlaps", **counted(more))
 
 
 def _stock_hints(entries: Entries, taken: int) -> Iterator[Hint]:
     stock, limit = entries.stock, entries.limit
+    if stock == 0:
+        yield _warning("no_stock")
     if stock is None:
         return
     if limit and stock:
         buyers = -(-stock // limit)
-        text = ngettext(
-            "Stock %(stock)s at limit %(limit)s: at least %(buyers)s buyer.",
-            "Stock %(stock)s at limit %(limit)s: at least %(buyers)s buyers.",
-            buyers,
-        )
-        numbers = {"stock": grouped(stock), "limit": limit, "buyers": grouped(buyers)}
-        yield Hint(Level.INFO, text % numbers)
+        sizes = {"stock": grouped(stock), "limit": limit, "buyers": grouped(buyers)}
+        yield _info("buyers", number=buyers, **sizes)
     if limit and 1 < stock <= limit:
-        yield Hint(Level.WARNING, gettext("One buyer can take them all."))
+        yield _warning("one_buyer")
     if taken and stock > taken:
-        text = gettext("Taken so far: %(taken)s. Left: %(left)s.")
-        numbers = {"taken": grouped(taken), "left": grouped(stock - taken)}
-        yield Hint(Level.INFO, text % numbers)
+        yield _info("taken", taken=grouped(taken), left=grouped(stock - taken))
     if taken and stock == taken:
-        text = gettext("All %(taken)s are taken: the sale is sold out.")
-        yield Hint(Level.WARNING, text % {"taken": grouped(taken)})
+        yield _warning("all_taken", taken=grouped(taken))
 
 
 def _price_hints(entries: Entries) -> Iterator[Hint]:
     price, face_value = entries.price_cents, entries.face_value_cents
     if price == 0:
-        yield Hint(Level.WARNING, gettext("Free: buyers pay nothing."))
+        yield _warning("free")
     elif price and face_value and price <= face_value:
-        text = gettext("{share:.3g}% of the face value.")  # in tenths, where prices are told so
-        share = price * 100 / face_value
-        yield Hint(Level.INFO, text.format(share=share, tenths=share / 10))
+        share = price * 100 / face_value  # in tenths, where prices are told so
+        yield Hint(Level.INFO, _TEXTS["share"].format(share=share, tenths=share / 10))
 
 
 def _payment_hints(entries: Entries) -> Iterator[Hint]:
@@ -178,19 +207,10 @@ def _payment_hints(entries: Entries) -> Iterator[Hint]:
         return
     length = dt.timedelta(seconds=entries.pay_within_s)
     if entries.ends_at is None or entries.begins_at is None:
-        text = gettext("Buyers have %(length)s to pay.")
-        yield Hint(Level.INFO, text % {"length": duration(length, units=4)})
+        yield _info("time_to_pay", length=duration(length, units=4))
         return
-    text = gettext("Buyers have %(length)s to pay; the last of them until %(until)s.")
     until = _clock(entries.ends_at.astimezone(dt.UTC) + length, entries.begins_at)
-    yield Hint(Level.INFO, text % {"length": duration(length, units=4), "until": until})
-
-
-def _stage_hints(entries: Entries, now: dt.datetime) -> Iterator[Hint]:
-    begins_at = entries.begins_at
-    if entries.stage == SaleStage.DRAFT and begins_at and now < begins_at <= now + SOON:
-        text = gettext("Starts in %(length)s. A draft sells nothing, so publish it before then.")
-        yield Hint(Level.WARNING, text % {"length": duration(begins_at - now)})
+    yield _info("last_to_pay", length=duration(length, units=4), until=until)
 
 
 def _is_over(entries: Entries, now: dt.datetime) -> bool:

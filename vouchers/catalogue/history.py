@@ -7,16 +7,17 @@ where ``why`` is what a person typed. Entries from before there were codes are s
 import datetime as dt
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from django.contrib.admin.models import LogEntry
 from django.core.exceptions import FieldDoesNotExist
 from django.db.models import Choices
 from django.utils.text import capfirst
-from django.utils.translation import gettext, ngettext_lazy
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext
 
 from seckill_site.formatting import NO_VALUE, duration, grouped, money, timestamp
+from seckill_site.web.text_files import read_texts
 from vouchers.catalogue.staff_texts import join_changes, with_reason
 from vouchers.models import SeckillVoucher, Voucher
 
@@ -26,45 +27,11 @@ Value = str | int | None | dict[str, Any]
 Change = tuple[str, Mapping[str, Value]]
 """One change: its code, which must stay as it is, and the values of its sentence."""
 
-SENTENCES: dict[str, Any] = {
-    "field": _("%(field)s: %(before)s → %(after)s"),
-    "rewritten": "%(field)s",
-    "unchanged": _("No fields changed."),
-    "paused": _("Paused"),
-    "resumed": _("Resumed"),
-    "ended_now": _("Ended now"),
-    "room_opened": _("Waiting room opened: %(rate)s people per second"),
-    "room_closed": _("Waiting room closed: everybody was let in"),
-    "limits_lifted": _("Limits lifted: %(names)s"),
-    "unwritten_retried": _("Write the orders that could not be written"),
-    "unwritten_refused": _("Refuse the orders that could not be written"),
-    "codes_made": ngettext_lazy(
-        "Made %(count)s invitation code.", "Made %(count)s invitation codes.", "count"
-    ),
-    "codes_imported": _("Imported %(new)s invitation codes; %(known)s were there already."),
-    "codes_downloaded": _("Downloaded the invitation codes."),
-    "rehearsed": _("Rehearsed with %(buyers)s buyers and %(stock)s vouchers."),
-    "rehearsal_cancelled": _("Cancelled."),
-    "order_retried": _("Retried."),
-    "order_cancelled": _("Cancelled"),
-    "order_refunded": _("Refund started"),
-    "refund_rest": _("Refund of the rest started"),
-    "refund_count": _("Payment counted as refunded"),
-    "imported": _("Imported from %(file)s."),
-    "imported_row": _("Imported from %(file)s, row %(row)s."),
-}
-"""What each code says. A code is never renamed: it is in rows."""
+_TEXTS = read_texts(Path(__file__).with_name("history_texts.toml"))
+_LABELS = _TEXTS["label"]
 
-_LABELS = {
-    "price": _("Price"),
-    "price_cents": _("Price"),
-    "face_value": _("Face value"),
-    "face_value_cents": _("Face value"),
-    "remove_picture": _("Remove the picture"),
-    "pay_within_s": _("Time to pay"),
-    "draw_wait_s": _("Waiting list after the draw"),
-}
-"""The names of fields that no model has, or has under another name."""
+SENTENCES = {"rewritten": "%(field)s", **_TEXTS["sentence"]}
+"""What each code says."""
 
 START = '{"changes": '
 
@@ -126,9 +93,8 @@ def _line(code: str, values: Mapping[str, Value]) -> str:
     sentence = SENTENCES.get(code)
     if sentence is None:  # of a release after this one
         return " ".join([code, *map(str, shown.values())])
-    if "count" in values:  # it chooses singular or plural
-        return str(sentence % values)
-    return str(sentence) % shown
+    number = values.get("count")  # it chooses singular or plural
+    return str(sentence % {"number": number, **shown})
 
 
 def _shown(value: Value) -> str:
@@ -140,7 +106,8 @@ def _shown(value: Value) -> str:
     return _KINDS.get(kind, str)(it)  # of a release after this one
 
 
-def _label(name: str) -> str:
+def field_label(name: str) -> str:
+    """Return the name of a field of a sale or its voucher."""
     if name in _LABELS:
         return str(_LABELS[name])
     for model in (SeckillVoucher, Voucher):
@@ -162,6 +129,6 @@ _KINDS: dict[str, Callable[[Any], str]] = {
     "cents": money,
     "seconds": lambda it: duration(dt.timedelta(seconds=it)),
     "yes": lambda it: gettext("yes") if it else gettext("no"),
-    "label": _label,
+    "label": field_label,
     "choice": _choice_label,
 }

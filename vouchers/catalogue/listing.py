@@ -74,12 +74,19 @@ def cards(*, sales: Iterable[SeckillVoucher], now: dt.datetime) -> list[SaleCard
     ]
 
 
+def running_sales(*, voucher_ids: Iterable[int], now: dt.datetime) -> QuerySet[SeckillVoucher]:
+    """Return the public sales of these vouchers that have started and are not over."""
+    return (
+        SeckillVoucher.objects.select_related("voucher")
+        .filter(voucher__in=list(voucher_ids), stage=SaleStage.PUBLIC)
+        .filter(begins_at__lte=now, ends_at__gt=now)
+        .order_by("begins_at", "pk")
+    )
+
+
 def on_sale_now(*, voucher_ids: Iterable[int], now: dt.datetime) -> set[int]:
     """Return which of these vouchers have a running public sale."""
-    sales = SeckillVoucher.objects.filter(
-        voucher__in=list(voucher_ids), stage=SaleStage.PUBLIC, begins_at__lte=now, ends_at__gt=now
-    )
-    return set(sales.values_list("voucher_id", flat=True))
+    return set(running_sales(voucher_ids=voucher_ids, now=now).values_list("voucher", flat=True))
 
 
 def _with_vouchers() -> QuerySet[SeckillVoucher]:

@@ -9,17 +9,26 @@ back, because workers need the rows, and repeated once the queues are empty; unt
 stay closed. Loading them copies the price and opens them. If the process dies, reconcile does that.
 """
 
+import datetime as dt
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 from typing import Any, TypeVar
 
 from django.db import transaction
+from django.utils import timezone
+from django.utils.functional import Promise
+from django.utils.text import capfirst
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from seckill_site.failpoints import failpoint
+from seckill_site.formatting import NO_VALUE, money
+from vouchers.catalogue.listing import running_sales
 from vouchers.catalogue.staff_texts import StaffRefusal
+from vouchers.catalogue.unused import FallsDue, due_after_edit
 from vouchers.inventory.rebuild import load_after_commit, load_sale
 from vouchers.inventory.sale_state import LedgerTerms, Snapshot, snapshots, write_terms
 from vouchers.lock_objects import lock_sales
@@ -51,6 +60,74 @@ class OrdersOnTheirWay(StaffRefusal):
     def __init__(self, sale_ids: Collection[int]) -> None:
         super().__init__()
         self.sale_ids = sale_ids
+
+
+class AsksFirst(StaffRefusal):
+    """Buyers of running sales would notice these changes: staff have to confirm them and say why.
+
+    Each has a label and a text before and after; ``sales`` are all running ones of the voucher.
+    ``due`` is what would be refunded, and how that is shown among the changes.
+    """
+
+    message: str | Promise = _(
+        "Nothing is changed yet: this is on sale now. Check it, give a reason and save again."
+    )
+
+    def __init__(
+        self,
+        changes: list[tuple[str, str, str]],
+        sales: list[SeckillVoucher],
+        due: tuple[FallsDue, str] | None = None,
+    ) -> None:
+        super().__init__()
+        self.changes, self.sales = changes, sales
+        shown = repr((changes, [sale.pk for sale in sales], due and due[0].size))
+        self.key = sha256(shown.encode()).hexdigest()
+        """What a confirmation names, so that it is one of these changes and no others."""
+        if due:
+            self.message = _(
+                "Nothing is changed yet: this refunds vouchers that buyers have paid for. Check "
+                "it, give a reason and save again."
+            )
+            refunds = (gettext("Refunds of unused vouchers"), NO_VALUE, due[1])
+            self.changes = [*changes, refunds]
+
+
+def ask_first(
+    *,
+    voucher: Voucher,
+    price_cents: int,
+    last_day: dt.date | None,
+    now: dt.datetime,
+    confirmed: str,
+    why: str,
+    sale: SeckillVoucher | None = None,
+    limit: int = 0,
+    refund_unused: bool | None = None,
+) -> None:
+    """Check that changes were ``confirmed`` by their key: of a price, a limit, or refunds.
+
+    The first two are the voucher's and a sale's while it runs. The last come of an earlier last
+    day, or of a sale's switch.
+
+    :raises AsksFirst: they were not confirmed, or there is no reason.
+    """
+    sales = list(running_sales(voucher_ids=[voucher.pk], now=now))
+    changes = []
+    if sales and price_cents != voucher.price_cents:
+        changes.append((gettext("Price"), money(voucher.price_cents), money(price_cents)))
+    if sale in sales and limit != sale.limit:
+        label = capfirst(gettext("limit per buyer"))
+        changes.append((label, str(sale.limit), str(limit)))
+    due = None
+    if last_day and (it := due_after_edit(voucher, last_day, sale, refund_unused)):
+        due = it, it.after(last_day, today=timezone.localdate(now))
+        if voucher.valid_until != last_day:
+            before = str(voucher.valid_until or NO_VALUE)
+            changes.append((gettext("Valid until"), before, str(last_day)))
+    question = AsksFirst(changes, sales, due)
+    if question.changes and not (why and confirmed == question.key):
+        raise question
 
 
 def once_at_rest(change: Callable[[], T]) -> T:

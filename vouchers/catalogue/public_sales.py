@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from hashlib import blake2b
 from time import monotonic
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.process_memory import Memory
@@ -62,11 +62,13 @@ def revision_of(sale: SeckillVoucher) -> str:
     Every process has the same one, so a page knows by it that it is out of date.
     """
     it = sale.voucher
-    agreed = (
+    agreed: tuple[Any, ...] = (
         it.price_cents, it.face_value_cents, it.title, it.title_en, it.rules, it.rules_en,
         it.valid_where, it.valid_until, it.merchant_id, sale.limit, sale.refundable, sale.mode,
         epoch_ms(sale.begins_at), epoch_ms(sale.ends_at), audience_of(sale),
     )  # fmt: skip
+    if sale.refund_unused:  # of other sales it stays what the release before says
+        agreed += ("refund_unused",)
     return blake2b(repr(agreed).encode(), digest_size=8).hexdigest()
 
 

@@ -7,6 +7,7 @@ lock of the row. A crash in between leaves Redis with the narrower terms until i
 """
 
 import datetime as dt
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -25,6 +26,7 @@ from vouchers.catalogue.pictures import set_picture
 from vouchers.catalogue.prices import close_to_reprice, lock_to_reprice
 from vouchers.catalogue.rooms import date_room
 from vouchers.catalogue.staff_texts import StaffRefusal
+from vouchers.chain import CHAIN_FIELDS, note_stock
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded, ledger_errors
 from vouchers.inventory.rebuild import load_after_commit
 from vouchers.inventory.sale_state import BelowTaken, LedgerTerms, snapshot, snapshots, write_terms
@@ -99,6 +101,7 @@ class SaleTerms(Audience):
     pay_within_s: int = 15 * 60
     rebuy: bool = True
     refundable: bool = True
+    refund_unused: bool | None = True
     extendable: bool = True
     stage: str = SaleStage.PUBLIC
     room: str = RoomKind.OFF
@@ -182,8 +185,11 @@ def edit_sale(
     terms: SaleTerms,
     details: VoucherDetails | None = None,
     may_run: bool = True,
+    check: Callable[[SeckillVoucher], None] = lambda _locked: None,
 ) -> SeckillVoucher:
     """Change a sale's terms, also while it runs, and its voucher's description if given.
+
+    ``check`` gets the locked sale with its voucher, and refuses what was made from another state.
 
     ``sold`` is never touched, and orders keep their price. Inside a transaction, such as the
     admin's, what widens the sale reaches Redis after the commit. Without ``may_run``, a voucher
@@ -209,6 +215,9 @@ def edit_sale(
             voucher_id = SeckillVoucher.objects.values_list("voucher", flat=True).get(pk=sale_id)
             locked = lock_to_reprice(prices={voucher_id: details.price_cents})
         sale = lock_seckill_voucher(sale_id=sale_id)
+        if details:
+            [sale.voucher] = lock_vouchers(voucher_ids=[sale.voucher_id])
+        check(sale)
         if terms.limit < sale.limit:
             raise LimitLowered
         if terms.stock < sale.sold:
@@ -233,7 +242,8 @@ def edit_sale(
         transaction.on_commit(partial(failpoint, "edit.committed"))
         close_to_reprice(voucher_ids=repriced, locked=locked)
         edited.note_sold_out(sale.locked_at)
-        edited.save(update_fields=(*_TERMS, *_LINE, "sold_out_at"))
+        note_stock(edited, before=sale.stock)
+        edited.save(update_fields=(*_TERMS, *_LINE, "sold_out_at", *CHAIN_FIELDS))
         transaction.on_commit(partial(load_after_commit, sale_ids=[sale_id]))
     return edited
 
@@ -277,11 +287,17 @@ def _check_draw(sale: SeckillVoucher, edited: SeckillVoucher) -> None:
         raise ListIsClosed
 
 
-def publish_sale(*, sale_id: int) -> SeckillVoucher:
-    """Make a draft public, so that buyers see it; raises as ``edit_sale``."""
+def stage_sale(
+    *,
+    sale_id: int,
+    stage: SaleStage,
+    check: Callable[[SeckillVoucher], None] = lambda _locked: None,
+) -> SeckillVoucher:
+    """Make a draft public, so that buyers see it, or withdraw it; as ``edit_sale``."""
     with transaction.atomic():
         sale = lock_seckill_voucher(sale_id=sale_id)
-        return edit_sale(sale_id=sale_id, terms=replace(terms_of(sale), stage=SaleStage.PUBLIC))
+        check(sale)
+        return edit_sale(sale_id=sale_id, terms=replace(terms_of(sale), stage=stage))
 
 
 def terms_of(sale: SeckillVoucher) -> SaleTerms:
@@ -343,7 +359,6 @@ def _changes(voucher: Voucher, details: VoucherDetails) -> bool:
 
 def _edit_voucher(sale: SeckillVoucher, details: VoucherDetails, *, may_run: bool) -> list[int]:
     """Write the description of the sale's voucher; return its id if it has a new price."""
-    [sale.voucher] = lock_vouchers(voucher_ids=[sale.voucher_id])
     running = not may_run and on_sale_now(voucher_ids=[sale.voucher_id], now=sale.locked_at)
     if running and _changes(sale.voucher, details):
         raise VoucherOnSale

@@ -79,10 +79,6 @@ class PlannedSale:
         begins_at = self.terms.begins_at
         return next((sale for sale in self.overlaps if sale.begins_at == begins_at), None)
 
-    @property
-    def stage_label(self) -> str:
-        return str(SaleStage(self.terms.stage).label)
-
 
 def overlap(one: Window, other: Window) -> bool:
     """Return whether two windows overlap."""
@@ -141,7 +137,7 @@ def plan_copies(
 def copy_terms(*, sale: SeckillVoucher, now: dt.datetime, zone: dt.tzinfo) -> SaleTerms:
     """Return a draft's terms at the same time of day, at least a day later and in the future.
 
-    A pause is not copied.
+    A pause is not copied. The copy of a sale from before the rule about unused vouchers has it.
     """
     days = max(1, (now.astimezone(zone).date() - sale.begins_at.astimezone(zone).date()).days)
     begins_at = next(
@@ -149,7 +145,9 @@ def copy_terms(*, sale: SeckillVoucher, now: dt.datetime, zone: dt.tzinfo) -> Sa
         for moment in (_days_later(sale.begins_at, days + more, zone) for more in count())
         if moment > now
     )
-    return replace(_move_to(terms_of(sale), begins_at), stage=SaleStage.DRAFT, paused=False)
+    terms = replace(terms_of(sale), stage=SaleStage.DRAFT, paused=False)
+    terms = replace(terms, refund_unused=terms.refund_unused is not False)
+    return _move_to(terms, begins_at)
 
 
 def digest(plan: Sequence[PlannedSale]) -> str:

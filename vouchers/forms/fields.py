@@ -69,13 +69,17 @@ class MinutesField(forms.DecimalField):
         return f"{Decimal(value) / 60:.2f}".rstrip("0").rstrip(".")
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        return super().has_changed(self.prepare_value(initial), data)
+        return super().has_changed(self.to_python(self.prepare_value(initial)), data)
 
 
 class PictureField(forms.FileField):
     """An uploaded picture; its cleaned value is the bytes for ``set_picture``, or None."""
 
     widget = forms.FileInput(attrs={"accept": ACCEPT})
+
+    def clean(self, value: Any, initial: Any = None) -> Any:
+        """Return an upload alone; ``initial`` is the digest of the stored picture."""
+        return super().clean(value)
 
     def to_python(self, data: Any) -> Any:
         upload = super().to_python(data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
@@ -15,6 +15,8 @@ from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from seckill_site.face.site_face import shop_name
+from seckill_site.formatting import utc_offset
 from vouchers.catalogue.audience import SALE_RULES
 from vouchers.catalogue.form_hints import Entries, Hint, sale_hints
 from vouchers.catalogue.history import (
@@ -32,7 +34,6 @@ from vouchers.catalogue.sales import (
     FACTS,
     ModeIsSettled,
     SaleTerms,
-    StaysPublic,
     VoucherDetails,
     has_buyers,
     terms_of,
@@ -52,72 +53,81 @@ from vouchers.models import (
     Voucher,
     validate_year,
 )
-from vouchers.templatetags.seckill import utc_offset
-
-if TYPE_CHECKING:
-    from django_stubs_ext import StrOrPromise
 
 _HINTED = ("begins_at", "ends_at", "stock", "limit", "pay_within_s")
 _LONG = ("rules", "rules_en", "picture", "remove_picture")
 """Fields whose values are too long for the text of a change."""
+
+FURTHER_TERMS = tuple(
+    SeckillVoucher._meta.get_field(it.name).name
+    for it in fields(SaleTerms)
+    if it.name not in ("stock", "begins_at", "ends_at", "paused", "stage")
+)
+"""The fields of what most sales leave as it is."""
+
+FIELD_CLASSES = {"refund_unused": forms.BooleanField}
+"""A box to tick, although it has a third value: ``clean_refund_unused`` keeps that."""
 
 _NUMBERS = tuple(it.form_field for it in SALE_RULES if it.bounds)
 _KEPT = ("room", "room_rate", "draw_wait_s", "work", *_NUMBERS)
 """Fields that keep what is stored without an entry; a new sale gets the default."""
 
 
-def _line(label: StrOrPromise, help_text: StrOrPromise = "") -> forms.CharField:
-    """Return a field for a line of a voucher's description."""
-    widget = forms.TextInput(attrs={"class": "vTextField"})
-    return forms.CharField(
-        label=label, help_text=help_text, max_length=120, required=False, widget=widget
-    )
+def _described() -> dict[str, forms.Field]:
+    """Return the fields of a description, which a sale of an existing voucher leaves empty."""
+    line, text = {"class": "vTextField"}, {"rows": 4, "class": "vLargeTextField"}
+    widgets: dict[str, type[forms.Widget] | forms.Widget] = {
+        **{name: forms.TextInput(line) for name in ("title", "title_en", "valid_where")},
+        **{name: forms.Textarea(text) for name in ("rules", "rules_en")},
+        "valid_until": forms.DateInput(format="%Y-%m-%d", attrs={"type": "date"}),
+    }
+    described = forms.fields_for_model(Voucher, [*widgets, "merchant"], widgets=widgets)
+    described["title"].required = False
+    return described
 
 
-def _paragraphs(label: StrOrPromise) -> forms.CharField:
-    """Return a field for a long text of a voucher's description."""
-    widget = forms.Textarea(attrs={"rows": 4, "class": "vLargeTextField"})
-    return forms.CharField(label=label, max_length=4000, required=False, widget=widget)
+_DESCRIBED = _described()
 
 
-class SaleForm(LastDayForm, forms.ModelForm):  # type: ignore[type-arg]
-    """A voucher and one sale of it, new or stored."""
+class RecordedForm(forms.Form):
+    """A form whose changes are recorded with a reason."""
 
-    existing_voucher = forms.ModelChoiceField(
-        Voucher.objects.order_by("-pk"),
+    why = forms.CharField(
+        label=_("Reason"),
+        max_length=200,
         required=False,
-        label=_("Existing voucher"),
-        empty_label=_("(new voucher, described below)"),
-        help_text=_(
-            "To put a voucher on sale again, choose it here and leave the description empty."
-        ),
+        widget=forms.TextInput(attrs={"class": "vTextField"}),
+        help_text=_("Recorded in the sale's history next to the change."),
     )
-    title = _line(_("Title"))
-    rules = _paragraphs(_("Rules"))
-    title_en = _line(
-        _("English title"),
-        _("For pages in English. Empty: the title is the same in both languages."),
-    )
-    rules_en = _paragraphs(_("English rules"))
-    merchant = forms.ModelChoiceField(
-        Merchant.objects.order_by("name"),
-        required=False,
-        label=_("Merchant"),
-        empty_label=_("(the default merchant)"),
-    )
-    valid_where = _line(
-        _("Where it is valid"), _("Such as “all branches”. Empty: at the merchant's address.")
-    )
-    valid_until = forms.DateField(
-        label=_("Valid until"),
-        required=False,
-        widget=forms.DateInput(format="%Y-%m-%d", attrs={"type": "date"}),
-        help_text=_("The last day on which it can be redeemed. Empty: it does not expire."),
-    )
-    price = MoneyField(
-        label=_("Price"), required=False, help_text=_("In yuan, such as 80 or 79.90.")
-    )
-    face_value = MoneyField(label=_("Face value"), required=False, help_text=_("In yuan."))
+
+    refusal = ""
+    """The reason why a valid form could not be saved a moment ago; set by the admin."""
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or self.cleaned_data
+        if self.refusal:
+            self.add_error(None, self.refusal)
+        return data
+
+    def history_entry(self) -> str:
+        """Return the changes of a valid form for the history."""
+        changes = [it for name in self.changed_data if name != "why" for it in self._changes(name)]
+        return entry(*(changes or [("unchanged", {})]), why=self.cleaned_data.get("why", ""))
+
+    def _changes(self, name: str) -> list[Change]:
+        field = self.fields[name]
+        if name in _LONG:
+            return [("rewritten", {"field": {"label": name}})]
+        before, after = self.get_initial_for_field(field, name), self.cleaned_data[name]
+        after = after.pk if isinstance(after, models.Model) else after
+        if before == after:
+            return []
+        return [field_change(name, *(_as_value(name, field, it) for it in (before, after)))]
+
+
+class TermsForm(forms.ModelForm):  # type: ignore[type-arg]
+    """The terms of a sale; what is not entered stays as it is stored, or as a new sale has it."""
+
     pay_within_s = MinutesField(
         label=_("Minutes to pay"),
         seconds=PAY_WITHIN_S,
@@ -134,46 +144,93 @@ class SaleForm(LastDayForm, forms.ModelForm):  # type: ignore[type-arg]
             "drawn order, such as 60. 0: nobody waits. It should be longer than the time to pay."
         ),
     )
-    picture = PictureField(
-        label=_("Picture"), required=False, help_text=_("JPEG, PNG, WebP or GIF, at most 10 MB.")
-    )
-    remove_picture = forms.BooleanField(label=_("Remove the picture"), required=False)
-    why = forms.CharField(
-        label=_("Reason"),
-        max_length=200,
-        required=False,
-        widget=forms.TextInput(attrs={"class": "vTextField"}),
-        help_text=_("Recorded in the sale's history next to the change."),
-    )
-
-    refusal = ""
-    """The reason why a valid form could not be saved a moment ago; set by the admin."""
-
-    class Meta:
-        model = SeckillVoucher
-        fields = tuple(SeckillVoucher._meta.get_field(it.name).name for it in fields(SaleTerms))
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._stored = (
             SeckillVoucher.objects.select_related("voucher").filter(pk=self.instance.pk).first()
         )
+        prepare_terms(self.fields, lowest_stock=0 if self._stored else 1)
+        for name in {"mode", *_KEPT} & set(self.fields):
+            self.fields[name].required = False
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or self.cleaned_data
+        for name in _KEPT:
+            if data.get(name, 0) in (None, ""):
+                data[name] = self._stored_or_default(name)
+        self._refuse_what_no_draw_has(data)
+        return data
+
+    def clean_mode(self) -> str:
+        """Without an entry, keep what is stored; a new sale is first come, first served."""
+        current = str(self._stored_or_default("mode"))
+        mode = str(self.cleaned_data["mode"] or current)
+        if self._stored and mode != current and has_buyers(sale=self._stored):
+            raise ValidationError(str(ModeIsSettled()))
+        return mode
+
+    def clean_refund_unused(self) -> bool | None:
+        """Leave a sale from before this rule as it is, unless the rule is chosen."""
+        is_chosen: bool = self.cleaned_data["refund_unused"]
+        is_from_before = self._stored_or_default("refund_unused") is None
+        return None if is_from_before and not is_chosen else is_chosen
+
+    def _stored_or_default(self, name: str) -> Any:
+        sale = self._stored or SeckillVoucher()
+        return getattr(sale, name)
+
+    def _refuse_what_no_draw_has(self, data: dict[str, Any]) -> None:
+        is_draw = data.get("mode") == SaleMode.DRAW
+        if is_draw and data.get("limit", 1) != 1:
+            self.add_error("limit", gettext("A draw gives each buyer one voucher at most."))
+        if is_draw and data.get("room", RoomKind.OFF) != RoomKind.OFF:
+            self.add_error("room", gettext("A draw needs no waiting room: nobody has to be fast."))
+
+
+class SaleForm(RecordedForm, LastDayForm, TermsForm):
+    """A voucher and one sale of it, new or stored."""
+
+    existing_voucher = forms.ModelChoiceField(
+        Voucher.objects.order_by("-pk"),
+        required=False,
+        label=_("Existing voucher"),
+        empty_label=_("(new voucher, described below)"),
+        help_text=_(
+            "To put a voucher on sale again, choose it here and leave the description empty."
+        ),
+    )
+    title = _DESCRIBED["title"]
+    rules = _DESCRIBED["rules"]
+    title_en = _DESCRIBED["title_en"]
+    rules_en = _DESCRIBED["rules_en"]
+    merchant = _DESCRIBED["merchant"]
+    valid_where = _DESCRIBED["valid_where"]
+    valid_until = _DESCRIBED["valid_until"]
+    price = MoneyField(
+        label=_("Price"), required=False, help_text=_("In yuan, such as 80 or 79.90.")
+    )
+    face_value = MoneyField(label=_("Face value"), required=False, help_text=_("In yuan."))
+    picture = PictureField(
+        label=_("Picture"), required=False, help_text=_("JPEG, PNG, WebP or GIF, at most 10 MB.")
+    )
+    remove_picture = forms.BooleanField(label=_("Remove the picture"), required=False)
+
+    class Meta:
+        model = SeckillVoucher
+        fields = ("stock", "begins_at", "ends_at", "paused", *FURTHER_TERMS)
+        field_classes = FIELD_CLASSES
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        default = {"merchant": Merchant.objects.order_by("pk").first() or shop_name}
+        self.fields["merchant"].empty_label = gettext("Default (%(merchant)s)") % default  # type: ignore[attr-defined]
         if self._stored:
             voucher = self._stored.voucher
-            self.initial.update(
-                title=voucher.title,
-                rules=voucher.rules,
-                price=voucher.price_cents,
-                face_value=voucher.face_value_cents,
-                merchant=voucher.merchant_id,
-                title_en=voucher.title_en,
-                rules_en=voucher.rules_en,
-                valid_where=voucher.valid_where,
-                valid_until=voucher.valid_until,
-            )
-        prepare_terms(self.fields, lowest_stock=0 if self._stored else 1)
-        for name in {"stage", "mode", *_KEPT} & set(self.fields):
-            self.fields[name].required = False
+            self.initial.update(forms.model_to_dict(voucher, [*_DESCRIBED, "picture"]))
+            self.initial.update(price=voucher.price_cents, face_value=voucher.face_value_cents)
+        else:
+            self.instance.stage = SaleStage.DRAFT  # only a step of its own makes it public
 
     @property
     def media(self) -> forms.Media:
@@ -209,7 +266,7 @@ class SaleForm(LastDayForm, forms.ModelForm):  # type: ignore[type-arg]
         entries = Entries(
             price_cents=data.get("price"),
             face_value_cents=data.get("face_value"),
-            stage=data.get("stage", SaleStage.PUBLIC),
+            stage=stored.stage if stored else SaleStage.DRAFT,
             paused=data.get("paused", False),
             **{name: data.get(name) for name in _HINTED},
         )
@@ -224,32 +281,6 @@ class SaleForm(LastDayForm, forms.ModelForm):  # type: ignore[type-arg]
             taken=(units_taken(sale=stored) or stored.sold) if stored else 0,
             others=[sale for sale in others if sale.pk != self.instance.pk],
         )
-
-    def history_entry(self) -> str:
-        """Return the changes of a valid form for the sale's history."""
-        changes = [it for name in self.changed_data if name != "why" for it in self._changes(name)]
-        return entry(*(changes or [("unchanged", {})]), why=self.cleaned_data.get("why", ""))
-
-    def clean_stage(self) -> str:
-        """Without an entry, keep the stored stage; a new sale is public."""
-        current = self._stored.stage if self._stored else SaleStage.PUBLIC
-        stage = self.cleaned_data["stage"] or str(current)
-        withdrawn = (current, stage) == (SaleStage.PUBLIC, SaleStage.DRAFT)
-        if self._stored and withdrawn and has_buyers(sale=self._stored):
-            raise ValidationError(str(StaysPublic()))
-        return stage
-
-    def clean_mode(self) -> str:
-        """Without an entry, keep what is stored; a new sale is first come, first served."""
-        current = str(self._stored_or_default("mode"))
-        mode = str(self.cleaned_data["mode"] or current)
-        if self._stored and mode != current and has_buyers(sale=self._stored):
-            raise ValidationError(str(ModeIsSettled()))
-        return mode
-
-    def _stored_or_default(self, name: str) -> Any:
-        sale = self._stored or SeckillVoucher()
-        return getattr(sale, name)
 
     def clean_limit(self) -> int:
         limit: int = self.cleaned_data["limit"]
@@ -277,35 +308,15 @@ class SaleForm(LastDayForm, forms.ModelForm):  # type: ignore[type-arg]
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or self.cleaned_data
-        for name in _KEPT:
-            if data.get(name, 0) in (None, ""):
-                data[name] = self._stored_or_default(name)
-        if self.refusal:
-            self.add_error(None, self.refusal)
         refuse_end_before_start(self)
-        self._refuse_what_no_draw_has(data)
+        if data.get("remove_picture") and "picture" in getattr(self, "kept", ()):
+            text = gettext("Somebody has changed the picture. Save again to remove the new one.")
+            self.add_error("remove_picture", text)
         if data.get("existing_voucher"):
             self._refuse_second_description(data)
         else:
             self._require_description(data)
         return data
-
-    def _refuse_what_no_draw_has(self, data: dict[str, Any]) -> None:
-        is_draw = data.get("mode") == SaleMode.DRAW
-        if is_draw and data.get("limit", 1) != 1:
-            self.add_error("limit", gettext("A draw gives each buyer one voucher at most."))
-        if is_draw and data.get("room", RoomKind.OFF) != RoomKind.OFF:
-            self.add_error("room", gettext("A draw needs no waiting room: nobody has to be fast."))
-
-    def _changes(self, name: str) -> list[Change]:
-        field = self.fields[name]
-        if name in _LONG:
-            return [("rewritten", {"field": {"label": name}})]
-        before, after = self.get_initial_for_field(field, name), self.cleaned_data[name]
-        after = after.pk if isinstance(after, models.Model) else after
-        if before == after:
-            return []
-        return [field_change(name, *(_as_value(name, field, it) for it in (before, after)))]
 
     def _require_description(self, data: dict[str, Any]) -> None:
         for name in ("title", "price", "face_value"):
@@ -346,9 +357,6 @@ def prepare_terms(form_fields: dict[str, forms.Field], *, lowest_stock: int) -> 
     """Prepare those fields of a sale's terms that a form has."""
     for name in {"begins_at", "ends_at"} & set(form_fields):
         _prepare_moment(form_fields[name])
-    if "stage" in form_fields:
-        choices = [(it.value, it.label) for it in (SaleStage.DRAFT, SaleStage.PUBLIC)]
-        form_fields["stage"].choices = choices  # type: ignore[attr-defined]
     if "stock" in form_fields:
         bounds = [MinValueValidator(lowest_stock), MaxValueValidator(MAX_STOCK)]
         form_fields["stock"].validators += bounds

@@ -19,18 +19,17 @@ from vouchers.catalogue.series import (
     copy_terms,
     plan_series,
 )
-from vouchers.forms.fields import MinutesField
 from vouchers.forms.moments import SplitMomentField
-from vouchers.forms.sale import prepare_terms
-from vouchers.models import PAY_WITHIN_S, YEARS, SeckillVoucher, Voucher
+from vouchers.forms.sale import FIELD_CLASSES, FURTHER_TERMS, TermsForm
+from vouchers.models import YEARS, SaleStage, SeckillVoucher, Voucher
 
 LONGEST = dt.timedelta(days=366)
 LENGTHS = ((60, _("minutes")), (3_600, _("hours")), (86_400, _("days")))
-TERMS = ("stock", "limit", "pay_within_s", "extendable", "rebuy", "refundable", "stage")
+TERMS = ("stock", *FURTHER_TERMS)
 
 
-class SeriesForm(forms.ModelForm):  # type: ignore[type-arg]
-    """A voucher, the first start, the interval, and the terms of all sales of the series."""
+class SeriesForm(TermsForm):
+    """A voucher, the first start, the interval, and the terms of all drafts of the series."""
 
     voucher = forms.ModelChoiceField(Voucher.objects.order_by("-pk"), label=_("Voucher"))
     begins_at = SplitMomentField(label=_("First start"))
@@ -58,21 +57,13 @@ class SeriesForm(forms.ModelForm):  # type: ignore[type-arg]
         help_text=_("Only for a series on chosen weekdays; the number above is then ignored."),
     )
 
-    pay_within_s = MinutesField(
-        label=_("Minutes to pay"),
-        seconds=PAY_WITHIN_S,
-        initial=15 * 60,
-        help_text=_("Orders that are not paid within this time expire."),
-    )
-
     class Meta:
         model = SeckillVoucher
         fields = TERMS
-        widgets = dict.fromkeys(("stock", "limit"), AdminIntegerFieldWidget)
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        prepare_terms(self.fields, lowest_stock=1)
+        field_classes = FIELD_CLASSES
+        widgets = dict.fromkeys(
+            ("stock", "limit", "per_address", "account_age_h", "room_rate"), AdminIntegerFieldWidget
+        )
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or self.cleaned_data
@@ -89,8 +80,14 @@ class SeriesForm(forms.ModelForm):  # type: ignore[type-arg]
         """The sales that a valid form asks for."""
         data = self.cleaned_data
         begins_at = data["begins_at"].astimezone(dt.UTC)
-        terms = {name: data[name] for name in TERMS}
-        first = SaleTerms(begins_at=begins_at, ends_at=begins_at + self._length(), **terms)
+        terms = {name: data[name] for name in TERMS if name != "group"}
+        first = SaleTerms(
+            begins_at=begins_at,
+            ends_at=begins_at + self._length(),
+            stage=SaleStage.DRAFT,
+            group_id=data["group"] and data["group"].pk,
+            **terms,
+        )
         weekdays = frozenset(data["weekdays"])
         return plan_series(
             voucher=data["voucher"],
@@ -122,5 +119,6 @@ def series_like(*, sale: SeckillVoucher, now: dt.datetime) -> dict[str, Any]:
         "begins_at": terms.begins_at,
         "length": max(1, length_s // unit_s),
         "length_unit": unit_s,
-        **{name: getattr(terms, name) for name in TERMS},
+        **{name: getattr(terms, name) for name in TERMS if name != "group"},
+        "group": terms.group_id,
     }

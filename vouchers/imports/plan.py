@@ -11,33 +11,25 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import models
+from django.db.models import Q
 from django.utils import timezone
-from django.utils.translation import gettext, pgettext_lazy
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
-from seckill_site.formatting import money
-from vouchers.catalogue.listing import on_sale_now
+from seckill_site.formatting import listed, money
+from vouchers.catalogue.history import field_label
+from vouchers.catalogue.listing import running_sales
 from vouchers.catalogue.sales import SaleTerms, VoucherOnSale, is_stored
 from vouchers.catalogue.series import MOST_SALES, overlapping_sales
+from vouchers.catalogue.unused import FallsDue, falls_due, is_earlier
 from vouchers.forms.fields import validate_last_day
 from vouchers.imports.rows import ReadRow, problem
+from vouchers.imports.texts import PROBLEM, WARNING
 from vouchers.lock_objects import lock_vouchers
-from vouchers.models import Merchant, Voucher
+from vouchers.models import Merchant, SeckillVoucher, Voucher
 
 NAMED = 3
 """The most rows, vouchers or sales that a warning names; it counts the others."""
 
-COLUMNS = {
-    "title": _("Title"),
-    "rules": _("Rules"),
-    "price_cents": _("Price"),
-    "face_value_cents": _("Face value"),
-    "merchant": _("Merchant"),
-    "title_en": _("English title"),
-    "rules_en": _("English rules"),
-    "valid_where": _("Where it is valid"),
-    "valid_until": _("Valid until"),
-}
 _AMOUNTS = ("price_cents", "face_value_cents")
 
 
@@ -48,6 +40,7 @@ class Importer:
     user_id: int
     may_sell: bool
     may_run: bool = True
+    may_add_merchants: bool = False
 
 
 class RowOutcome(models.TextChoices):
@@ -63,7 +56,8 @@ class RowOutcome(models.TextChoices):
 class PlannedRow:
     """One row: ``after`` replaces ``before``, in ``voucher`` if the row has an id.
 
-    Neither ``clashes`` nor a sale that is over prevents the import.
+    Neither ``clashes`` nor a sale that is over prevents the import. A new price in the ``running``
+    sales of the voucher needs a reason, as does what is ``due`` by a new last day.
     """
 
     number: int
@@ -76,12 +70,14 @@ class PlannedRow:
     problems: tuple[str, ...] = ()
     clashes: tuple[str, ...] = ()
     is_over: bool = False
+    running: tuple[SeckillVoucher, ...] = ()
+    due: FallsDue | None = None
 
     @property
     def changes(self) -> list[tuple[str, str, str]]:
         """The columns that are written, before and after, without the title of a new voucher."""
         return [
-            (str(COLUMNS[name]), _as_text(name, self.before.get(name)), _as_text(name, after))
+            (field_label(name), _as_text(name, self.before.get(name)), _as_text(name, after))
             for name, after in self.after.items()
             if self.voucher or name != "title"
         ]
@@ -89,15 +85,15 @@ class PlannedRow:
     @property
     def warnings(self) -> list[str]:
         """Possible mistakes; the row can be imported."""
-        over = [gettext("The end of the sale has already passed.")] if self.is_over else []
-        return [*self.clashes, *over]
+        return [*self.clashes, *([str(WARNING["is_over"])] if self.is_over else [])]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All rows of an import."""
+    """All rows of an import, and the merchants that they name and the shop does not have."""
 
     rows: tuple[PlannedRow, ...]
+    unknown_merchants: tuple[str, ...] = ()
 
     @cached_property
     def counts(self) -> Counter[RowOutcome]:
@@ -106,6 +102,16 @@ class Plan:
     @property
     def sales(self) -> int:
         return sum(row.terms is not None for row in self.rows)
+
+    @property
+    def needs_reason(self) -> bool:
+        return bool(self.due) or any(row.running for row in self.rows)
+
+    @cached_property
+    def due(self) -> FallsDue | None:
+        """What all rows together make due."""
+        dues = [row.due for row in self.rows if row.due]
+        return FallsDue(*map(sum, zip(*dues, strict=True))) if dues else None
 
     @property
     def writes(self) -> bool:
@@ -121,7 +127,8 @@ class Plan:
             voucher_id = row.voucher.pk if row.voucher else None
             terms = [str(it) for it in astuple(row.terms)] if row.terms else None
             content = (sorted(row.before.items()), sorted(row.after.items()), terms)
-            shown.append((row.number, str(row.what), voucher_id, *content, row.clashes))
+            asked = ([sale.pk for sale in row.running], row.due and row.due.size)
+            shown.append((row.number, str(row.what), voucher_id, *content, row.clashes, *asked))
         return hashlib.sha256(repr(shown).encode()).hexdigest()
 
 
@@ -130,9 +137,10 @@ def make_plan(
 ) -> Plan:
     """Return what these rows would do; ``hold`` locks their vouchers until the commit.
 
-    Four queries, however many rows, and one more for an importer who may not run sales.
+    Six queries, however many rows.
     """
-    return Plan(tuple(_Planner(rows, by=by, now=now, hold=hold).rows()))
+    planner = _Planner(rows, by=by, now=now, hold=hold)
+    return Plan(tuple(planner.rows()), planner.unknown_merchants())
 
 
 class _Planner:
@@ -147,6 +155,7 @@ class _Planner:
         self.stored = {voucher.pk: voucher for voucher in stored}
         merchants = {merchant.pk: merchant for merchant in Merchant.objects.all()}
         self.merchants = {merchant.name: merchant for merchant in merchants.values()}
+        self.default_merchant = merchants[min(merchants)] if merchants else None
         spellings = Counter(map(_folded, self.merchants))
         self.merchants_folded = {
             folded: it
@@ -155,7 +164,16 @@ class _Planner:
         }
         for voucher in stored:
             voucher.merchant = merchants.get(voucher.merchant_id or 0)
-        self.on_sale = set() if by.may_run else on_sale_now(voucher_ids=self.stored, now=now)
+        self.running: dict[int, list[SeckillVoucher]] = defaultdict(list)
+        for sale in running_sales(voucher_ids=self.stored, now=now):
+            self.running[sale.voucher_id].append(sale)
+        earlier = [
+            row.voucher_id
+            for row in read
+            if (it := self.stored.get(row.voucher_id or 0))
+            and is_earlier(it, row.details.get("valid_until"))
+        ]
+        self.due = falls_due(Q(voucher__in=earlier, refund_unused=True)) if earlier else {}
         self.first_row_of = {row.voucher_id: row.number for row in reversed(read)}
         self.rows_titled = _by_title((row.title, row.number) for row in read)
         titles = {row.title for row in read if row.title and not row.problems}
@@ -171,8 +189,8 @@ class _Planner:
     def rows(self) -> Iterator[PlannedRow]:
         sales = 0
         for row in self.read:
-            sales += row.terms is not None
-            problems = row.problems or tuple(self._problems(row, sales))
+            sales += row.sells
+            problems = (*row.problems, *self._problems(row, sales))
             if problems:
                 yield PlannedRow(row.number, RowOutcome.WRONG, row.title, problems=problems)
             else:
@@ -193,12 +211,24 @@ class _Planner:
             terms=row.terms,
             clashes=tuple(self._clashes(row, after)),
             is_over=row.terms is not None and row.terms.ends_at <= self.now,
+            running=tuple(self.running[voucher.pk]) if voucher and "price_cents" in after else (),
+            due=self.due.get(voucher.pk) if voucher else None,
         )
 
+    def unknown_merchants(self) -> tuple[str, ...]:
+        """Return the names that no merchant has, in the order of the rows."""
+        named = (self._details(row).get("merchant") for row in self.read)
+        return tuple(dict.fromkeys(it for it in named if isinstance(it, str)))
+
     def _details(self, row: ReadRow) -> dict[str, Any]:
-        """Return the details of a row, with its merchant instead of the name, if there is one."""
+        """Return the details of a row, with its merchant instead of the name, if there is one.
+
+        A new voucher without a name has the default merchant, so that the preview says so.
+        """
         name = row.details.get("merchant", "")
         merchant = self.merchants.get(name) or self.merchants_folded.get(_folded(name))
+        if not name and row.voucher_id is None:
+            merchant = self.default_merchant
         known = {"merchant": merchant} if merchant else {}
         return {**row.details, **known}
 
@@ -206,23 +236,16 @@ class _Planner:
         title = row.title.casefold()
         rows = [number for number in self.rows_titled[title] if number != row.number]
         if row.title and rows:
-            text = gettext("The same title is in row %(rows)s.")
-            yield text % {"rows": _name_some(rows)}
+            yield WARNING["same_title"] % {"rows": _name_some(rows)}
         vouchers = [pk for pk in self.vouchers_titled[title] if pk != row.voucher_id]
         if "title" in after and vouchers:
-            text = gettext("There is already a voucher with this title: id %(ids)s.")
-            yield text % {"ids": _name_some(vouchers)}
+            yield WARNING["title_known"] % {"ids": _name_some(vouchers)}
         if overlaps := self.overlaps[row.number]:
-            text = gettext("The voucher is already on sale at that time: sale %(ids)s.")
-            yield text % {"ids": _name_some([sale.pk for sale in overlaps])}
+            yield WARNING["overlap"] % {"ids": _name_some([sale.pk for sale in overlaps])}
 
-    def _merchant_problems(self, row: ReadRow) -> Iterator[str]:
-        if isinstance(name := self._details(row).get("merchant"), str):
-            text = gettext(
-                "There is no merchant of this name. Add it under Merchants, or leave the cell "
-                "empty for the default merchant."
-            )
-            yield problem("merchant", text, cell=name)
+    def _merchant_problems(self, merchant: Merchant | str | None) -> Iterator[str]:
+        if isinstance(merchant, str):
+            yield problem("merchant", PROBLEM["no_merchant"], cell=merchant)
 
     def _last_day_problems(self, row: ReadRow, voucher: Voucher | None) -> Iterator[str]:
         day = row.details.get("valid_until")
@@ -236,43 +259,30 @@ class _Planner:
     def _problems(self, row: ReadRow, sales: int) -> Iterator[str]:
         voucher = self.stored.get(row.voucher_id or 0)
         if row.voucher_id and voucher is None:
-            text = gettext(
-                "There is no voucher with this id. Leave the id empty for a new voucher."
-            )
-            yield problem("id", text, cell=str(row.voucher_id))
+            yield problem("id", PROBLEM["no_voucher"], cell=str(row.voucher_id))
         elif row.voucher_id and self.first_row_of[row.voucher_id] != row.number:
-            text = gettext("Row %(row)s is about the same voucher. Combine them into one row.")
-            text %= {"row": self.first_row_of[row.voucher_id]}
+            text = PROBLEM["same_voucher"] % {"row": self.first_row_of[row.voucher_id]}
             yield problem("id", text, cell=str(row.voucher_id))
-        if row.voucher_id in self.on_sale and any(
-            not is_stored(voucher, name, it) for name, it in self._details(row).items()
-        ):
+        may_change = self.by.may_run or row.voucher_id not in self.running
+        details = self._details(row)
+        if not may_change and any(not is_stored(voucher, *it) for it in details.items()):
             yield problem("id", str(VoucherOnSale()), cell=str(row.voucher_id))
-        yield from self._merchant_problems(row)
+        yield from self._merchant_problems(details.get("merchant"))
         yield from self._last_day_problems(row, voucher)
         price, face_value = (
             row.details.get(name, getattr(voucher, name, None)) for name in _AMOUNTS
         )
-        if price is not None and face_value is not None and price > face_value:
-            yield problem("price", gettext("The price cannot be above the face value."))
-        if row.terms and not self.by.may_sell:
-            text = gettext(
-                "You do not have permission to create sales. Leave stock, start, end and limit "
-                "empty."
-            )
-            yield problem("stock", text)
-        if row.terms and sales > MOST_SALES:
-            text = gettext(
-                "One file can create at most %(count)s sales. Put the others in another file."
-            )
-            yield problem("stock", text % {"count": MOST_SALES})
+        is_read = row.wrong.isdisjoint(("price", "face_value"))
+        if is_read and None not in (price, face_value) and price > face_value:
+            yield problem("price", PROBLEM["above_face_value"])
+        if row.sells and not self.by.may_sell:
+            yield problem("stock", PROBLEM["may_not_sell"])
+        if row.sells and sales > MOST_SALES:
+            yield problem("stock", PROBLEM["too_many_sales"] % {"count": MOST_SALES})
         if row.terms and any(
             row.terms.begins_at == it.begins_at for it in self.overlaps[row.number]
         ):
-            text = gettext(
-                "The voucher already has a sale that starts at this time. Change one of them."
-            )
-            yield problem("begins_at", text)
+            yield problem("begins_at", PROBLEM["same_start"])
 
 
 def _folded(name: str) -> str:
@@ -294,8 +304,8 @@ def _by_title(pairs: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
 
 
 def _name_some(numbers: Sequence[int]) -> str:
-    named = ", ".join(map(str, numbers[:NAMED]))
+    named = listed(map(str, numbers[:NAMED]))
     more = len(numbers) - NAMED
     if more <= 0:
         return named
-    return gettext("%(named)s and %(more)s more") % {"named": named, "more": more}
+    return str(WARNING["more"] % {"named": named, "more": more})

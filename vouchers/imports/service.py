@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,6 @@ from django.core.cache import cache
 from django.db import models, transaction
 from django.utils import translation
 from django.utils.text import Truncator
-from django.utils.translation import gettext_lazy as _
 
 from vouchers.catalogue.history import Change, Value, cents, entry, field_change
 from vouchers.catalogue.prices import close_to_reprice, lock_to_reprice, once_at_rest
@@ -28,6 +27,7 @@ from vouchers.catalogue.staff_texts import StaffRefusal
 from vouchers.imports.plan import Importer, Plan, PlannedRow, make_plan
 from vouchers.imports.rows import TextRow, read_row, text_rows
 from vouchers.imports.spreadsheet import read_sheet
+from vouchers.imports.texts import OUTCOME
 from vouchers.models import Merchant, Voucher
 
 KEPT_S = 3600
@@ -37,34 +37,34 @@ KEPT_S = 3600
 class PreviewGone(StaffRefusal):
     """There is no such preview: it was confirmed before, is too old, or the cache has lost it."""
 
-    message = _(
-        "This preview has already been confirmed or is more than an hour old. If "
-        "its vouchers do not appear in the list shortly, upload the file again."
-    )
+    message = OUTCOME["gone"]
 
 
 class PreviewNotKept(StaffRefusal):
     """The cache did not store the preview, so it could not be confirmed."""
 
-    message = _("The cache did not respond. Nothing was imported. Try again in a moment.")
+    message = OUTCOME["not_kept"]
 
 
 class VouchersChanged(StaffRefusal):
     """Vouchers or sales have changed since the preview; ``preview`` is the new one."""
 
-    message = _(
-        "Nothing was imported: vouchers or sales have changed since the preview. Here is what "
-        "the file would do now."
-    )
+    message = OUTCOME["changed"]
 
     def __init__(self, preview: Preview) -> None:
         super().__init__()
         self.preview = preview
 
 
+class ReasonMissing(VouchersChanged):
+    """A price of what is on sale now would change, or vouchers be refunded, without a reason."""
+
+    message = OUTCOME["no_reason"]
+
+
 @dataclass(frozen=True)
 class Preview:
-    """A plan to review; ``key`` confirms it, and is empty if there is nothing to confirm."""
+    """A plan to review; ``key`` confirms it, or adds its merchants, if there is anything to do."""
 
     file_name: str
     plan: Plan
@@ -80,20 +80,17 @@ def preview_import(*, content: bytes, file_name: str, by: Importer, now: dt.date
     return _preview(text_rows(read_sheet(content)), file_name, by, now)
 
 
-def confirm_import(*, key: str, by: Importer, now: dt.datetime) -> Plan:
+def confirm_import(*, key: str, by: Importer, now: dt.datetime, why: str = "") -> Plan:
     """Do what a preview has shown, all or nothing, and return the plan.
 
     :raises PreviewGone: there is no such preview; nothing was written.
     :raises VouchersChanged: the plan has changed since; nothing was written.
+    :raises ReasonMissing: a price of what is on sale now would change; nothing was written.
     :raises OrdersOnTheirWay: a price would change; nothing was written.
     """
-    name = _cache_key(by, key)
-    kept = cache.get(name)
-    if kept is None or not cache.delete(name):  # if two confirm it, only one deletes it
-        raise PreviewGone
-    file_name, cells, digest, language = kept
-    rows = [TextRow(*row) for row in cells]
-    read = [read_row(row) for row in rows]
+    file_name, rows, digest, language = _take(key, by)
+    with translation.override(language):  # its texts count among what was shown
+        read = [read_row(row) for row in rows]
     prices = {
         it.voucher_id: it.details["price_cents"] for it in read if "price_cents" in it.details
     }
@@ -101,49 +98,84 @@ def confirm_import(*, key: str, by: Importer, now: dt.datetime) -> Plan:
     def carry_out() -> Plan | None:
         with transaction.atomic(durable=True):
             locked = lock_to_reprice(prices=prices)
-            with translation.override(language):  # its warnings count among what was shown
+            with translation.override(language):
                 plan = make_plan(rows=read, by=by, now=now, hold=True)
-            if plan.digest != digest:
+                is_shown = plan.digest == digest and plan.writes
+            if not is_shown or (plan.needs_reason and not why):
                 return None
             repriced = [
                 it.voucher.pk for it in plan.rows if it.voucher and "price_cents" in it.after
             ]
             close_to_reprice(voucher_ids=repriced, locked=locked)
-            _write(plan, file_name, by)
+            _write(plan, file_name, by, why)
             return plan
 
     plan = once_at_rest(carry_out)
     if plan is None:
-        raise VouchersChanged(_preview(rows, file_name, by, now))
+        preview = _preview(rows, file_name, by, now)
+        is_missing = preview.plan.needs_reason and not why
+        raise (ReasonMissing if is_missing else VouchersChanged)(preview)
     return plan
+
+
+def add_merchants(*, key: str, names: Collection[str], by: Importer, now: dt.datetime) -> Preview:
+    """Add merchants that a previewed file names, and return its new preview.
+
+    :raises PreviewGone: there is no such preview; nothing was written.
+    """
+    file_name, rows, _digest, _language = _take(key, by)
+    plan = make_plan(rows=[read_row(row) for row in rows], by=by, now=now)
+    why = entry(("imported", {"file": file_name}))
+    with transaction.atomic(durable=True):
+        Merchant.default()  # the oldest one: it must not become one of these
+        for name in plan.unknown_merchants if by.may_add_merchants else ():
+            if name in names:
+                merchant, is_new = Merchant.objects.get_or_create(name=name)
+                if is_new:
+                    _log_entry(by, merchant, ADDITION, why).save()
+    return _preview(rows, file_name, by, now)
 
 
 def _preview(rows: Sequence[TextRow], file_name: str, by: Importer, now: dt.datetime) -> Preview:
     plan = make_plan(rows=[read_row(row) for row in rows], by=by, now=now)
-    key = secrets.token_urlsafe(16) if plan.writes else ""
-    cells = [(row.number, row.cells) for row in rows]
+    has_use = plan.writes or plan.unknown_merchants
+    key = secrets.token_urlsafe(16) if has_use else ""
+    cells = [(row.number, row.cells, row.bad) for row in rows]
     kept = (file_name, cells, plan.digest, translation.get_language())
     if key and not cache.add(_cache_key(by, key), kept, timeout=KEPT_S):
         raise PreviewNotKept
     return Preview(file_name, plan, key)
 
 
+def _take(key: str, by: Importer) -> tuple[str, list[TextRow], str, str]:
+    """Return what a preview has kept: its file, rows, digest and language; nobody else gets it.
+
+    :raises PreviewGone: there is no such preview.
+    """
+    name = _cache_key(by, key)
+    kept = cache.get(name)
+    if kept is None or not cache.delete(name):  # if two confirm it, only one deletes it
+        raise PreviewGone
+    file_name, cells, digest, language = kept
+    return file_name, [TextRow(*row) for row in cells], digest, language
+
+
 def _cache_key(by: Importer, key: str) -> str:
-    return f"voucher-import-2:{by.user_id}:{key[:64]}"
+    return f"voucher-import-3:{by.user_id}:{key[:64]}"
 
 
-def _write(plan: Plan, file_name: str, by: Importer) -> None:
+def _write(plan: Plan, file_name: str, by: Importer, why: str) -> None:
     log: list[LogEntry] = []
     on_sale = []
     for row in plan.rows:
         voucher = _write_voucher(row)
         if row.after:
             flag = CHANGE if row.voucher else ADDITION
-            log.append(_log_entry(by, voucher, flag, _history_entry(row, file_name)))
+            log.append(_log_entry(by, voucher, flag, _history_entry(row, file_name, why)))
         if row.terms:
             on_sale.append(PlannedSale(row.number, voucher, row.terms))
-    why = entry(("imported", {"file": file_name}))
-    log += [_log_entry(by, sale, ADDITION, why) for sale in create_sales(plan=on_sale)]
+    source = entry(("imported", {"file": file_name}))
+    log += [_log_entry(by, sale, ADDITION, source) for sale in create_sales(plan=on_sale)]
     LogEntry.objects.bulk_create(log, batch_size=500)
 
 
@@ -159,12 +191,12 @@ def _write_voucher(row: PlannedRow) -> Voucher:
     return voucher
 
 
-def _history_entry(row: PlannedRow, file_name: str) -> str:
+def _history_entry(row: PlannedRow, file_name: str, why: str) -> str:
     changes: list[Change] = [("imported_row", {"file": file_name, "row": row.number})]
     for name, after in row.after.items() if row.voucher else ():
         values = (_as_value(name, it) for it in (row.before.get(name), after))
         changes.append(field_change(name, *values))
-    return entry(*changes)
+    return entry(*changes, why=why if row.running or row.due else "")
 
 
 def _as_value(name: str, value: Any) -> Value:

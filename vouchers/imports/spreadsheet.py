@@ -7,15 +7,17 @@ import codecs
 import csv
 import datetime as dt
 import io
+import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from enum import Enum
 from itertools import count
 from typing import Any
 from zipfile import ZipFile
 
-from django.utils.translation import gettext
-
+from seckill_site.web.csv_files import as_typed
 from vouchers.catalogue.staff_texts import StaffRefusal
+from vouchers.imports.texts import FILE
 
 MOST_BYTES = 5 * 1024 * 1024
 MOST_ROWS = 5_000
@@ -29,6 +31,17 @@ _MOST_COLUMNS = 1_000
 _LAST_ROW = 1_048_576
 """Excel's last row. A crafted file may name a later one, so that all rows before it are read."""
 
+_MERGED = re.compile(rb"""<(?:\w+:)?mergeCell\s[^>]*?ref=["']([A-Z]+[0-9]+:[A-Z]+[0-9]+)["']""")
+
+_LINE_BREAK = re.compile(r"_x000D_(?:_x000A_|\r?\n)?|_x000A_", re.IGNORECASE)
+"""A line break as it stands in files of Excel that other programs have written."""
+
+_UNSEEN = re.compile(
+    "[\u00ad\u200b\u200c\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]"
+    "|\u200d(?![\u2600-\u27bf\U0001f000-\U0001faff])"
+)
+"""Characters without a width. The one that joins emoji stays there."""
+
 _ZIP, _OLD_EXCEL = b"PK\x03\x04", b"\xd0\xcf\x11\xe0"
 
 
@@ -41,6 +54,7 @@ class BadCell(Enum):
 
     FORMULA = "formula"
     ERROR = "error"
+    MERGED = "merged"
 
 
 Cell = str | BadCell
@@ -54,10 +68,9 @@ def read_sheet(content: bytes) -> list[Row]:
     :raises FileRefused: the file is too large, or is not a table.
     """
     if len(content) > MOST_BYTES:
-        raise FileRefused(gettext("The file is larger than 5 MB. Split it."))
+        raise FileRefused(FILE["too_large"])
     if content.startswith(_OLD_EXCEL):
-        text = gettext("This is an old or protected Excel file. Save it as .xlsx or CSV instead.")
-        raise FileRefused(text)
+        raise FileRefused(FILE["old_excel"])
     if content.startswith(_ZIP):
         return _read_xlsx(content)
     return _keep_filled_rows(_read_csv(_decode(content)))
@@ -68,11 +81,11 @@ def _keep_filled_rows(rows: Iterable[list[Cell]]) -> list[Row]:
     filled = []
     for number, row in enumerate(rows, start=1):
         if len(row) > _MOST_COLUMNS:
-            raise FileRefused(gettext("Row %(row)s has too many cells.") % {"row": number})
+            raise FileRefused(FILE["too_many_cells"] % {"row": number})
         if any(row):
             filled.append((number, row))
         if len(filled) > MOST_ROWS + 1:
-            raise FileRefused(gettext("The file has more than 5,000 rows. Split it."))
+            raise FileRefused(FILE["too_many_rows"])
     return filled
 
 
@@ -86,12 +99,13 @@ def _read_csv(text: str) -> Iterator[list[Cell]]:
         except StopIteration:
             return
         except csv.Error as error:
-            text = gettext(
-                "Row %(row)s cannot be read: a quotation mark is unclosed or misplaced, "
-                "or a cell is far too long."
-            )
-            raise FileRefused(text % {"row": number}) from error
-        yield [cell.strip() for cell in row]
+            raise FileRefused(FILE["broken_row"] % {"row": number}) from error
+        yield [_clean(cell) for cell in row]
+
+
+def _clean(text: str) -> str:
+    """Return the text of a cell without what nobody sees in it, or what our exports add."""
+    return as_typed(_UNSEEN.sub("", _LINE_BREAK.sub("\n", text)))
 
 
 def _decode(content: bytes) -> str:
@@ -101,12 +115,10 @@ def _decode(content: bytes) -> str:
         encodings = ["utf-16"]
     for encoding in encodings:
         try:
-            return content.decode(encoding)
+            return content.decode(encoding).lstrip("\ufeff")
         except UnicodeDecodeError:
             continue
-    raise FileRefused(
-        gettext("This is neither a CSV file in UTF-8 or GBK nor an Excel file (.xlsx).")
-    )
+    raise FileRefused(FILE["encoding"])
 
 
 def _read_xlsx(content: bytes) -> list[Row]:
@@ -116,8 +128,7 @@ def _read_xlsx(content: bytes) -> list[Row]:
     except FileRefused:
         raise
     except Exception as error:  # openpyxl may raise anything for a broken file
-        text = gettext("This Excel file cannot be read. Save it again in Excel, or as CSV.")
-        raise FileRefused(text) from error
+        raise FileRefused(FILE["broken_excel"]) from error
 
 
 def _check_parts(content: bytes) -> None:
@@ -125,13 +136,13 @@ def _check_parts(content: bytes) -> None:
 
     Python's ``zipfile`` unpacks no more of a part than the size checked here.
     """
-    too_much = FileRefused(gettext("This Excel file contains too much data. Save it as CSV."))
+    too_much = FileRefused(FILE["too_much"])
     with ZipFile(io.BytesIO(content)) as archive:
         parts = archive.infolist()
         if sum(part.file_size for part in parts) > _MOST_UNPACKED_BYTES:
             raise too_much
         if any(part.filename.endswith("vbaProject.bin") for part in parts):
-            raise FileRefused(gettext("This Excel file contains macros. Save it as .xlsx or CSV."))
+            raise FileRefused(FILE["macros"])
         tags = 0
         for part in parts:
             xml = archive.read(part)
@@ -143,16 +154,44 @@ def _check_parts(content: bytes) -> None:
 
 
 def _read_first_sheet(content: bytes) -> list[Row]:
-    from openpyxl import load_workbook  # here, as it takes 5 MB of every process
+    # Here, as it takes 5 MB of every process.
+    from openpyxl.reader.excel import ExcelReader
+    from openpyxl.utils import range_boundaries
 
-    workbook = load_workbook(io.BytesIO(content), read_only=True, keep_links=False)
+    reader = ExcelReader(io.BytesIO(content), read_only=True, keep_links=False)
+    reader.read()
     try:
-        sheet: Any = workbook.worksheets[0]
+        sheet: Any = reader.wb.worksheets[0]
         sheet.reset_dimensions()  # the size that a file states is often wrong
         rows = sheet.iter_rows(max_row=_LAST_ROW)
-        return _keep_filled_rows([_as_text(cell) for cell in row] for row in rows)
+        filled = _keep_filled_rows([_as_text(cell) for cell in row] for row in rows)
+        parts = (part.target for of, part in reader.parser.find_sheets() if of.name == sheet.title)
+        ranges = _MERGED.findall(reader.archive.read(next(parts)))
+        _fill_merged(filled, [range_boundaries(it.decode()) for it in ranges])
+        return filled
     finally:
-        workbook.close()
+        reader.archive.close()
+
+
+def _fill_merged(rows: list[Row], ranges: Iterable[tuple[int, int, int, int]]) -> None:
+    """Repeat the value of merged cells in each row; mark those that span several columns.
+
+    The headings stay as they are.
+    """
+    numbers = [number for number, _ in rows]
+    seen: set[tuple[int, int]] = set()
+    for left, top, right, bottom in ranges:
+        within = rows[bisect_left(numbers, top) : bisect_right(numbers, bottom)]
+        if not within or within[0][0] != top or within[0] is rows[0]:
+            continue  # nothing to repeat
+        _, first = within[0]
+        value = first[left - 1] if left <= len(first) else ""
+        for number, cells in within if value else ():
+            if (number, left) in seen:
+                raise ValueError("merged cells overlap")
+            seen.add((number, left))
+            cells += [""] * (left - len(cells))
+            cells[left - 1] = value if left == right else BadCell.MERGED
 
 
 def _as_text(cell: Any) -> Cell:
@@ -168,4 +207,4 @@ def _as_text(cell: Any) -> Cell:
     if isinstance(value, dt.datetime):
         nearest = value + dt.timedelta(milliseconds=500)
         return nearest.isoformat(sep=" ", timespec="seconds")
-    return str(value).strip()
+    return _clean(str(value))

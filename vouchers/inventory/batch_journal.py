@@ -1,7 +1,8 @@
 """Batch journal: the batch that a worker is writing, failures of single entries, and the backoff.
 
 A batch is recorded before each attempt, so an entry that kills its worker is known afterwards
-(``docs/adr/0010``).
+(``docs/adr/0010``). Of a purchase of several units, which are written together, the first entry
+stands for all.
 """
 
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from vouchers.inventory.keys import (
     ledger_script,
     run_script,
 )
+from vouchers.inventory.purchases import purchase_of
 from vouchers.inventory.reservations import BACKOFF_MS, FAILURES_KEPT_MS, PendingEntry
 
 _RECORD_BATCH = ledger_script("record_batch")
@@ -27,7 +29,7 @@ _SET_ASIDE = ledger_script("set_aside")
 
 
 class Suspect(NamedTuple):
-    """An entry to write apart from others: its counted failures, and the time since the last.
+    """A purchase to write apart from others: its counted failures, and the time since the last.
 
     ``alone`` says that it failed alone, or that two batches with it did not end. ``to_refuse`` says
     that staff have decided to refuse it.
@@ -55,11 +57,18 @@ def record_batch(*, sale_id: int, entries: Sequence[PendingEntry], identity: int
 
     :raises NotLoaded: the sale has no ledger to number it, or one of another sale with its id.
     """
-    keys, ids = LedgerKeys(sale_id), [str(entry.order_id) for entry in entries]
+    keys, ids = LedgerKeys(sale_id), _first_ids(entries)
     number = run_script(_RECORD_BATCH, [*keys.contents, keys.trying], identity, *ids, read=str)
     if not number:
         raise NotLoaded(f"sale {sale_id} is not loaded")
     return int(number)
+
+
+def _first_ids(entries: Sequence[PendingEntry]) -> list[str]:
+    first: dict[int, str] = {}
+    for entry in entries:
+        first.setdefault(entry.purchase, str(entry.order_id))
+    return list(first.values())
 
 
 def clear_batch(*, sale_id: int) -> None:
@@ -69,7 +78,7 @@ def clear_batch(*, sale_id: int) -> None:
 
 
 def collect_suspects(*, sale_id: int, add: Sequence[PendingEntry] = ()) -> dict[int, Suspect]:
-    """Return the order ids to write apart: they failed before, or their batch did not end.
+    """Return the purchases to write apart: they failed before, or their batch did not end.
 
     A worker died with its batch; the entries of another that took too long are to ``add``. The
     caller holds the sale's lock.
@@ -78,13 +87,13 @@ def collect_suspects(*, sale_id: int, add: Sequence[PendingEntry] = ()) -> dict[
     def read(reply: list[str]) -> dict[int, Suspect]:
         groups = zip(*[iter(reply)] * 4, strict=True)
         return {
-            int(order_id): Suspect(
+            purchase_of(int(order_id)): Suspect(
                 int(failures), int(last_ms_ago), how != "together", how == "refuse"
             )
             for order_id, failures, last_ms_ago, how in groups
         }
 
-    keys, ids = LedgerKeys(sale_id), [str(entry.order_id) for entry in add]
+    keys, ids = LedgerKeys(sale_id), _first_ids(add)
     return run_script(_COLLECT_SUSPECTS, [keys.tries, keys.trying], *ids, read=read)
 
 
@@ -93,14 +102,18 @@ def count_failure(*, sale_id: int, order_id: int) -> int:
     return run_script(_COUNT_FAILURE, [LedgerKeys(sale_id).tries], str(order_id), read=int)
 
 
-def set_aside(*, sale_id: int, entry: Holding, decision: Decision = Decision.ASIDE) -> bool:
-    """Put an entry aside, which keeps its unit, or carry out the decision of staff about one.
+def set_aside(
+    *, sale_id: int, entries: Sequence[Holding], decision: Decision = Decision.ASIDE
+) -> bool:
+    """Put a purchase aside, which keeps its units, or carry out the decision of staff about one.
 
-    Return whether the entry was moved. Safe to repeat.
+    Return whether any entry was moved. Safe to repeat.
     """
     keys = LedgerKeys(sale_id)
-    args = (ASIDE_MS, decision.value, entry.member, str(entry.order_id))
-    return run_script(_SET_ASIDE, [keys.pending, keys.tries], *args, read=bool)
+    args = [text for it in entries for text in (it.member, str(it.order_id))]
+    return run_script(
+        _SET_ASIDE, [keys.pending, keys.tries], ASIDE_MS, decision.value, *args, read=bool
+    )
 
 
 def back_off(*, sale_id: int, error: Exception) -> int:

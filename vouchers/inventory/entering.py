@@ -6,9 +6,19 @@ from functools import lru_cache, partial
 from locks.lua_script import ScriptCall
 from vouchers.inventory.keys import LedgerKeys, ledger_script
 from vouchers.inventory.order_limits import LimitKind
-from vouchers.inventory.reservations import Reply, read_reply, replicated, reserve_settings
+from vouchers.inventory.reservations import (
+    Reply,
+    ReservationRefused,
+    read_reply,
+    replicated,
+    reserve_settings,
+)
 
 _ENTER = ledger_script("enter")
+
+
+class OneEntryOnly(ReservationRefused):
+    """A draw takes one entry of each buyer, so that each has the same chance."""
 
 
 class EnterCode(StrEnum):

@@ -9,8 +9,10 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 from math import isfinite
-from typing import NamedTuple, Self
+from operator import attrgetter
+from typing import NamedTuple, Self, TypeVar
 
 from locks.lua_script import LuaScript, ScriptCall
 from seckill_site.metrics import JUNK
@@ -23,6 +25,7 @@ from vouchers.inventory.keys import (
     run_script,
     send_many,
 )
+from vouchers.inventory.purchases import purchase_of
 from vouchers.inventory.waiting_room import Place, Visitor, read_place, remember_line, visit_args
 from vouchers.models import MAX_LIMIT
 
@@ -65,6 +68,19 @@ class Holding:
         """The member of ``pending``."""
         return f"{self.order_id}:{self.field}"
 
+    @property
+    def purchase(self) -> int:
+        """The id of the purchase that this unit belongs to."""
+        return purchase_of(self.order_id)
+
+
+H = TypeVar("H", bound=Holding)
+
+
+def by_purchase(holdings: Iterable[H]) -> list[list[H]]:
+    """Return these units purchase by purchase; those of one purchase are side by side."""
+    return [list(units) for _, units in groupby(holdings, key=attrgetter("purchase"))]
+
 
 @dataclass(frozen=True)
 class HeldUnit(Holding):
@@ -83,6 +99,11 @@ class BuyerHoldings(NamedTuple):
 
 def read_buyer_holdings(*, sale_id: int, user_id: int) -> BuyerHoldings:
     """Return what this buyer holds, even if the ledger is not whole."""
+    return read_holdings(sale_ids=[sale_id], user_id=user_id)[0]
+
+
+def read_holdings(*, sale_ids: Iterable[int], user_id: int) -> list[BuyerHoldings]:
+    """Return what this buyer holds in each of these sales, in one round trip."""
 
     def read(reply: list[str]) -> BuyerHoldings:
         numbers = map(int, reply)
@@ -93,10 +114,9 @@ def read_buyer_holdings(*, sale_id: int, user_id: int) -> BuyerHoldings:
         ]
         return BuyerHoldings(now_ms, units)
 
-    keys = LedgerKeys(sale_id)
-    return run_script(
-        _READ_HOLDINGS, [keys.buyers, keys.pending], str(user_id), MAX_LIMIT, read=read
-    )
+    keys = [[it.buyers, it.pending] for it in map(LedgerKeys, sale_ids)]
+    args = (str(user_id), MAX_LIMIT)
+    return send_many([ScriptCall(_READ_HOLDINGS, them, args, read) for them in keys])
 
 
 class KnownBuyer(NamedTuple):
@@ -229,18 +249,29 @@ def check_holdings(*, sale_id: int, holdings: Iterable[Holding]) -> list[tuple[b
 
 
 def make_pending(*, sale_id: int, holdings: Iterable[Holding]) -> None:
-    """Put buyers that are neither ordered nor pending back into pending: fulfilment decides."""
-    _repair(_MAKE_PENDING, LedgerKeys(sale_id), holdings)
+    """Put buyers that are neither ordered nor pending back into pending: fulfilment decides.
+
+    The units of a purchase go back together, at one time.
+    """
+    _repair(_MAKE_PENDING, LedgerKeys(sale_id), by_purchase(holdings))
 
 
 def restore_buyers(*, sale_id: int, holdings: Iterable[Holding]) -> None:
     """Add the buyers of pending entries again; otherwise their units would be sold twice."""
-    _repair(_RESTORE_BUYER, LedgerKeys(sale_id), holdings)
+    _repair(_RESTORE_BUYER, LedgerKeys(sale_id), [[it] for it in holdings])
 
 
-def _repair(script: LuaScript, keys: LedgerKeys, holdings: Iterable[Holding]) -> None:
-    calls = [([keys.buyers, keys.pending], [it.field, str(it.order_id)]) for it in holdings]
-    send_many([ScriptCall(script=script, keys=k, args=args, read=int) for k, args in calls])
+def _repair(script: LuaScript, keys: LedgerKeys, purchases: Iterable[Sequence[Holding]]) -> None:
+    calls = [
+        ScriptCall(
+            script=script,
+            keys=[keys.buyers, keys.pending],
+            args=[text for unit in units for text in (unit.field, str(unit.order_id))],
+            read=int,
+        )
+        for units in purchases
+    ]
+    send_many(calls)
 
 
 def add_buyers(*, sale_id: int, holdings: Iterable[Holding]) -> None:

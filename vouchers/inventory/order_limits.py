@@ -8,6 +8,7 @@ Note [First orders]
 To count an order costs Redis as much as a third of the order. Nearly all of a crowd have an address
 of their own, and order once. So a web process names an address only from its second order of a sale
 on; the script counts the first together with it, once. A first order that is refused is no order.
+One of several units is counted at once.
 An address gets its limit, and at worst one more for each further process that it reached only once.
 """
 
@@ -42,15 +43,16 @@ class _Seen(ProcessMemory):
 
     def forget(self) -> None:
         self.process, self.window = secrets.token_hex(6), 0
-        self.subjects: set[tuple[int, str]] = set()
+        self.subjects: dict[tuple[int, str], bool] = {}
 
-    def is_first(self, sale_id: int, address: str) -> bool:
+    def see(self, sale_id: int, address: str, *, several: bool) -> tuple[bool, bool]:
+        """Return whether this order is the first, and whether the first was not counted at once."""
         window = ledger_now_ms(may_wait=False) // WINDOW_MS
         if window != self.window or len(self.subjects) >= MOST_SEEN:
-            self.window, self.subjects = window, set()
+            self.window, self.subjects = window, {}
         size = len(self.subjects)
-        self.subjects.add((sale_id, address))
-        return len(self.subjects) > size
+        waits = self.subjects.setdefault((sale_id, address), not several)
+        return len(self.subjects) > size, waits
 
 
 _seen = _Seen()
@@ -58,14 +60,21 @@ _seen = _Seen()
 
 def forget_first_order(*, sale_id: int, address: str) -> None:
     """Take back that an address has sent its first order, because that was refused."""
-    _seen.subjects.discard((sale_id, address))
+    _seen.subjects.pop((sale_id, address), None)
 
 
-def counted_subject(*, sale_id: int, address: str) -> tuple[str, str]:
-    """Return what the script counts an order of this address for, and the name of its first one."""
-    if not address or _seen.is_first(sale_id, address):
+def counted_subject(*, sale_id: int, address: str, quantity: int = 1) -> tuple[str, str]:
+    """Return what the script counts an order of this address for, and the name of its first one.
+
+    The name is empty if there is no first one that waits to be counted.
+    """
+    if not address:
         return "", ""
-    return f"{LimitKind.ADDRESS}:{address}", f"f:{_seen.process}:{address}"
+    is_first, first_waits = _seen.see(sale_id, address, several=quantity > 1)
+    if is_first and first_waits:
+        return "", ""
+    first = f"f:{_seen.process}:{address}" if first_waits else ""
+    return f"{LimitKind.ADDRESS}:{address}", first
 
 
 class LimitedSubject(NamedTuple):

@@ -49,14 +49,14 @@ def are_orders_written() -> bool:
 
 
 @contextmanager
-def alone(name: str) -> Iterator[RedisLock]:
-    """Hold the lock of a periodic task.
+def alone(name: str, *, wait_ms: int = 0) -> Iterator[RedisLock]:
+    """Hold the lock of a task that one process does at a time, waiting at most ``wait_ms``.
 
     :raises LockBusy: another process is at it.
     :raises LedgerUnavailable: Redis did not respond.
     """
     lock = RedisLock(ledger_connection(), f"lock:{name}", lease_ms=settings.SECKILL_LEASE_MS)
-    with ledger_errors(), lock:
+    with ledger_errors(), lock.holding(wait_ms=wait_ms):
         yield lock
 
 

@@ -41,6 +41,7 @@ from seckill_site.clocks.machine import epoch_ms
 from seckill_site.failpoints import failpoint
 from seckill_site.installation import check_owner
 from seckill_site.redis.ledger_connection import ledger_connection
+from vouchers.chain import CHAIN_FIELDS, Mark, add_mark
 from vouchers.inventory.draw_entries import restore_entries
 from vouchers.inventory.holdings import Holding, put_junk_aside
 from vouchers.inventory.keys import (
@@ -55,9 +56,11 @@ from vouchers.inventory.keys import (
     run_script,
     send_many,
 )
+from vouchers.inventory.purchases import purchase_of
 from vouchers.inventory.reservations import ENDED_RETENTION_MS
 from vouchers.inventory.sale_state import LedgerTerms, Snapshot, snapshot, snapshots, write_terms
 from vouchers.inventory.stored_line import restore_places, stored_line
+from vouchers.inventory.waiting_list import stored_place
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SeckillVoucher
 
@@ -276,7 +279,8 @@ def _raise_epoch(*, sale_id: int) -> int:
         sale = lock_seckill_voucher(sale_id=sale_id)
         sale.epoch += 1
         sale.fence = max(sale.fence, sale.epoch << FENCE_BITS)
-        sale.save(update_fields=["epoch", "fence"])
+        add_mark(sale, Mark.EPOCH, sale.epoch)
+        sale.save(update_fields=["epoch", "fence", *CHAIN_FIELDS])
     return sale.epoch
 
 
@@ -349,23 +353,40 @@ def _collect_contents(*, sale: SeckillVoucher) -> _Contents:
     }
     with ledger_errors():
         now_ms = read_ledger_ms()
+    # The units of a purchase have one time, so that they stay side by side.
+    times = {_purchase_of_member(it): at_ms for it, at_ms in contents.pending.items()}
     for buyer, held_id in contents.buyers.items():
         if held_id not in live_ids:
-            contents.pending.setdefault(f"{held_id}:{buyer}", now_ms)
+            member = f"{held_id}:{buyer}"
+            at_ms = times.get(_purchase_of_member(member), now_ms)
+            contents.pending.setdefault(member, at_ms)
     pending_ids = {member.partition(":")[0] for member in contents.pending}
     served_ids = {*contents.buyers.values(), *contents.ended, *pending_ids}
     contents.waiting = _read_waiting(sale, served_ids)
     return contents
 
 
+def _purchase_of_member(member: str) -> int:
+    return purchase_of(int(member.partition(":")[0]))
+
+
 def _read_waiting(sale: SeckillVoucher, served_ids: set[str]) -> dict[str, float]:
-    """Return the waiting list, without the order ids that have been given a unit."""
-    entries = sale.waiting_entries.filter(live=True).values_list("order_id", "user_id", "joined_at")
-    return {
-        f"{order_id}:{user_id}": epoch_ms(joined_at)
-        for order_id, user_id, joined_at in entries.iterator(chunk_size=_CHUNK_SIZE)
-        if str(order_id) not in served_ids
-    }
+    """Return the waiting list, without what has been given to it."""
+    columns = ("order_id", "user_id", "joined_at", "quantity", "all_or_none")
+    entries = sale.waiting_entries.filter(live=True).values_list(*columns)
+    waiting = {}
+    for row in entries.iterator(chunk_size=_CHUNK_SIZE):
+        order_id, user_id, joined_at, quantity, all_or_none = row
+        place = stored_place(
+            order_id,
+            epoch_ms(joined_at),
+            quantity=quantity,
+            all_or_none=all_or_none,
+            served=served_ids,
+        )
+        if place:
+            waiting[f"{place[0]}:{user_id}"] = place[1]
+    return waiting
 
 
 def _read_survivors(*, sale_id: int) -> _Contents:

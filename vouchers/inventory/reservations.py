@@ -32,6 +32,7 @@ from vouchers.inventory.keys import (
     run_script,
 )
 from vouchers.inventory.order_limits import LimitKind, counted_subject, forget_first_order
+from vouchers.inventory.purchases import further_ids
 from vouchers.inventory.receipt_cache import ROTATION_MS
 
 ENDED_RETENTION_MS = settings.SECKILL_TOKEN_GRACE_MS + 60 * 60 * 1000
@@ -106,6 +107,14 @@ class AlreadyOrdered(ReservationRefused):
         self.order_id = order_id
 
 
+class TooFew(ReservationRefused):
+    """The buyer wants all of several units or none, and could get only ``left``."""
+
+    def __init__(self, left: int) -> None:
+        super().__init__(f"the buyer could get {left}")
+        self.left = left
+
+
 class OrdersLimited(ReservationRefused):
     """The client's address or the account has ordered too often; ``limit`` is which of them."""
 
@@ -135,6 +144,7 @@ class ReserveCode(StrEnum):
     LIMITED = "LIMITED"
     PRICE_CHANGED = "PRICE_CHANGED"
     SOLD_OUT = "SOLD_OUT"
+    TOO_FEW = "TOO_FEW"
     NOT_LOADED = "NOT_LOADED"
     OTHER_SALE = "OTHER_SALE"
     PAUSED = "PAUSED"
@@ -229,19 +239,22 @@ def reserve_call(
     minted_ms: int | None = None,
     address: str = "",
     price_cents: int | None = None,
+    quantity: int = 1,
+    all_or_none: bool = False,
 ) -> ScriptCall[Reply]:
-    """Build the call that reserves one unit for this buyer under this order id.
+    """Build the call that reserves units for this buyer, the first under this order id.
 
     Safe to repeat: the same id gets the same answer. ``identity`` is that of the sale which the
     buyer asked for; 0 is not checked. ``minted_ms`` says when the id was minted, in ms since 1970;
     None if a waiting room has let the buyer in. ``address`` is the client's, empty if it has no
-    limit. ``price_cents`` is what the buyer agrees to, None for any price. What follows the reply,
-    :func:`finish_reservation` does.
+    limit. ``price_cents`` is what the buyer agrees to, None for any price. Of a ``quantity``, the
+    buyer gets as many as are left; with ``all_or_none`` all of them, or is refused. An id without a
+    block is good for one unit. What follows the reply, :func:`finish_reservation` does.
     """
     kick_ms, behind_ms, replicas, limits = reserve_settings()
     ids, wait = (str(order_id), str(user_id)), 1 if replicas else ""
     minted = "" if minted_ms is None else minted_ms
-    subject, first = counted_subject(sale_id=sale_id, address=address)
+    subject, first = counted_subject(sale_id=sale_id, address=address, quantity=quantity)
     first_of = address if address and not subject else ""
     call = ScriptCall(
         script=_RESERVE,
@@ -249,10 +262,17 @@ def reserve_call(
         args=(
             *ids, kick_ms, behind_ms, str(identity or ""), minted, wait, subject, *limits, first,
             "" if price_cents is None else price_cents,
+            *(_several(order_id, quantity, all_or_none) if quantity > 1 else ()),
         ),
         read=partial(read_reply, ReserveCode, sale_id, first_of),
     )  # fmt: skip
     return replicated(call, sale_id=sale_id, wanted=replicas) if replicas else call
+
+
+def _several(order_id: int, quantity: int, all_or_none: bool) -> tuple[int | str, ...]:
+    """Return the fewest units to give, and the order ids of those after the first."""
+    ids = further_ids(order_id, quantity=quantity, all_or_none=all_or_none)
+    return (quantity if all_or_none else 1, *map(str, ids))
 
 
 @kept
@@ -306,6 +326,8 @@ def read_reply(codes: type[StrEnum], sale_id: int, first_of: str, reply: str) ->
             kind, about = SoldOut, (int(figures[0]), int(figures[1]) if figures[1] else None)
         case ReserveCode.ALREADY_ORDERED:
             kind, about = AlreadyOrdered, (int(figures[0]),)
+        case ReserveCode.TOO_FEW:
+            kind, about = TooFew, (int(figures[0]),)
         case ReserveCode.PRICE_CHANGED:
             kind, about = PriceChanged, (int(figures[0]),)
         case ReserveCode.BEHIND:
@@ -421,14 +443,14 @@ def release(*, sale_id: int, releases: Sequence[Release]) -> int:
     return run_script(_RELEASE, [*keys.contents, *keys.copies], *args, read=int)
 
 
-def retake(*, sale_id: int, holding: Holding) -> None:
-    """Reserve a unit again for an order that was set aside, under its own id. Safe to repeat.
+def retake(*, sale_id: int, holdings: Sequence[Holding]) -> None:
+    """Reserve units again for orders that were set aside, under their own ids. Safe to repeat.
 
-    The caller holds the sale's row ``FOR UPDATE`` and makes the order live in that transaction.
+    The caller holds the sale's row ``FOR UPDATE`` and makes the orders live in that transaction.
 
-    :raises AlreadyOrdered: another order holds that unit of the buyer.
-    :raises StillPending: the release of this order has not arrived yet.
-    :raises SoldOut: no unit is left in the ledger.
+    :raises AlreadyOrdered: another order holds one of these units of the buyer.
+    :raises StillPending: the release of one of these orders has not arrived yet.
+    :raises SoldOut: too few units are left in the ledger.
     :raises NotLoaded: the sale has to be loaded first.
     """
 
@@ -437,7 +459,7 @@ def retake(*, sale_id: int, holding: Holding) -> None:
             case RetakeCode.RETAKEN:
                 return
             case RetakeCode.PENDING:
-                raise StillPending(f"order {holding.order_id} is still pending")
+                raise StillPending(f"order {reply[1]} is still pending")
             case RetakeCode.TAKEN:
                 raise AlreadyOrdered(int(reply[1]))
             case RetakeCode.SOLD_OUT:
@@ -447,8 +469,8 @@ def retake(*, sale_id: int, holding: Holding) -> None:
             case unknown:
                 assert_never(unknown)
 
-    keys = LedgerKeys(sale_id).contents
-    run_script(_RETAKE, keys, holding.field, str(holding.order_id), read=read)
+    args = [text for it in holdings for text in (it.field, str(it.order_id))]
+    run_script(_RETAKE, LedgerKeys(sale_id).contents, *args, read=read)
 
 
 def set_kick(*, sale_id: int) -> bool:

@@ -9,7 +9,7 @@ def give_vouchers_the_default_merchant(apps, schema_editor):
     vouchers = apps.get_model('vouchers', 'Voucher').objects.filter(merchant=None)
     if vouchers.exists():
         merchants = apps.get_model('vouchers', 'Merchant').objects
-        vouchers.update(merchant=merchants.get_or_create(name=settings.SECKILL_SHOP_NAME)[0])
+        vouchers.update(merchant=merchants.get_or_create(name=settings.SECKILL_SHOP_NAME or "Seckill")[0])
 
 
 class Migration(migrations.Migration):

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from seckill_site.web.text_files import read_texts
-from vouchers.catalogue.audience import RULES
 
 
 def _replaced(page: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
@@ -22,7 +21,7 @@ _TEXTS = read_texts(Path(__file__).with_suffix(".toml"))
 
 STOCK, TERMS, WHY, MAIL = (_TEXTS[it] for it in ("stock", "terms", "why", "mail"))
 MAIL_SUBJECTS = _TEXTS["mail_subject"]
-DAYS = _TEXTS["clock"]["days"]
+DAYS, RULES_LISTED = _TEXTS["clock"]["days"], _TEXTS["rule_listed"]
 
 VISITOR_STATES = {"scheduled": "sign_in", "open": "sign_in_open"}
 """The button's state for a visitor, by the sale's state; any other is shown as it is."""
@@ -37,8 +36,6 @@ _LIVE = {
 _PURCHASE: dict[str, Any] = {
     "visitor_states": VISITOR_STATES,
     **_TEXTS["purchase"],
-    "rule_button": {it.name: it.button for it in RULES.values() if it.button},
-    "rule": {it.name: it.told for it in RULES.values() if it.told},
     "pay_end": _TEXTS["pay_end"],
     **_LIVE,
     "queue": _TEXTS["queue"],
@@ -53,6 +50,7 @@ RECEIPT = {
     "end": _TEXTS["pay_end"],
     "clock": {"days": DAYS},
     "queue": _TEXTS["queue"],
+    "proof": {**_TEXTS["chain"]["result"], **_TEXTS["chain"]["own"]},
 }
 
 PAGES: dict[str, dict[str, Any]] = {
@@ -63,5 +61,7 @@ PAGES: dict[str, dict[str, Any]] = {
     "purchase_form_draw": _replaced(_PURCHASE_DRAW, _TEXTS["purchase_form"]),
     "list": {"badge": _TEXTS["badge"], **_LIVE},
     "receipt": RECEIPT,
-    **{it: _TEXTS[it] for it in ("draw", "order_status", "waiting", "room", "redeem", "mail")},
+    "receipt_several": _replaced(RECEIPT, _TEXTS["receipt_several"]),
+    **{it: _TEXTS[it] for it in ("draw", "chain", "order_status", "waiting")},
+    **{it: _TEXTS[it] for it in ("room", "redeem", "mail", "mail_several", "purchase_several")},
 }

@@ -24,15 +24,17 @@ from seckill_site.formatting import (
     money_in,
     short_money,
     spelled_duration,
+    utc_offset,
 )
 from seckill_site.web.responses import absolute_url
 from vouchers.catalogue.audience import SALE_RULES
 from vouchers.catalogue.public_sales import revision_of
 from vouchers.models import SeckillVoucher
-from vouchers.templatetags.buyer_texts import PAGES, STOCK, TERMS, VISITOR_STATES, WHY
+from vouchers.templatetags.buyer_texts import PAGES, RULES_LISTED, STOCK, TERMS, VISITOR_STATES, WHY
 
 register = template.Library()
 register.filter("revision", revision_of)
+register.filter(utc_offset)
 
 RELOADS_S = 3600
 
@@ -96,16 +98,6 @@ def _length(milliseconds: int) -> str:
     if milliseconds >= 100:
         return str(WHY["s"]).format(count=milliseconds // 100 / 10)
     return str(WHY["ms"]).format(count=milliseconds)
-
-
-@register.filter
-def utc_offset(value: dt.datetime) -> str:
-    """Return the offset of the shop's time zone at that moment: ``UTC+8``."""
-    offset = timezone.localtime(value).utcoffset() or dt.timedelta()
-    minutes = offset // dt.timedelta(minutes=1)
-    sign = "-" if minutes < 0 else "+"
-    hours, rest = divmod(abs(minutes), 60)
-    return f"UTC{sign}{hours}" + (f":{rest:02d}" if rest else "")
 
 
 @register.filter
@@ -211,13 +203,17 @@ def line_forms_at(sale: SeckillVoucher) -> dt.datetime:
     return sale.begins_at - ROOM_LEAD
 
 
+@register.filter
+def takes_several(sale: SeckillVoucher) -> bool:
+    """Return whether one press may take several units of a sale."""
+    return sale.limit > 1 and not sale.is_draw and not sale.first_order_only
+
+
 @register.simple_tag
 def audience_words(sale: SeckillVoucher) -> list[str]:
     """Return the rules that say who may buy in a sale, a sentence each; none for everybody."""
-    values = [(rule, rule.value(sale)) for rule in SALE_RULES]
-    return [
-        str(it.listed).format(age=spelled_duration(value * 3_600)) for it, value in values if value
-    ]
+    values = [(RULES_LISTED[rule.name], rule.value(sale)) for rule in SALE_RULES]
+    return [str(it).format(age=spelled_duration(value * 3_600)) for it, value in values if value]
 
 
 @register.filter
@@ -236,8 +232,16 @@ def voucher_terms(sale: SeckillVoucher) -> list[str]:
         terms.append(str(TERMS["until"]).format(day=day(until)))
     else:
         terms.append(str(TERMS["no_end"]))
-    terms.append(str(TERMS["refundable" if sale.refundable else "not_refundable"]))
-    return [capfirst(terms[0]), *terms[1:]]
+    return [capfirst(terms[0]), *terms[1:], refund_terms(sale)]
+
+
+@register.filter
+def refund_terms(sale: SeckillVoucher) -> str:
+    """Return whether a voucher can be returned, and whether it is refunded by itself."""
+    voucher = sale.voucher
+    by_itself = sale.refund_unused and voucher.valid_until and voucher.price_cents
+    name = "refundable" if sale.refundable else "not_refundable"
+    return str(TERMS[f"{name}_unused" if by_itself else name])
 
 
 @register.simple_tag

@@ -10,6 +10,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from tqdm import tqdm
 
 from backoffice.job_engine import UNAVAILABLE
+from backoffice.management.numbers import between
 from backoffice.rehearsal.http_client import BadAddress
 from backoffice.rehearsal.service import (
     MAX_BUYERS,
@@ -41,12 +42,15 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("sale_id", nargs="?", type=int, metavar="SALE_ID")
-        parser.add_argument("--buyers", type=int, default=1_000, help="default 1000")
-        parser.add_argument("--stock", type=int, help="vouchers offered (default: as in the sale)")
-        parser.add_argument(
-            "--duplicates", type=int, default=10, help="percent who click twice (default 10)"
+        numbers = (
+            ("buyers", 1, MAX_BUYERS, 1_000, "default 1000"),
+            ("stock", 1, MAX_STOCK, None, "vouchers offered (default: as in the sale)"),
+            ("duplicates", 0, 100, 10, "percent who click twice (default 10)"),
+            ("connections", 1, MAX_CONNECTIONS, 100, "concurrent (default 100)"),
         )
-        parser.add_argument("--connections", type=int, default=100, help="concurrent (default 100)")
+        for name, least, most, default, text in numbers:
+            kind = between(least, most)
+            parser.add_argument(f"--{name}", type=kind, default=default, help=text)
         parser.add_argument("--url", help="the web server (default: SECKILL_REHEARSAL_URL)")
         parser.add_argument("--json", action="store_true", help="verdict as one JSON object")
         parser.add_argument(
@@ -70,10 +74,6 @@ class Command(BaseCommand):
     def _start(self, options: dict[str, Any]) -> Rehearsal:
         if options["sale_id"] is None:
             raise CommandError("which sale? Give its id", returncode=COULD_NOT)
-        _check(options, "buyers", 1, MAX_BUYERS)
-        _check(options, "stock", 1, MAX_STOCK)
-        _check(options, "duplicates", 0, 100)
-        _check(options, "connections", 1, MAX_CONNECTIONS)
         url = (options["url"] or settings.SECKILL_REHEARSAL_URL).rstrip("/")
         sizes = {name: options[name] for name in ("buyers", "stock", "duplicates", "connections")}
         try:
@@ -146,12 +146,6 @@ class Command(BaseCommand):
             for figure in table.figures:
                 self.stdout.write(f"  {figure.label:<45}{figure.shown:>15}")
         self.stdout.write(_in_words(rehearsal))
-
-
-def _check(options: dict[str, Any], name: str, least: int, most: int) -> None:
-    value = options[name]
-    if value is not None and not least <= value <= most:
-        raise CommandError(f"--{name} must be from {least} to {most}", returncode=COULD_NOT)
 
 
 def _in_words(rehearsal: Rehearsal) -> str:

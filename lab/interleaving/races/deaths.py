@@ -2,8 +2,6 @@
 
 from functools import partial
 
-from django.utils.translation import gettext_lazy as _
-
 from lab.interleaving.races.race import Race
 from lab.interleaving.stage import FAIR_LEASE_MS, SHORT_LEASE_MS, PlayedStage
 
@@ -101,24 +99,12 @@ def holder_dies(stage: PlayedStage) -> None:
 RACES = (
     Race(
         name="dies-halfway",
-        title=_("Death between two writes"),
-        story=_(
-            "The stock is counted down and the order is not written yet when the process is "
-            "killed. The buyer presses again, in another process. A transaction would have taken "
-            "the first write back."
-        ),
         script=dies_halfway,
         breaks={"v3-bypassed": {"undersold": 1}},
         holds=("v1-any-left", "v2", "v3"),
     ),
     Race(
         name="dies-after-deciding",
-        title=_("Death after the decision"),
-        story=_(
-            "Redis has decided that a buyer gets a unit, and the process dies before the order is "
-            "written: the process that decided, the one that holds the queue, or the one that read "
-            "the order from the stream. In our shop all of them die, one after the other."
-        ),
         script=dies_after_deciding,
         breaks={
             "v4": {"undersold": 1, "stuck": 1},
@@ -129,11 +115,6 @@ RACES = (
     ),
     Race(
         name="redis-empty",
-        title=_("Redis comes back empty"),
-        story=_(
-            "Redis is restarted in the middle of a sale and comes back without its data. What was "
-            "written to the database is still there; what was only promised in Redis is not."
-        ),
         script=redis_empty,
         breaks={
             "v4": {"undersold": 1},
@@ -144,17 +125,14 @@ RACES = (
     ),
     Race(
         name="holder-dies",
-        title=_("The holder dies"),
-        story=_(
-            "The process that holds the lock is killed and never releases it. Then "
-            "another process tries to take the same lock, at once and again after more than a "
-            "lease: for another press of the buyer, or for the order that the stream still has."
-        ),
         script=holder_dies,
         breaks={
             "v6-setnx": {"undersold": 1, "stuck": 1},
-            "v6-dropped": {"lost": 1, "undersold": 1},
+            **{
+                step: {"lost": 1, "undersold": 1}
+                for step in ("v6-dropped", "v6-queue", "v6-stream")
+            },
         },
-        holds=("v6-expiring", "v6-row", "v6-get-lock", "v6-kept", "ours"),
+        holds=("v6-expiring", "v6-row", "v6-get-lock", "v6-kept", "v6-renewed", "ours"),
     ),
 )

@@ -1,8 +1,9 @@
-"""Races between presses: several buyers, one buyer twice, or a buyer of another sale."""
+"""Races between presses: several buyers, one buyer twice, one too early, or another sale."""
 
+import datetime as dt
 from functools import partial
 
-from django.utils.translation import gettext_lazy as _
+from django.utils import timezone
 
 from lab.interleaving.actors import Actor
 from lab.interleaving.races.race import Race
@@ -52,17 +53,52 @@ def _outrun(stage: PlayedStage) -> None:
     slow.finish()
 
 
+def _press_in_turn(stage: PlayedStage, *, units: int) -> None:
+    """Let one buyer press twice, the second time when the first order is written."""
+    stage.open(units=units, buyers=1)
+    for name in ("A", "A'"):
+        stage.buyer(name, 1).finish()
+        _write(stage)
+
+
+def _press_too_early(stage: PlayedStage) -> None:
+    stage.open(units=1, buyers=1, begins_at=timezone.now() + dt.timedelta(hours=1))
+    stage.buyer("A", 1).finish()
+    _write(stage)
+
+
+def _write(stage: PlayedStage) -> None:
+    """Let the background half of a step that has one write what is promised."""
+    if stage.step.is_ours:
+        stage.worker(process=2).finish()
+    elif stage.step.writer:
+        stage.writer(process=1).finish()
+
+
+def _buy_two_vouchers(stage: PlayedStage) -> None:
+    stage.open(units=1, buyers=1)
+    elsewhere, here = stage.elsewhere("A", 1), stage.buyer("A'", 1, process=2)
+    if stage.step.is_ours:
+        _meet(stage, elsewhere, here)
+        return
+    first = elsewhere
+    if stage.step.writer:
+        elsewhere.finish()
+        first = stage.writer(process=1)
+    first.until("orders counted")
+    here.finish()
+    for _turn in range(2 if stage.step.writer else 0):  # the first may find what W is writing
+        stage.writer(process=2, name="W'").finish()
+    first.finish()
+    for _turn in range(2 if stage.step.writer else 0):
+        stage.writer(process=2, name="W'").finish()
+
+
 RACES = (
     Race(
         name="last-unit",
-        title=_("The last unit"),
-        story=_(
-            "One unit is left and two buyers press at the same moment. Both read the stock before "
-            "either has taken a unit, so both see one left. Then they continue, one after the "
-            "other."
-        ),
         script=partial(_read_and_buy, units=1),
-        breaks={"v1": {"oversold": 1}},
+        breaks={"v1": {"oversold": 1}, "v1-late-filter": {"oversold": 1}},
         holds=(
             *("v1-as-read", "v1-version", "v1-retry", "v1-any-left", "v1-for-update", "v1-scan"),
             "ours",
@@ -70,11 +106,6 @@ RACES = (
     ),
     Race(
         name="stale-read",
-        title=_("Overtaken after reading"),
-        story=_(
-            "There are three units and two buyers. Both read the stock, then one of them buys. "
-            "What the other one read is now out of date, but there is enough for both."
-        ),
         script=partial(_read_and_buy, units=3),
         breaks={
             "v1-as-read": {"undersold": 1},
@@ -85,34 +116,18 @@ RACES = (
     ),
     Race(
         name="outrun",
-        title=_("Outrun each time"),
-        story=_(
-            "A buyer reads the stock, finds it changed, reads it again and tries again. Each time "
-            "somebody else is faster. There is a unit for everybody."
-        ),
         script=_outrun,
         breaks={"v1-retry": {"undersold": 1}},
         holds=(),
     ),
     Race(
         name="bystander",
-        title=_("A bystander"),
-        story=_(
-            "A buyer holds a lock. A buyer who has nothing to do with it presses in another sale. "
-            "A lock on one row or one buyer lets the bystander pass; a lock on everything does not."
-        ),
         script=_pass_by,
         breaks={"v1-scan": {"delayed": 1}, "v3-one-lock": {"delayed": 1}},
         holds=("v1-for-update", "v3", "v6-owned", "ours"),
     ),
     Race(
         name="double-click",
-        title=_("A double click"),
-        story=_(
-            "A buyer may have one unit and presses twice. Both presses reach the same process. The "
-            "second is let in as soon as the step allows it: in the worst case, before the first "
-            "order is visible."
-        ),
         script=partial(_press_twice, processes=(1, 1)),
         breaks={
             **{
@@ -127,12 +142,35 @@ RACES = (
         ),
     ),
     Race(
+        name="one-after-the-other",
+        script=partial(_press_in_turn, units=2),
+        breaks={"v1-any-left": {"doubled": 1}, "v3-uncounted": {"doubled": 1}},
+        holds=("v2", "v3", "v6-owned", "ours"),
+    ),
+    Race(
+        name="winner-again",
+        script=partial(_press_in_turn, units=1),
+        breaks={step: {"denied": 1} for step in ("v4", "v5", "v5-stream")},
+        holds=("v2", "v4-window", "ours"),
+    ),
+    Race(
+        name="before-the-start",
+        script=_press_too_early,
+        breaks={step: {"early": 1} for step in ("v4", "v5-stream")},
+        holds=("v1-any-left", "v4-window", "ours"),
+    ),
+    Race(
+        name="two-vouchers",
+        script=_buy_two_vouchers,
+        breaks={
+            "v6-per-buyer": {"undersold": 1, "turned_away": 1},
+            "v6-queue": {"lost": 1, "undersold": 1},
+            "v6-stream": {"lost": 1, "undersold": 1},
+        },
+        holds=("v6-owned", "v6-renewed", "ours"),
+    ),
+    Race(
         name="two-processes",
-        title=_("Two processes"),
-        story=_(
-            "The same buyer presses twice, and the load balancer sends the two presses to two "
-            "processes. What one process keeps in memory, the other does not know."
-        ),
         script=partial(_press_twice, processes=(1, 2)),
         breaks={"v2": {"doubled": 1}, "v3": {"doubled": 1}},
         holds=("v6-owned", "v6-row", "v6-get-lock", "ours"),

@@ -1,6 +1,4 @@
-"""Races around a queue that is full, poisoned or read by two."""
-
-from django.utils.translation import gettext_lazy as _
+"""Races around a queue: full, poisoned, read by two, or by a loop with a slip of the pen."""
 
 from lab.interleaving.races.race import Race
 from lab.interleaving.stage import PlayedStage
@@ -37,15 +35,28 @@ def one_name(stage: PlayedStage) -> None:
     first.finish()
 
 
+def write_fails(stage: PlayedStage) -> None:
+    stage.open(units=1, buyers=1)
+    stage.buyer("A", 1).finish()
+    failing = stage.writer(process=1)
+    failing.until("unit taken")
+    stage.cut(failing)
+    failing.finish()
+    for _turn in range(2):
+        stage.writer(process=1).finish()
+
+
+def quiet_moment(stage: PlayedStage) -> None:
+    stage.open(units=1, buyers=1)
+    stage.writer(process=1).finish()
+    stage.buyer("A", 1).finish()
+    for _turn in range(2):
+        stage.writer(process=1).finish()
+
+
 RACES = (
     Race(
         name="queue-full",
-        title=_("The queue is full"),
-        story=_(
-            "Two orders fill the queue, and the writer has not come yet. Redis has already given "
-            "the third buyer a unit. What follows is an error, a promise that nobody keeps, or a "
-            "wait: here, until the process dies."
-        ),
         script=queue_full,
         breaks={
             "v5-add": {"undersold": 1, "stuck": 1, "errors": 1},
@@ -56,26 +67,26 @@ RACES = (
     ),
     Race(
         name="poisoned-entry",
-        title=_("An entry that nobody can write"),
-        story=_(
-            "The stream still has entries of an older release, with another name for a field. The "
-            "reader fails, looks into its pending list, finds the same entry and fails again. A "
-            "buyer's order waits behind it."
-        ),
         script=poisoned_entry,
         breaks={"v5-poisoned": {"lost": 1, "undersold": 1}},
         holds=("v5-aside",),
     ),
     Race(
         name="one-name",
-        title=_("Two readers, one name"),
-        story=_(
-            "A reader has counted no order and is about to write. A second one starts and looks "
-            "into the pending list of its name. If both have one name, it finds what the first "
-            "one is writing."
-        ),
         script=one_name,
         breaks={"v5-one-name": {"doubled": 1}},
-        holds=("v5-stream", "v6-kept"),
+        holds=("v5-stream", "v6-kept", "v6-renewed"),
+    ),
+    Race(
+        name="write-fails",
+        script=write_fails,
+        breaks={"v5-new-only": {"lost": 1, "undersold": 1}},
+        holds=("v5-stream", "v5-one-name"),
+    ),
+    Race(
+        name="quiet-moment",
+        script=quiet_moment,
+        breaks={"v5-returning": {"lost": 1, "undersold": 1}},
+        holds=("v5-stream",),
     ),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 from lab.engine.fork_server import ForkServer, ForkServerGone, ProcessEnded
 from lab.interleaving.actors import NeverCame
@@ -12,10 +11,8 @@ from lab.interleaving.stage import PlayedStage
 from lab.interleaving.timeline import Event, Timeline
 from lab.listing import Culprit, culprit_of
 from lab.steps.step import Step
+from lab.texts import TEXTS
 from lab.verdict import Verdict, finding_text
-
-if TYPE_CHECKING:
-    from django_stubs_ext import StrOrPromise
 
 Findings = Mapping[str, int]
 
@@ -31,11 +28,17 @@ class Race:
     """
 
     name: str
-    title: StrOrPromise
-    story: StrOrPromise
     script: Callable[[PlayedStage], None]
     breaks: Mapping[str, Findings]
     holds: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        return str(TEXTS["race"][self.name]["title"])
+
+    @property
+    def story(self) -> str:
+        return str(TEXTS["race"][self.name]["story"])
 
     @property
     def expects(self) -> Mapping[str, Findings]:
@@ -72,17 +75,6 @@ class Outcome:
     def left_out(self) -> int:
         """The number of events that are not shown."""
         return len(self.timeline.events) - len(self.events)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the outcome for JSON."""
-        return {
-            "step": self.step.name,
-            "race": self.race.name,
-            **self.timeline.as_dict(),
-            "sold": self.verdict.sold,
-            "findings": dict(self.verdict.findings),
-            "culprit": str(self.culprit) if self.culprit else None,
-        }
 
 
 def play(step: Step, race: Race, server: ForkServer) -> Outcome:

@@ -1,6 +1,5 @@
 """``manage.py interleave``: play a race of the lab and show its timelines side by side."""
 
-import json
 import logging
 import shutil
 import sys
@@ -40,7 +39,6 @@ class Command(BaseCommand):
         parser.add_argument("step", nargs="?", metavar="STEP", choices=STEPS)
         parser.add_argument("race", nargs="?", metavar="RACE", choices=RACES)
         parser.add_argument("--all", action="store_true", help="with ours: show reads, too")
-        parser.add_argument("--json", action="store_true", help="all events, as one object")
 
     @no_translations
     def handle(self, *args: Any, **options: Any) -> None:
@@ -59,10 +57,7 @@ class Command(BaseCommand):
         except PLAY_ERRORS as error:
             text = f"{race.name} could not be played with {step.name}: {error}"
             raise CommandError(text, returncode=COULD_NOT) from error
-        if options["json"]:
-            self.stdout.write(json.dumps(outcome.as_dict(), indent=2, ensure_ascii=False))
-        else:
-            self.stdout.write(_text(outcome, with_reads=options["all"]))
+        self.stdout.write(_text(outcome, with_reads=options["all"]))
         if step.is_ours and not outcome.verdict.is_right:
             sys.exit(OURS_BROKE)
 
@@ -94,7 +89,7 @@ def _text(outcome: Outcome, *, with_reads: bool) -> str:
     left_out = len(timeline.events) - len(events)
     parts = [
         f"{race.title}, with {step.name}: {step.title}",
-        textwrap.fill(str(race.story), min(_width(), DEFAULT_WIDTH)),
+        textwrap.fill(race.story, min(_width(), DEFAULT_WIDTH)),
         side_by_side(timeline, events, width=_width()),
     ]
     if left_out:

@@ -22,7 +22,7 @@ from lab.crowd.crowd import Crowd
 from lab.crowd.faults import Fault, RedisStaysAway
 from lab.crowd.results import Result, add_result
 from lab.crowd.stage import CrowdStage, SellerDied
-from lab.crowd.tables import table_on
+from lab.crowd.tables import headings, line_of, lines_of
 from lab.document import is_of_experiments, write_document
 from lab.engine.database import has_row_locks
 from lab.engine.fork_server import ForkServer, ForkServerGone
@@ -161,14 +161,14 @@ class Command(BaseCommand):
             # Keep the shop's warnings, such as those of an absent Redis, out of the table.
             stack.callback(logging.disable, logging.root.manager.disable)
             logging.disable(logging.WARNING)
-            table = table_on(out, steps, is_stderr=as_json, has_fault=fault is not Fault.NONE)
-            stack.enter_context(table)
             server = stack.enter_context(ForkServer())
             machine, verdicts = describe_machine(), []
+            out.write(line_of(headings()))
             for name in steps:
                 with CrowdStage(STEPS[name], server, crowd=crowd, fault=fault) as stage:
-                    verdicts.append(stage.run(table.watch))
-                table.show(verdicts[-1])
+                    verdicts.append(stage.run())
+                for line in lines_of(verdicts[-1], has_fault=fault is not Fault.NONE):
+                    out.write(line)
             today = timezone.localdate().isoformat()
             result = Result(crowd, fault, measured_on=today, machine=machine, verdicts=verdicts)
         if as_json:

@@ -1,6 +1,5 @@
 """``manage.py verify_draw``: compute a published draw again."""
 
-import re
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
@@ -8,10 +7,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from orders.draws.publishing import ListOpen, NoDraw, record_text
-from orders.draws.record import DrawRecord, MalformedRecord, WrongDraw, verify
+from orders.draws.record import DrawRecord, WrongDraw, verify
+from orders.published_files import MalformedRecord, read_file, sale_of
 from vouchers.models import SeckillVoucher
-
-LARGEST_BYTES = 64 * 1024 * 1024
 
 
 class Command(BaseCommand):
@@ -32,8 +30,8 @@ class Command(BaseCommand):
 
     def handle(self, *, record: str, **options: Any) -> None:
         try:
-            is_id = re.fullmatch("[1-9][0-9]{0,17}", record) and not Path(record).exists()
-            text = record_text(sale_id=int(record)) if is_id else _read(Path(record))
+            sale_id = sale_of(record)
+            text = record_text(sale_id=sale_id) if sale_id else read_file(Path(record))
             parsed = DrawRecord.parse(text)
             verify(parsed)
         except (MalformedRecord, WrongDraw, NoDraw, ListOpen) as error:
@@ -45,12 +43,3 @@ class Command(BaseCommand):
         self.stderr.write(f"{len(parsed.winners)} of {len(parsed.entry_ids)} entries won: verified")
         for entry_id in parsed.winners:
             self.stdout.write(str(entry_id))
-
-
-def _read(path: Path) -> str:
-    try:
-        if path.stat().st_size > LARGEST_BYTES:
-            raise MalformedRecord(f"{path} is larger than any record")
-        return path.read_text(encoding="ascii")
-    except (OSError, UnicodeError) as error:
-        raise CommandError(f"{path} cannot be read: {error}") from error

@@ -7,6 +7,8 @@
 -- KEYS[1]  hash  seconds, day, sequence of the last call
 -- ARGV[1]  our epoch in seconds since 1970
 -- ARGV[2]  how many ids, at least 1
+-- ARGV[3]  the sequence stays below this; where a day would need more, it goes on in the next second
+-- ARGV[4]  how many ids a microsecond can have used at most
 --
 -- Returns {seconds, sequence of the first id}; the other ids follow in sequence.
 
@@ -22,13 +24,13 @@ local day = math.floor(seconds / 86400)
 local sequence = 0
 if not last[1] then
   -- The key was lost, perhaps within this second: start far above what this second can have used.
-  sequence = time[2] * 4000
+  sequence = time[2] * ARGV[4]
 elseif tonumber(last[2]) == day then
   sequence = tonumber(last[3])
 end
-if sequence + ARGV[2] >= 4294967296 then
-  return redis.error_reply('the day has no order ids left')
+if sequence + ARGV[2] >= tonumber(ARGV[3]) then
+  seconds, sequence = seconds + 1, 0 -- nobody has ids of that second yet
 end
-redis.call('HSET', KEYS[1], 'seconds', integer(seconds), 'day', integer(day),
+redis.call('HSET', KEYS[1], 'seconds', integer(seconds), 'day', integer(math.floor(seconds / 86400)),
   'sequence', integer(sequence + ARGV[2]))
 return {seconds, sequence + 1}

@@ -10,20 +10,22 @@ from allauth.account.models import EmailAddress
 from django.core import mail
 from django.utils import timezone
 
+from api.web import views
 from orders.lifecycle.notifications import tell_buyers
 from orders.lifecycle.personal_data import data_of
-from orders.lifecycle.redemption import GUESSES, written_code
+from orders.lifecycle.redemption import GUESSES, undo, written_code
+from orders.lifecycle.transitions import Actor
 from orders.models import OrderEvent, OrderStatus, VoucherOrder
-from orders.web import staff_views
 from seckill_site.clocks.machine import epoch_ms
 from tests.fixtures.site import RedisGone
 from tests.support.api import ask, make_member, make_token
+from tests.support.inspection import rows
 from tests.support.orders import make_buyer
 from tests.support.orders import make_sale as make_open_sale
 from tests.support.payments import make_unpaid_order, pay
 from tests.support.sales import make_loaded_sale, make_order, make_sale
 from tests.support.wsgi import Answer
-from vouchers.models import SaleStage, Voucher
+from vouchers.models import Merchant, SaleStage, Voucher
 
 pytestmark = pytest.mark.django_db
 
@@ -240,6 +242,43 @@ def test_second_use_by_another_member_is_refused(voucher: VoucherOrder, token: s
         assert (answer.status, answer.json["verdict"]) == (409, "used_before")
 
 
+def test_key_whose_use_was_undone_is_refused(voucher: VoucherOrder, token: str) -> None:
+    use(voucher, token, key="k1")
+    event = OrderEvent.objects.get(order=voucher, after="used")
+    by = Actor.staff(event.actor_id)
+    undo(event_id=event.pk, by=by, now=timezone.now())
+
+    answer = use(voucher, token, key="k1")
+    assert (answer.status, answer.json["verdict"]) == (409, "undone")
+    assert answer.json["status"] == "paid"
+    assert use(voucher, token, key="k2").json["verdict"] == "redeemed"
+    history = get(f"orders/{voucher.pk}/", token)["history"]
+    steps = [(it["before"], it["status"]) for it in history[-3:]]
+    assert steps == [("paid", "used"), ("used", "paid"), ("paid", "used")]
+
+
+@pytest.mark.parametrize("is_check", [False, True])
+def test_bound_token_is_told_the_other_merchant_alone(
+    voucher: VoucherOrder, is_check: bool
+) -> None:
+    ours, theirs = (Merchant.objects.create(name=it) for it in ("Ours", "Theirs"))
+    Voucher.objects.filter(sales=voucher.seckill_voucher_id).update(merchant=theirs)
+    before = rows()
+
+    answer = use(voucher, make_token(merchants=[ours])[1], check=is_check)
+
+    assert answer.status == 403
+    assert "Theirs" in answer.json["message"]
+    assert answer.json == {
+        "code": "no_permission",
+        "message": answer.json["message"],
+        "verdict": "other_merchant",
+        "merchant": "Theirs",
+    }
+    assert rows() == before
+    assert use(voucher, make_token(merchants=[ours, theirs])[1]).json["verdict"] == "redeemed"
+
+
 def test_check_changes_nothing(voucher: VoucherOrder, token: str) -> None:
     assert use(voucher, token, check=True).json["verdict"] == "valid"
     voucher.refresh_from_db()
@@ -273,7 +312,7 @@ def test_voucher_past_its_last_day_is_for_the_counter(voucher: VoucherOrder, tok
 def test_wrong_codes_share_the_limit_of_the_counter(
     token: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staff_views, "GUESSES", GUESSES._replace(window_s=3600))
+    monkeypatch.setattr(views, "GUESSES", GUESSES._replace(window_s=10**10))
     fields = {"code": "0000-0000-0000-0000"}
     for _ in range(GUESSES.most):
         assert ask("POST", REDEEM, fields, token=token).status == 404

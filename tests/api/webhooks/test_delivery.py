@@ -26,7 +26,7 @@ from seckill_site.failpoints import FailpointReached, armed
 from seckill_site.redis.ledger_connection import ledger_connection
 from tests.support.api import Receiver, answer, make_endpoint, receiver
 from tests.support.orders import at_once, make_sale
-from tests.support.payments import make_unpaid_order, pay
+from tests.support.payments import make_unpaid_order, pay, use_and_undo
 from vouchers.models import SaleStage, SeckillVoucher
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -97,6 +97,17 @@ def test_paid_and_used_are_told_once(it: Receiver) -> None:
     for message in it.got:
         Webhook(endpoint.secret).verify(message.body, message.headers)
     assert states(endpoint) == [State.DELIVERED] * 2
+
+
+def test_undone_use_is_told_by_its_own_name(it: Receiver) -> None:
+    make_endpoint(it.url)
+    order = paid_order()
+    use_and_undo(order)
+
+    send()
+
+    told = [(message.json["type"], message.json["data"]["status"]) for message in it.got]
+    assert told == [("order.paid", "paid"), ("order.used", "used"), ("order.unused", "paid")]
 
 
 def test_endpoint_gets_its_topics_alone(it: Receiver) -> None:

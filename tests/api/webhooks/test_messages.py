@@ -49,6 +49,7 @@ def test_message_has_ids_and_nothing_personal(paid: VoucherOrder) -> None:
     assert found["data"] == {
         "event_id": str(delivery.event_id),
         "order_id": str(paid.pk),
+        "purchase": str(paid.pk),
         "voucher_id": str(paid.seckill_voucher_id),
         "status": "paid",
         "price_cents": paid.price_cents,

@@ -10,6 +10,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from backoffice.admin import accounts as admin
+from tests.support.html_forms import edit
 from tests.support.staff import staff_with
 
 pytestmark = [pytest.mark.django_db, pytest.mark.quick]
@@ -52,7 +53,7 @@ def test_user_page_assigns_a_group(owner: Client) -> None:
     user, group = User.objects.create(username="ben", password="!"), make_keeper("ann").groups.get()
     url = f"{USERS}{user.pk}/change/?advanced=1"
     data = {"username": "ben", "groups": [group.pk], "is_staff": "on", "is_active": "on"}
-    assert owner.post(url, data).status_code == 302
+    assert edit(owner, url, data).status_code == 302
     assert list(user.groups.all()) == [group]
 
 
@@ -74,7 +75,7 @@ def test_only_owners_delete_an_owner(is_owner: bool) -> None:
 def test_log_forgets_the_name_of_a_deleted_account(owner: Client) -> None:
     users = [User.objects.create(username=name) for name in ("ann", "ben")]
     for user in users:
-        owner.post(f"{USERS}{user.pk}/change/", {"first_name": "Neu", "is_active": "on"})
+        edit(owner, f"{USERS}{user.pk}/change/", {"first_name": "Neu", "is_active": "on"})
     owner.post(f"{USERS}{users[0].pk}/delete/", {"post": "yes"})
     owner.post(
         USERS, {"action": "delete_selected", "_selected_action": [users[1].pk], "post": "yes"}

@@ -15,6 +15,7 @@ from api.models import ApiToken
 from api.tokens import BadToken, find_token
 from tests.support.api import make_member, make_token
 from tests.support.browsers import HTML, browser_of
+from vouchers.models import Merchant
 
 pytestmark = pytest.mark.django_db
 
@@ -80,3 +81,13 @@ def test_member_with_the_permission_makes_tokens_of_their_own() -> None:
     client.post(LIST, {"action": "revoke", "_selected_action": [theirs.pk]})
     theirs.refresh_from_db()
     assert theirs.revoked_at is None
+
+
+def test_token_is_bound_to_the_chosen_merchants(shop: Client) -> None:
+    rice = Merchant.objects.create(name="Rice")
+    add(shop, make_member(), merchants=[rice.pk])
+    add(shop, make_member())
+    free, bound = ApiToken.objects.order_by("-pk")
+    assert (bound.merchant_ids, free.merchant_ids) == ([rice.pk], None)
+    assert "Rice" in shop.get(f"{LIST}{bound.pk}/change/").text
+    assert "all merchants" in shop.get(f"{LIST}{free.pk}/change/").text

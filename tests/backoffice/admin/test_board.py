@@ -119,9 +119,20 @@ def test_board_shows_figures_without_script(operator: Client) -> None:
     assert "On sale" in text
     assert "Left 16 of 20" in text
     assert "20 = 16 + 1 + 3 adds up" in text
+    assert "Gross revenue ¥0.00 · Refunds ¥0.00 · Net revenue ¥0.00" in text
+    assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\+8", text)
     assert "expired 1" in text
     assert 'aria-label="Left: 16 of 20 vouchers"' in page.text
     assert re.search(r'<noscript>\s*<meta http-equiv="refresh"', page.text)
+
+
+@pytest.mark.parametrize(("ends_in_s", "is_over"), [(-1, True), (60, False)])
+def test_ended_board_links_to_its_report(operator: Client, ends_in_s: int, is_over: bool) -> None:
+    sale = make_sale(begins_in_s=-60, ends_in_s=ends_in_s)
+    page = operator.get(board_of(sale)).text
+    hidden, link = re.findall(r'data-over\s+(hidden)?>.*?href="([^"]*)"', page, re.DOTALL)[0]
+    assert (not hidden, link) == (is_over, f"/admin/vouchers/seckillvoucher/{sale.pk}/report/")
+    assert (f'href="{link}"' in operator.get("/admin/vouchers/seckillvoucher/").text) is is_over
 
 
 def test_board_data_equals_the_page(operator: Client) -> None:
@@ -389,7 +400,7 @@ def test_board_lists_the_last_ten_changes(operator: Client) -> None:
 def test_staff_decide_about_unwritten_orders(operator: Client, name: str, outcome: str) -> None:
     sale, (token,) = reserved_sale([make_buyer()], stock=5)
     assert name not in data_of(operator, sale)["actions"]
-    set_aside(sale_id=sale.pk, entry=pending(sale)[0])
+    set_aside(sale_id=sale.pk, entries=[pending(sale)[0]])
     found = data_of(operator, sale)
     assert name in found["actions"]
     assert "1 accepted order could not be written and waits" in found["alert"]["text"]

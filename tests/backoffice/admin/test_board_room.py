@@ -23,6 +23,7 @@ from tests.support.orders import make_buyer, make_buyers, make_sale
 from tests.support.rooms import change_room, make_room, place_at
 from tests.support.staff import said
 from vouchers.catalogue.history import history_text
+from vouchers.catalogue.live_changes import close_room
 from vouchers.inventory.sale_state import snapshot
 from vouchers.inventory.waiting_room import RoomTerms
 from vouchers.models import MAX_ROOM_RATE, RoomKind, SeckillVoucher
@@ -168,6 +169,24 @@ def test_same_rate_is_refused(operator: Client) -> None:
     response = act(operator, sale, "room-rate", rate="20")
 
     assert response.context["form"].errors["rate"] == ["This is already the current rate."]
+
+
+@pytest.mark.parametrize("name", ["room-rate", "close-room"])
+def test_form_of_a_closed_room_leads_to_the_board(operator: Client, name: str) -> None:
+    response = operator.get(board_of(sale := make_sale(), f"{name}/"))
+
+    assert response["Location"] == board_of(sale)
+
+
+def test_rate_of_a_room_closed_meanwhile_is_refused_once(operator: Client) -> None:
+    sale = make_line(room_rate=20)
+    sent = {"seen": "20", "rate": "30", "reason": ""}
+    close_room(sale_id=sale.pk)
+
+    response = operator.post(board_of(sale, "room-rate/"), sent, follow=True)
+
+    assert said(response) == [CHANGED]
+    assert response.redirect_chain == [(board_of(sale), 302)]
 
 
 @pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "control"])

@@ -36,6 +36,7 @@ def test_list_starts_with_open_differences(shop: Client) -> None:
     assert "resolved-one" not in page
     assert "the provider lists it, we do not" in page
     assert "¥1,234.50" in page
+    assert "待处理" in shop.get(LIST, headers={"accept-language": "zh-hans"}).text
     assert "resolved-one" in shop.get(f"{LIST}?open=no").text
     assert "still-open" in shop.get(f"{LIST}?open=all").text
 

@@ -15,7 +15,9 @@ from orders.payments.refunds import REFUSED, refund_order
 from tests.support.orders import make_sale
 from tests.support.payments import (
     history,
+    make_payment,
     make_unpaid_order,
+    make_unpaid_purchase,
     pay,
     payment_status,
     status_of,
@@ -80,6 +82,23 @@ def test_order_page_shows_what_came_and_went_in_its_currency(boss: Client) -> No
     Payment.objects.update(**paid_in_yen)
     page = words(boss.get(order_url(payment)).text)
     assert "paid instead: 12,000 JPY gone back: 500 JPY" in page
+
+
+def test_share_of_a_charge_is_shown_with_the_whole(boss: Client) -> None:
+    orders = make_unpaid_purchase(make_sale(limit=4), 3)
+    share = make_payment(orders[1])
+    Payment.objects.filter(pk=share.pk).update(status="disputed")
+    assert "¥80.00 of ¥240.00, paid together" in words(boss.get(order_url(share)).text)
+    page = words(boss.get(url(share, "rest")).text)
+    assert "part of one order in a payment of ¥240.00; the other orders keep theirs" in page
+    assert "¥80.00 is refunded" in page
+
+    page = boss.get(f"/admin/orders/payment/{share.pk}/change/").text
+    assert "¥80.00 of ¥240.00" in words(page)
+    assert all(f"/admin/orders/voucherorder/{it.pk}/change/" in page for it in orders)
+    assert share.charge
+    the_list = boss.get("/admin/orders/payment/", {"q": share.charge.reference})
+    assert words(the_list.text).count("¥80.00 of ¥240.00") == 3
 
 
 def test_counting_as_refunded_asks_for_a_reason_and_ends_the_order(boss: Client) -> None:

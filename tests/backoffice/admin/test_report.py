@@ -114,7 +114,7 @@ def test_report_page_of_ended_sale_is_complete(looker: Client) -> None:
     expected = {
         "Vouchers offered": "2", "Sold": "2", "Requests": "12", "Accepted": "4", "Sold out": "8",
         "Most requests per second": "3", "Orders": "3", "Paid": "1", "Cancelled": "1",
-        "Buyers": "3", "Revenue": "¥80.00", "Share of orders paid": "33.3 %", "Joined": "0",
+        "Buyers": "3", "Net revenue": "¥80.00", "Share of orders paid": "33.3%", "Joined": "0",
     }  # fmt: skip
     assert {label: shown(page, label) for label in expected} == expected
     assert "No changes were made in the admin." in page
@@ -215,7 +215,7 @@ def test_csv_matches_the_figures(looker: Client, in_shanghai: None) -> None:
     assert figures["Report", "Times are in"] == "Asia/Shanghai (UTC+8)"
     expected = {
         ("Sale", "Sold"): "2", ("Requests", "Requests"): "12", ("Orders", "Paid"): "2",
-        ("Money", "Revenue (¥)"): "160.00", ("Money", "Share of orders paid (%)"): "100.0",
+        ("Money", "Net revenue (¥)"): "160.00", ("Money", "Share of orders paid (%)"): "100.0",
         ("Waiting list", "Joined"): "0",
     }  # fmt: skip
     assert expected.items() <= figures.items()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import io
+import re
 
 import pytest
 from django.test import Client
 from django.utils import timezone
 
+from backoffice.report import across_texts
 from orders.models import OrderEvent, OrderStatus
 from tests.support.orders import make_buyer, make_order, make_sale
 from vouchers.models import Merchant, SeckillVoucher, Voucher
@@ -63,6 +65,52 @@ def test_rows_lead_to_their_days(looker: Client, sale: SeckillVoucher, by: str, 
     assert "¥80.00" in shown(looker, by="day", **{by: key})
 
 
+def test_day_leads_to_its_sales_and_they_to_their_reports(
+    looker: Client, sale: SeckillVoucher
+) -> None:
+    assert "by=sale" in shown(looker)
+    page = shown(looker, by="sale")
+    assert "Noodles · " in page
+    assert f'href="/admin/vouchers/seckillvoucher/{sale.pk}/report/"' in page
+
+
+def test_total_stands_beside_that_of_the_period_before(
+    looker: Client, sale: SeckillVoucher
+) -> None:
+    today = timezone.localdate()
+    order = make_order(sale, make_buyer(), status=OrderStatus.REFUNDED)
+    week_ago = timezone.now() - dt.timedelta(days=7)
+    for was, becomes in (("unpaid", "paid"), ("paid", "refunding")):
+        OrderEvent.objects.create(
+            order=order, before=was, after=becomes, at=week_ago, actor_kind="system"
+        )
+    week = {"since": str(today - dt.timedelta(days=6)), "until": str(today)}
+
+    *_, total, before = rows(looker, **week)
+
+    first, last = (today - dt.timedelta(days=it) for it in (13, 7))
+    assert before[0] == f"Period before: {first} to {last}"
+    assert (total[8:11], before[8:11]) == (["80.00", "0.00", "80.00"], ["80.00", "80.00", "0.00"])
+    page = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", shown(looker, **week)))
+    assert f"Period before: {first} to {last}" in page
+
+
+def test_bars_have_an_axis_and_days(looker: Client, sale: SeckillVoucher) -> None:
+    page = shown(looker)
+    assert re.findall(r"<li>(¥[^<]*)</li>", page) == ["¥100", "¥50", "¥0"]
+    today = timezone.localdate()
+    first = today - dt.timedelta(days=29)
+    assert f"<span>{first}</span>" in page
+    assert f"<span>{today}</span>" in page
+
+
+@pytest.mark.parametrize(
+    ("cents", "top"), [(1, 1), (3, 5), (8_000, 10_000), (10_001, 20_000), (600_000, 1_000_000)]
+)
+def test_axis_ends_at_a_round_amount(cents: int, top: int) -> None:
+    assert across_texts._round_up(cents) == top
+
+
 def test_merchant_without_sales_has_nothing(looker: Client, sale: SeckillVoucher) -> None:
     other = Merchant.objects.create(name="Other")
     assert "Nothing happened in this period." in shown(looker, merchant=other.pk)
@@ -71,8 +119,8 @@ def test_merchant_without_sales_has_nothing(looker: Client, sale: SeckillVoucher
 def test_file_has_figures_and_total_in_the_readers_language(
     looker: Client, sale: SeckillVoucher
 ) -> None:
-    heads, row, total = rows(looker, by="merchant")
-    assert heads[:4] == ["Merchant", "Sales", "Sold out", "Fastest sell-out (s)"]
+    heads, row, total, _before = rows(looker, by="merchant")
+    assert heads[:4] == ["Merchant", "Sales started", "Sold out", "Fastest sell-out (s)"]
     assert row[0] == "'=Old town", "a spreadsheet would evaluate it"
     assert (row[8], total[0], total[8]) == ("80.00", "Total", "80.00")
     assert rows(looker, "zh-hans", by="merchant")[0][0] == "商家"

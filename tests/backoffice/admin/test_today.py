@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import re
 from collections.abc import Callable
 
 import pytest
@@ -11,9 +13,10 @@ from django.urls import reverse
 from django.utils import timezone
 from redis import Redis
 
-from orders.models import OrderStatus
+from orders.models import OrderStatus, VoucherOrder
 from orders.roles import Role, make_roles
 from tests.support.browsers import HTML, browser_of
+from tests.support.heartbeats import note_all
 from tests.support.orders import make_buyer, make_order, make_sale
 from tests.support.payments import make_unpaid_order, pay
 from vouchers.inventory.keys import LedgerKeys
@@ -85,7 +88,7 @@ def test_next_sale_says_what_is_missing() -> None:
 
     page = staff(Role.OPERATOR).get(HOME).text
 
-    assert "Not loaded yet" in page
+    assert "Not ready yet" in page
     assert "Not rehearsed" in page
     assert reverse("admin:sale-rehearse", args=[sale.pk]) in page
     assert 'data-until="' in page
@@ -98,9 +101,23 @@ def test_money_of_the_day_is_shown() -> None:
 
     page = staff(Role.OPERATOR).get(HOME).text
 
-    assert '<span class="figure__value">2</span>' in page
-    assert '<span class="figure__value">¥80.00</span>' in page
-    assert "1 payment" in page
+    assert '<span class="figure__value" data-length="1">2</span>' in page
+    assert '<span class="figure__value" data-length="6">¥80.00</span>' in page
+    assert "1 order paid" in page
+
+
+def test_figures_lead_to_the_orders_they_count() -> None:
+    sale, client = make_sale(), staff(Role.OPERATOR)
+    for status in (OrderStatus.REFUNDING, OrderStatus.REFUNDED, OrderStatus.UNPAID):
+        order = make_order(sale, make_buyer(), status=status)
+    VoucherOrder.objects.update(accepted_at=timezone.now())
+    VoucherOrder.objects.filter(pk=order.pk).update(accepted_at=timezone.now() - dt.timedelta(2))
+
+    orders, _used, _paid, refunds, *_rest = re.findall(
+        'class="figure" href="([^"]+)"', client.get(HOME).text
+    )
+
+    assert [client.get(it).context["cl"].result_count for it in (orders, refunds)] == [2, 2]
 
 
 @pytest.mark.slow
@@ -117,6 +134,7 @@ def test_problem_leads_to_where_it_is_handled() -> None:
 
 
 def test_quiet_shop_says_so() -> None:
+    note_all()
     page = staff(None, "view_seckillvoucher", "view_voucherorder").get(HOME).text
 
     assert "Nothing needs your attention." in page

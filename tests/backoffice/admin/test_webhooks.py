@@ -6,11 +6,13 @@ import re
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
 from api.models import WebhookDelivery, WebhookEndpoint
 from tests.support.api import make_delivery, make_endpoint
+from tests.support.html_forms import edit
 from tests.support.orders import make_sale
 from tests.support.payments import make_unpaid_order, pay
 
@@ -34,6 +36,37 @@ def test_secret_is_shown_once(shop: Client) -> None:
     assert (endpoint.secret, endpoint.topics, endpoint.active) == (secret, ["order.paid"], True)
     for page in (LIST, f"{LIST}{endpoint.pk}/change/", f"{LIST}{endpoint.pk}/history/"):
         assert secret not in shop.get(page).text
+
+
+def test_new_webhook_promises_no_old_secret(shop: Client) -> None:
+    page = shop.post(f"{LIST}add/", FORM).text
+    assert "Copy this secret now. It is not shown again." in page
+    assert "24 hours" not in page
+
+
+def test_secrets_have_a_button_that_copies_them(shop: Client) -> None:
+    token = {"name": "till", "owner": User.objects.get().pk, "scopes": "redeem", "days": "30"}
+    for url, fields in ((LIST, FORM), ("/admin/api/apitoken/", token)):
+        page = shop.post(f"{url}add/", fields).text
+        (secret,) = re.findall(r'id="code" translate="no">([^<]+)<', page)
+        assert f'data-copy="{secret}"' in page
+        assert "seckill/copy." in page
+
+
+def test_log_says_what_went_wrong_in_the_readers_language(shop: Client) -> None:
+    order = make_unpaid_order(make_sale())
+    pay(order)
+    delivery = make_delivery(make_endpoint("https://example.com/hook"), order)
+    for error, shown in {
+        "example.com has no address": "example.com 的地址无法解析",
+        "no answer within 5 s": "5 秒内没有响应",
+        "10.0.0.1 is not a public address": "10.0.0.1 不是公网地址",
+    }.items():
+        WebhookDelivery.objects.update(error=error)
+        for url in (LOG, f"{LOG}{delivery.pk}/change/"):
+            page = shop.get(url, headers={"Accept-Language": "zh-hans"}).text
+            assert shown in page
+            assert "消息编号" in page
 
 
 def test_new_secret_leaves_the_old_one_for_a_day(shop: Client) -> None:
@@ -79,7 +112,7 @@ def test_disabled_endpoint_needs_attention_until_it_is_active_again(shop: Client
     )
     assert "needs attention" in shop.get(LIST).text
 
-    shop.post(f"{LIST}{endpoint.pk}/change/", FORM)
+    edit(shop, f"{LIST}{endpoint.pk}/change/", FORM)
 
     endpoint.refresh_from_db()
     assert (endpoint.active, endpoint.disabled_at, endpoint.failures) == (True, None, 0)

@@ -11,17 +11,22 @@ import polib
 import pytest
 from django.conf import settings
 from django.contrib import admin
-from django.contrib.auth.models import Group
+from django.contrib.auth.models import Group, User
 from django.core.handlers.wsgi import WSGIRequest
 from django.test import Client
 from django.utils.translation import gettext, override
 
+from orders.roles import make_roles
 from tests.support.orders import make_sale
 from tests.support.staff import staff_with
 
 pytestmark = [pytest.mark.django_db, pytest.mark.quick]
 
-CATALOGUE = Path(django.__file__).parent / "contrib/admin/locale/zh_Hans/LC_MESSAGES/django.po"
+CATALOGUES = [
+    Path(django.__file__).parent / part / f"locale/{language}/LC_MESSAGES/django.po"
+    for part in ("conf", "contrib/admin", "contrib/auth")
+    for language in ("en", "zh_Hans")
+]
 TEXTS = Path(settings.BASE_DIR) / "backoffice/admin/django_texts.toml"
 
 
@@ -31,7 +36,7 @@ def owner() -> Client:
 
 
 def test_overridden_sentences_are_djangos() -> None:
-    known = {entry.msgid for entry in polib.pofile(str(CATALOGUE))}
+    known = {entry.msgid for path in CATALOGUES for entry in polib.pofile(str(path))}
     assert set(tomllib.loads(TEXTS.read_text())["sentences"]) <= known
 
 
@@ -85,3 +90,31 @@ def request_of(client: Client) -> WSGIRequest:
     """Return a request of the same user."""
     request: WSGIRequest = client.get("/admin/").wsgi_request
     return request
+
+
+def test_names_of_the_database_are_in_the_readers_language(owner: Client) -> None:
+    make_roles()
+    user = User.objects.get()
+    page = owner.get(f"/admin/auth/user/{user.pk}/change/?advanced=1").text
+    for name in ("收银员", "API 令牌 · 新增", "订单 · 可核销优惠券"):
+        assert name in page, name
+    for name in ("Cashier<", "Can add", "Can redeem"):
+        assert name not in page, name
+
+
+def test_roles_of_staff_are_no_groups_of_buyers(owner: Client) -> None:
+    make_roles()
+    Group.objects.create(name="会员")
+    url = "/admin/vouchers/seckillvoucher/add/"
+    assert "会员</option>" in owner.get(url).text
+    assert "Cashier</option>" not in owner.get(url).text
+    sale = make_sale(group=Group.objects.get(name="Cashier"), loaded=False)
+    assert "Cashier</option>" in owner.get(url.replace("add", f"{sale.pk}/change")).text
+
+
+def test_labels_of_a_new_thing_start_with_a_capital() -> None:
+    request = request_of(staff_with(name="boss", is_owner=True))
+    admins = [it for it in admin.site._registry.values() if it.has_add_permission(request)]
+    labels = [str(field.label) for it in admins for field in it.get_form(request)()]
+    assert {"Address", "Allowed", "Title"} <= set(labels)
+    assert [it for it in labels if not it[0].isupper()] == []

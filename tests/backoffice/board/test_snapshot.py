@@ -372,7 +372,7 @@ def test_one_viewer_counts_and_others_see_the_last_counts(sale: SeckillVoucher) 
     now = timezone.now()
     assert look(sale, now).counts
     make_order(sale, make_buyer())
-    cache.add(f"board:{sale.pk}:settled:counting", 1, timeout=30)
+    cache.add(f"board:{sale.pk}:counts:counting", 1, timeout=30)
 
     later = look(sale, now + dt.timedelta(seconds=100))
 
@@ -381,7 +381,7 @@ def test_one_viewer_counts_and_others_see_the_last_counts(sale: SeckillVoucher) 
 
 
 def test_first_viewers_see_no_counts_while_one_counts(sale: SeckillVoucher) -> None:
-    cache.add(f"board:{sale.pk}:settled:counting", 1, timeout=30)
+    cache.add(f"board:{sale.pk}:counts:counting", 1, timeout=30)
     found = shown(sale)
     assert {it["count"] for it in found["statuses"]} == {"–"}
     assert found["texts"]["counted"] == "being counted"

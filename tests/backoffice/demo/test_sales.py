@@ -21,7 +21,7 @@ HOUR = dt.timedelta(hours=1)
 def started() -> SeckillVoucher:
     """The demo's next sale, an hour after it has started."""
     ids = make_sales(now=timezone.now() - HOUR)
-    return SeckillVoucher.objects.get(pk=ids[NEXT.title])
+    return SeckillVoucher.objects.get(pk=ids[NEXT["title"]])
 
 
 def test_each_voucher_has_merchant_picture_english_and_last_day() -> None:

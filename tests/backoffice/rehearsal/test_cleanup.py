@@ -72,7 +72,7 @@ def test_clearing_removes_every_trace_of_a_sale(bought: Rehearsal, ledger: Redis
     shadow = shadow_of(bought)
     fulfil_sale(sale_id=shadow.pk)
     first = VoucherOrder.objects.filter(seckill_voucher=shadow).earliest("pk")
-    start_payment(order_id=first.pk, addresses=ADDRESSES, now=timezone.now())
+    start_payment(order_id=first.pk, **ADDRESSES, now=timezone.now())
     loser = buyers_of(shadow_id=shadow.pk).exclude(voucher_orders__isnull=False)[0]
     waits = token_for(shadow, loser)
     join(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
-from django.utils import timezone
+from django.utils import timezone, translation
 from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
@@ -22,6 +22,7 @@ from accounts.deletion import anonymise
 from backoffice.report.across_sales import Figures, Grouping, Scope, report_across
 from backoffice.report.figures import report_sale
 from backoffice.report.period import Period
+from backoffice.revenue import Revenue
 from orders.models import LIVE_STATUSES, OrderEvent, OrderStatus, VoucherOrder
 from tests.support.orders import make_buyer, make_buyers, make_sale
 from vouchers.inventory.keys import LedgerKeys
@@ -190,6 +191,9 @@ def changes_of(story: OrderStory) -> list[tuple[str, str, dt.datetime]]:
         return [*found, ("unpaid", status.value, paid_at), late]
     if status in PAID_STATUSES:
         found.append(("unpaid", "paid", paid_at))
+    if status in (OrderStatus.USED, *RETURNED):  # used by mistake, which was undone
+        found.append(("paid", "used", paid_at))
+        found.append(("used", "paid", paid_at + story.returns_after))
     if status == OrderStatus.USED:
         found.append(("paid", "used", paid_at + story.returns_after))
     if status in RETURNED:
@@ -212,6 +216,7 @@ def naive(history: History, made: list[SeckillVoucher], by: Grouping) -> dict[in
             return Figures()
         keys = {
             Grouping.DAY: (day - PERIOD.first).days,
+            Grouping.SALE: made[sale].pk,
             Grouping.VOUCHER: made[sale].voucher_id,
             Grouping.MERCHANT: made[sale].voucher.merchant_id or 0,
         }
@@ -220,7 +225,7 @@ def naive(history: History, made: list[SeckillVoucher], by: Grouping) -> dict[in
     for number, sale in enumerate(history.sales):
         its = row(number, sale.begins_at)
         its.sales += 1
-        if sale.sold_out_after is not None:
+        if sale.sold_out_after is not None and not sale.is_draw:
             its.sold_out += 1
             faster = its.fastest is None or sale.sold_out_after < its.fastest
             its.fastest = sale.sold_out_after if faster else its.fastest
@@ -304,9 +309,38 @@ def test_revenue_of_a_sale_is_that_of_its_own_report() -> None:
     total = Figures()
     for figures in report.values():
         total.add(figures)
-    assert total.revenue_cents == own.cents(OrderStatus.PAID, OrderStatus.USED)
-    assert total.refunded_cents == own.cents(OrderStatus.REFUNDING, OrderStatus.REFUNDED)
+    assert total.revenue == own.revenue == Revenue(4 * 8_000, 2 * 8_000)
+    assert own.revenue.net_cents == own.cents(OrderStatus.PAID, OrderStatus.USED)
     assert (total.orders, total.conversion) == (own.accepted, own.conversion)
+
+
+def test_undone_redemption_is_no_second_payment() -> None:
+    sale = sale_at()
+    order = write_order(sale, story(OrderStatus.USED))
+    OrderEvent.objects.create(
+        order=order, before="used", after="paid", at=NOON + ONE_DAY, actor_kind="staff"
+    )
+    VoucherOrder.objects.filter(pk=order.pk).update(status="paid")
+    assert sum(it.received_cents for it in days().values()) == 8_000
+    assert report_sale(sale_id=sale.pk, now=NOON + ONE_DAY * 5).paid.count == 1
+
+
+def test_sales_have_rows_of_their_own_with_their_window() -> None:
+    first = sale_at()
+    second = SeckillVoucher.objects.create(
+        voucher=first.voucher, stock=1, begins_at=NOON + ONE_DAY, ends_at=NOON + ONE_DAY * 2
+    )
+    for sale, times in ((first, 2), (second, 1)):
+        for _ in range(times):
+            write_order(sale, story(OrderStatus.PAID))
+    Voucher.objects.update(title="Rice")
+    period = Period(dt.date(2026, 11, 1), dt.date(2026, 11, 30))
+    with translation.override("en"):
+        rows = report_across(scope=Scope(period, Grouping.SALE), now=NOON + ONE_DAY * 3).rows
+    assert [(row.key, row.name, row.figures.orders) for row in rows] == [
+        (first.pk, "Rice · Wed 11 Nov, 12:00–14:00", 2),
+        (second.pk, "Rice · Thu 12 Nov, 12:00 – Fri 13 Nov, 12:00", 1),
+    ]
 
 
 def test_voucher_keeps_one_row_under_its_present_name() -> None:
@@ -355,6 +389,12 @@ def test_sold_out_in_no_time_is_fastest() -> None:
         sale.sold_out_at = NOON + dt.timedelta(seconds=after_s)
         sale.save()
     assert days()["2026-11-11"].fastest == dt.timedelta()
+
+
+def test_draw_does_not_sell_out() -> None:
+    sale_at(mode=SaleMode.DRAW, sold_out_at=NOON + dt.timedelta(seconds=60))
+    counted = days()["2026-11-11"]
+    assert (counted.sales, counted.sold_out, counted.fastest) == (1, 0, None)
 
 
 # --- Requests of the last minutes -----------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from django.core.cache import cache
@@ -18,6 +19,7 @@ from seckill_site.clocks.database import database_now
 from tests.support.draws import draw_to_the_end, end, entered, entered_draw, make_draw
 from tests.support.orders import make_buyers, make_sale
 from tests.support.sales import redis_now_ms
+from tests.support.staff import words
 from vouchers.models import Draw, SeckillVoucher
 
 pytestmark = pytest.mark.django_db
@@ -32,14 +34,60 @@ def shown(sale: SeckillVoucher) -> str:
 
 def test_board_follows_a_draw() -> None:
     sale, _ = entered_draw(make_buyers(3), stock=1)
-    assert shown(sale) == "3 entries"
+    assert shown(sale) == "takes entries, 3 so far"
     end(sale)
     close_list(sale_id=sale.pk)
     assert shown(sale) == "closed with 3 entries, about to be drawn"
     take_due_steps(sale_id=sale.pk)
-    assert shown(sale) == "drawn, 3 entries for 1 vouchers; orders are being written"
+    assert shown(sale) == "drawn; 3 entries, vouchers to win: 1; orders are being written"
     draw_to_the_end(sale)
-    assert shown(sale) == "drawn, 3 entries for 1 vouchers"
+    assert shown(sale) == "drawn; 3 entries, vouchers to win: 1"
+
+
+def test_board_of_a_draw_counts_entries_and_winners(admin_client: Client) -> None:
+    sale, _ = entered_draw(make_buyers(3), stock=1)
+
+    def board() -> tuple[dict[str, Any], str]:
+        cache.clear()
+        url = f"/admin/vouchers/seckillvoucher/{sale.pk}/board/"
+        page, data = (
+            admin_client.get(it, headers={"Accept-Language": "en"}) for it in (url, f"{url}data/")
+        )
+        return data.json(), words(page.text)
+
+    data, page = board()
+    assert data["state"]["text"] == "Takes entries"
+    assert (data["left"], data["texts"]["left"], data["texts"]["pending"]) == (3, "3", "–")
+    assert "Entries 3 vouchers to win: 1 Winners – with an order: 0 Entries accepted" in page
+    assert "Entries, since this page was opened" in page
+    assert "already entered" in page
+    for word in ("Left", "Sold", "sold", "Queued", "Orders accepted", "already had one"):
+        assert word not in page.partition("Sale history")[0].partition("Buyers refused")[0], word
+    end(sale)
+    draw_to_the_end(sale)
+    data, _page = board()
+    assert (data["left"], data["texts"]["pending"], data["texts"]["oldest"][-1]) == (3, "1", "1")
+
+
+def test_today_counts_the_entries_of_a_running_draw(admin_client: Client) -> None:
+    entered_draw(make_buyers(3), stock=1)
+    page = words(admin_client.get("/admin/", headers={"Accept-Language": "en"}).text)
+    assert re.search(r"3 entries, vouchers to win: 1 \S+ entries/s", page)
+
+
+def test_report_of_a_draw_speaks_of_entries_and_drawing(admin_client: Client) -> None:
+    sale, _ = entered_draw(make_buyers(3), stock=1)
+    store_entries(sale_id=sale.pk)
+    url = f"/admin/vouchers/seckillvoucher/{sale.pk}/report/"
+    for ends in (False, True):
+        if ends:
+            end(sale)
+            draw_to_the_end(sale)
+        page = words(admin_client.get(url, headers={"Accept-Language": "en"}).text)
+        winners = "1" if ends else "–"
+        assert f"Entries 3 Withdrawn 0 Vouchers to win 1 Winners {winners} Gross" in page
+        for word in ("Sold", "Queued", "Vouchers offered", "Already had one"):
+            assert word not in page, word
 
 
 def test_board_of_another_sale_has_no_draw(admin_client: Client) -> None:

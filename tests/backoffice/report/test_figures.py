@@ -12,13 +12,15 @@ import pytest
 from django.contrib.admin.models import ADDITION, CHANGE, LogEntry
 from django.contrib.auth.models import User
 from django.contrib.contenttypes.models import ContentType
-from django.utils import translation
+from django.utils import timezone, translation
 
 from backoffice.figures import Section
 from backoffice.report import figures as reporting
 from backoffice.report.figures import Change, Durations, SaleReport, WaitingListFigures, report_sale
 from backoffice.report.request_times import OTHER, Span, coarser, near, peak_of, spans_of
 from backoffice.report.texts import sections
+from orders.fulfilment.reconcile import reconcile
+from orders.fulfilment.worker import fulfil_sale
 from orders.models import (
     LIVE_STATUSES,
     OrderEvent,
@@ -27,8 +29,19 @@ from orders.models import (
     VoucherOrder,
     WaitingEntry,
 )
-from tests.support.orders import make_buyer, make_buyers, make_sale, reserved
+from tests.support.orders import (
+    both_at,
+    make_buyer,
+    make_buyers,
+    make_sale,
+    reserved,
+    reserved_purchase,
+)
+from tests.support.payments import expire_all
+from tests.support.sales import lose_state
+from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.request_stats import RequestCount, count_request, flush_request_counts
+from vouchers.inventory.sale_state import snapshot
 from vouchers.models import AnswerCount, SeckillVoucher
 
 pytestmark = pytest.mark.django_db
@@ -196,6 +209,15 @@ def test_only_the_change_to_paid_is_timed(ten: SeckillVoucher) -> None:
     for after in ("unpaid", "used"):
         OrderEvent.objects.create(order=order, after=after, at=at(9_000), actor_kind="staff")
     assert report_of(ten).paid.count == 5
+
+
+def test_undone_use_is_timed_as_no_payment(ten: SeckillVoucher) -> None:
+    before = report_of(ten).paid
+    for around in (("paid", "used"), ("used", "paid")):
+        OrderEvent.objects.create(
+            order_id=2, before=around[0], after=around[1], at=at(9_000), actor_kind="staff"
+        )
+    assert report_of(ten).paid == before
 
 
 def test_negative_durations_count_as_zero() -> None:
@@ -367,6 +389,29 @@ def test_report_on_running_sale_includes_pending() -> None:
     assert not report.is_over
     assert report.snapshot
     assert (report.snapshot.remaining, report.snapshot.pending, report.accepted) == (7, 3, 0)
+
+
+def test_units_of_a_purchase_count_one_by_one_all_along() -> None:
+    sale = make_sale(stock=10, limit=6)
+    ids = reserved_purchase(sale, make_buyer(), 3)
+    report = report_of(sale, now=sale.begins_at + seconds(60))
+    assert report.snapshot
+    assert (report.snapshot.remaining, report.snapshot.pending) == (7, 3)
+
+    fulfil_sale(sale_id=sale.pk)
+    lose_state(sale.pk)
+    load_sale(sale_id=sale.pk)
+    sale.refresh_from_db()
+    report = report_of(sale, now=sale.begins_at + seconds(60))
+    assert (report.accepted, report.buyers, sale.sold, sale.epoch) == (3, 1, 3, 2)
+    assert snapshot(sale_id=sale.pk).remaining == 7
+    found = reconcile(sale_id=sale.pk)
+    assert (found.difference, found.pending) == (0, 0)
+
+    VoucherOrder.objects.filter(pk__in=ids).update(pay_by=timezone.now())
+    assert expire_all(clocks=both_at(timezone.now())) == 3
+    sale.refresh_from_db()
+    assert (sale.sold, snapshot(sale_id=sale.pk).remaining) == (0, 10)
 
 
 def test_report_on_unloaded_sale_uses_rows(ten: SeckillVoucher) -> None:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from django.core.cache import cache
 from django.core.checks import Error
 from django.db import connection
+from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from backoffice.board.snapshot import read_board
-from backoffice.report.figures import EVER_PAID, report_sale
+from backoffice.report.figures import report_sale
+from backoffice.revenue import EVER_PAID, Revenue
 from backoffice.today import figures as module
 from backoffice.today.figures import Rights, Today, Trade, day_start, read_today, read_trade
 from orders.fulfilment.worker import fulfil_sale
@@ -32,9 +36,10 @@ from orders.models import (
 from orders.payments.refunds import finish_refunds, refund_order
 from tests.support.inspection import redis_commands
 from tests.support.orders import make_buyer, make_buyers, make_order, make_sale, pending, reserved
-from tests.support.payments import make_payment, make_unpaid_order, pay
+from tests.support.payments import make_payment, make_unpaid_order, pay, use_and_undo
+from tests.support.staff import words
 from vouchers.inventory.batch_journal import set_aside
-from vouchers.models import SaleStage, SeckillVoucher
+from vouchers.models import SaleStage, SeckillVoucher, Voucher
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("english")]
 
@@ -73,9 +78,38 @@ def test_trade_agrees_with_board_and_report() -> None:
     assert found.orders == sum(sum(it.values()) - it[OrderStatus.REFUSED] for it in statuses) == 8
     reports = [report_sale(sale_id=sale.pk, now=now) for sale in sales]
     assert found.paid == sum(report.count(*EVER_PAID) for report in reports) == 5
-    assert found.paid_cents == sum(report.cents(*EVER_PAID) for report in reports) == 5 * 8_000
-    assert found.refunded_cents == sum(it.cents(OrderStatus.REFUNDED) for it in reports) == 8_000
+    assert sum(report.revenue.gross_cents for report in reports) == 5 * 8_000
+    assert sum(report.revenue.refunded_cents for report in reports) == 8_000
+    shown = [Revenue(**board.counts.revenue) for board in boards if board.counts]
+    assert shown == [report.revenue for report in reports]
+    assert found.revenue == Revenue(5 * 8_000, 8_000)
     assert found.refunded == 1
+
+
+def test_refund_counts_from_its_start_and_undone_redemptions_not() -> None:
+    paid, used, undone = (make_order(make_sale(), make_buyer(), status=it) for it in (
+        OrderStatus.REFUNDING, OrderStatus.USED, OrderStatus.PAID,
+    ))  # fmt: skip
+    changes = [
+        (paid, "paid", "refunding"), (used, "paid", "used"), (used, "used", "paid"),
+        (used, "paid", "used"), (undone, "paid", "used"), (undone, "used", "paid"),
+    ]  # fmt: skip
+    for order, before, after in changes:
+        OrderEvent.objects.create(
+            order=order, before=before, after=after, at=timezone.now(), actor_kind="system"
+        )
+
+    found = traded()
+
+    assert (found.revenue, found.paid, found.redeemed) == (Revenue(0, 8_000), 0, 1)
+
+
+def test_undone_use_is_no_second_payment() -> None:
+    order = make_unpaid_order(make_sale())
+    pay(order)
+    before = traded()
+    use_and_undo(order)
+    assert traded() == before
 
 
 def test_trade_counts_from_midnight_in_the_shop() -> None:
@@ -94,7 +128,9 @@ def test_first_event_of_the_day_is_found_among_older_ones() -> None:
     days_ago = [midnight - dt.timedelta(hours=hours) for hours in (70, 50, 30, 20, 2)]
     today = [midnight + dt.timedelta(minutes=minutes) for minutes in range(3)]
     for at in (*days_ago, *today):
-        OrderEvent.objects.create(order=order, after=OrderStatus.PAID, at=at, actor_kind="buyer")
+        OrderEvent.objects.create(
+            order=order, before="unpaid", after="paid", at=at, actor_kind="buyer"
+        )
 
     first = module._first_event_id(midnight)
 
@@ -104,7 +140,7 @@ def test_first_event_of_the_day_is_found_among_older_ones() -> None:
 
 
 def test_day_without_events_has_no_trade() -> None:
-    assert traded() == Trade(0, 0, 0, 0, 0)
+    assert traded() == Trade(0, 0, 0, 0, 0, 0)
 
 
 def test_rehearsals_are_no_trade() -> None:
@@ -120,6 +156,7 @@ def test_trade_reads_a_range_of_ids() -> None:
     old = [
         OrderEvent(
             order=order,
+            before=OrderStatus.UNPAID,
             after=OrderStatus.PAID,
             at=since + dt.timedelta(seconds=n),
             actor_kind="buyer",
@@ -143,7 +180,7 @@ def test_trade_reads_a_range_of_ids() -> None:
 
 def test_trade_is_unknown_while_another_viewer_counts() -> None:
     now = timezone.now()
-    cache.add(f"today:{day_start(now):%Y%m%d}:counting", 1, timeout=30)
+    cache.add(f"today:trade:{day_start(now):%Y%m%d}:counting", 1, timeout=30)
 
     assert read_trade(now=now) is None
 
@@ -228,13 +265,82 @@ def test_lost_redis_is_told_when_nothing_runs_yet(lose_ledger: Callable[[], None
     assert not look().ledger_answers
 
 
+# --- Money that goes back -------------------------------------------------------------------------
+
+
+def refunds_on(now: dt.datetime) -> tuple[int, int, int, int]:
+    """Return what Today counts at a moment: under way and due, with their sums."""
+    cache.clear()
+    found = look(now=now).refunds
+    assert found
+    return *found["under_way"], *found["due"]
+
+
+def test_refunds_under_way_and_due_this_month_are_counted(settings: Any) -> None:
+    settings.TIME_ZONE = "Asia/Shanghai"
+    sale = make_sale(stock=9)
+    Voucher.objects.update(valid_until=dt.date(2030, 11, 11))
+    statuses = [*["paid"] * 3, "used", "refunding", "unpaid"]
+    for buyer, status in zip(make_buyers(6), statuses, strict=True):
+        make_order(sale, buyer, status=OrderStatus(status))
+    price = 8_000
+
+    def at(day: int, month: int = 11) -> tuple[int, int, int, int]:
+        return refunds_on(dt.datetime(2030, month, day, 4, tzinfo=dt.UTC))
+
+    assert at(31, month=10) == (1, price, 0, 0), "next month's are not this month's"
+    assert at(1) == at(11) == (1, price, 3, 3 * price)
+    assert at(12) == (1, price, 3, 3 * price), "late, as while beat is away"
+    Voucher.objects.update(valid_until=dt.date(2030, 11, 30))
+    assert at(30) == (1, price, 0, 0), "due on the first of the next month"
+    Voucher.objects.update(valid_until=dt.date(2030, 11, 11))
+    SeckillVoucher.objects.update(refund_unused=None)
+    assert at(1) == at(12) == (1, price, 0, 0)
+
+
+def test_page_of_today_shows_money_that_goes_back(shop: Client) -> None:
+    sale = make_sale(stock=9)
+    Voucher.objects.update(valid_until=timezone.localdate() - dt.timedelta(days=1))
+    make_order(make_sale(refund_unused=False), make_buyer(), status=OrderStatus.PAID)
+    statuses = [OrderStatus.PAID, OrderStatus.PAID, OrderStatus.REFUNDING, OrderStatus.USED]
+    for buyer, status in zip(make_buyers(4), statuses, strict=True):
+        make_order(sale, buyer, status=status)
+    cache.clear()
+    page = shop.get("/admin/").text
+    under_way = "Refunds under way ¥80.00 1 voucher, at the payment provider's pace"
+    due = "Refunds due this month ¥160.00 2 vouchers, unless they are used by their last day"
+    assert under_way in words(page)
+    assert due in words(page)
+    # Each figure leads to a list of exactly what it counts.
+    for query, listed in (("status__exact=refunding", ["refunding"]), ("refund=due", ["paid"] * 2)):
+        url = f"/admin/orders/voucherorder/?{query}"
+        assert f'href="{url}"' in page
+        assert [it.status for it in shop.get(url).context["cl"].result_list] == listed
+
+
+def test_who_sees_no_orders_sees_no_refunds() -> None:
+    assert look(Rights(sales=True)).refunds is None
+
+
+def test_refund_that_waits_for_its_turn_is_no_worry() -> None:
+    payment = pay(make_unpaid_order(make_sale()))
+    long_ago = timezone.now() - dt.timedelta(hours=1)
+    waiting = {"asked": 0, "ask_at": long_ago, "changed_at": long_ago}
+    Payment.objects.update(status=PaymentStatus.REFUNDING, **waiting)
+    assert look().worries.refunds == 0
+    Payment.objects.filter(pk=payment.pk).update(asked=1, ask_at=timezone.now())
+    assert look().worries.refunds == 1
+
+
 # --- What needs attention -------------------------------------------------------------------------
 
 
 def test_quiet_shop_needs_no_attention() -> None:
     pay(make_unpaid_order(make_sale()))
 
-    assert look(Rights(sales=True, orders=True, payments=True)).worries == module.Worries()
+    worries = look(Rights(sales=True, orders=True, payments=True)).worries
+
+    assert replace(worries, beats=[]) == module.Worries()
 
 
 def test_set_aside_orders_need_attention() -> None:
@@ -248,7 +354,7 @@ def test_set_aside_orders_need_attention() -> None:
 def test_unwritten_entry_of_a_sale_needs_attention() -> None:
     sale, fine = make_sale(), make_sale()
     reserved(sale, [make_buyer()])
-    set_aside(sale_id=sale.pk, entry=pending(sale)[0])
+    set_aside(sale_id=sale.pk, entries=[pending(sale)[0]])
 
     assert [board.sale for board in look().worries.boards] == [sale]
     assert fine.pk
@@ -267,7 +373,7 @@ def test_wrong_balance_needs_attention() -> None:
         ({}, {"silent_since": 1}, (1, 0)),
         ({}, {"silent_since": 0}, (0, 0)),
         ({"status": PaymentStatus.REFUNDING}, {}, (0, 0)),
-        ({"status": PaymentStatus.REFUNDING}, {"changed_at": 1}, (0, 1)),
+        ({"status": PaymentStatus.REFUNDING, "asked": 1}, {"changed_at": 1}, (0, 1)),
         ({"status": PaymentStatus.REFUNDED, "problem": "late"}, {}, (0, 0)),
     ],
 )
@@ -306,6 +412,19 @@ def test_third_states_of_payments_need_attention(
     assert (worries.disputes, worries.decisions) == expected
 
 
+def test_overdue_unpaid_orders_need_attention() -> None:
+    """Beat may be away: five orders past their deadline would hold stock in silence."""
+    sale, now = make_sale(), timezone.now()
+    late, soon, paid = (make_unpaid_order(sale) for _ in range(3))
+    pay(paid)
+    for order, ago_s in ((late, 70), (soon, 50), (paid, 70)):
+        pay_by = now - dt.timedelta(seconds=ago_s)
+        VoucherOrder.objects.filter(pk=order.pk).update(pay_by=pay_by)
+
+    assert look(now=now).worries.overdue == 1
+    assert look(now=now, rights=Rights(sales=True)).worries.overdue == 0
+
+
 def test_refused_mails_need_attention() -> None:
     order = make_unpaid_order(make_sale())
     assert look().worries.mails == 0
@@ -335,8 +454,8 @@ def test_failed_check_and_silent_part_need_attention(monkeypatch: pytest.MonkeyP
 # --- Rights and costs -----------------------------------------------------------------------------
 
 
-QUERIES = 16
-"""The running sales, the next one, its rehearsal, the trade, ten counts, and two queues."""
+QUERIES = 17
+"""The running sales, the next one, its rehearsal, the trade, eleven counts, and two queues."""
 
 
 @pytest.mark.parametrize("orders", [1, 20])
@@ -350,7 +469,7 @@ def test_queries_depend_on_running_sales_alone(
         make_unpaid_order(make_sale(stock=50), make_buyers(orders))
     make_sale(begins_in_s=DAY, ends_in_s=2 * DAY)
     look()  # the cache knows the start of the day from now on
-    cache.delete_many([f"today:{day_start(timezone.now()):%Y%m%d}", "today:checks"])
+    cache.delete_many([f"today:trade:{day_start(timezone.now()):%Y%m%d}", "today:checks"])
 
     with CaptureQueriesContext(connection) as queries, redis_commands() as commands:
         look()

@@ -32,7 +32,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, title: str) -> list[object]:
 @pytest.mark.parametrize(
     ("title", "tells"),
     [
-        (ROW, False),
+        pytest.param(ROW, False, marks=pytest.mark.slow),
         pytest.param(OURS, True, marks=pytest.mark.faults),
         pytest.param(ZOOKEEPER, True, marks=pytest.mark.faults),
         pytest.param(ETCD, True, marks=pytest.mark.faults),
@@ -52,6 +52,7 @@ def test_late_write_of_a_frozen_holder_is_refused_by_its_token_alone(
     assert (unchecked, checked) == (LANDS, REFUSED)
 
 
+@pytest.mark.slow
 @pytest.mark.concurrency
 def test_get_lock_of_a_killed_holder_is_free_and_of_a_frozen_one_kept(
     monkeypatch: pytest.MonkeyPatch,

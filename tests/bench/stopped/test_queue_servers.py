@@ -45,7 +45,7 @@ def test_consumer_loses_what_it_had_in_hand(
     assert isinstance(others_s, float)
 
 
-@pytest.mark.parametrize("title", [CLAIMED, slow(MOVED), slow(RABBIT), slow(KAFKA)])
+@pytest.mark.parametrize("title", [slow(CLAIMED), slow(MOVED), slow(RABBIT), slow(KAFKA)])
 def test_acknowledged_queue_doubles_but_loses_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, title: str
 ) -> None:

@@ -31,7 +31,7 @@ def race(fork_server: ForkServer, transactional_db: None) -> Iterator[Race]:
 
     def run(step: str, *, fault: Fault = Fault.NONE, crowd: Crowd = SMALL) -> Verdict:
         with CrowdStage(STEPS[step], fork_server, crowd=crowd, fault=fault) as stage:
-            return stage.run(lambda *_: None)
+            return stage.run()
 
     yield run
     assert not LabSale.objects.exists()
@@ -49,10 +49,20 @@ def test_v1_oversells_and_doubles(race: Race):
     assert verdict.sold == verdict.offered + verdict.oversold
 
 
-@pytest.mark.parametrize("step", ["v4", "v5-put", "v6-setnx"])
+@pytest.mark.parametrize("step", ["v4-window", "v6-setnx"])
 def test_crowd_alone_breaks_nothing_from_v4_on(race: Race, step: str):
     """Locks with a lease are left out: a machine that freezes for a moment is a fault, too."""
     assert race(step).is_right
+
+
+@pytest.mark.parametrize("step", ["v4", pytest.param("v5-put", marks=pytest.mark.slow)])
+def test_script_as_taught_denies_the_last_winner(race: Race, step: str):
+    assert [name for name, _ in race(step).findings] == ["denied"]
+
+
+@pytest.mark.slow
+def test_loop_that_returned_writes_nothing(race: Race):
+    assert race("v5-returning").lost == SMALL.stock
 
 
 def test_every_press_meets_the_error_of_a_script(race: Race):
@@ -78,6 +88,7 @@ def test_killed_v4_loses_a_unit_and_bars_its_buyer(race: Race):
     assert verdict.unanswered > 0
 
 
+@pytest.mark.slow
 def test_lock_without_expiry_bars_the_buyer_of_a_killed_holder(race: Race):
     assert race("v6-setnx", fault=Fault.KILL).stuck > 0
 

@@ -41,9 +41,9 @@ def stage_of(fork_server: ForkServer) -> Iterator[OpenStage]:
     """Call it with a step's name for a stage with an open sale; all are cleared after the test."""
     stages: list[PlayedStage] = []
 
-    def of(step: str, **options: int) -> PlayedStage:
+    def of(step: str, *, units: int = 2, buyers: int = 2) -> PlayedStage:
         stages.append(PlayedStage(STEPS[step], fork_server))
-        stages[-1].open(**{"units": 2, "buyers": 2, **options})
+        stages[-1].open(units=units, buyers=buyers)
         return stages[-1]
 
     yield of

@@ -1,8 +1,6 @@
-"""Timelines: what is noted, in words, as text and as JSON."""
+"""Timelines: what is noted, in words and as text."""
 
 from __future__ import annotations
-
-import json
 
 import pytest
 from django.utils import translation
@@ -51,20 +49,6 @@ def test_outline_has_no_times_or_ids() -> None:
 
 def test_reads_can_be_left_out() -> None:
     assert [it.number for it in timeline().without_reads()] == [1, *range(3, 12)]
-
-
-def test_timeline_as_json() -> None:
-    found = json.loads(json.dumps(timeline().as_dict()))
-
-    assert found["actors"][1] == {"name": "B", "role": "buyer", "buyer": 2}
-    assert found["events"][1] == {
-        "number": 2,
-        "at_ms": 2,
-        "actors": ["A"],
-        "kind": "statement",
-        "what": "SELECT stock FROM lab_labsale WHERE id = 7",
-        "reply": "stock 1",
-    }
 
 
 def test_side_by_side_has_actor_columns_and_event_rows() -> None:

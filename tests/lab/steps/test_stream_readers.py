@@ -1,8 +1,9 @@
-"""Readers of the stream: a poisoned entry, one name for two, and the lock that is missed."""
+"""Readers of the stream: a poisoned entry, one name, slips of the pen, and a missed lock."""
 
 from __future__ import annotations
 
 import pytest
+from django.db import OperationalError
 
 from lab.keys import LabKeys
 from lab.locks import OwnedLock
@@ -63,6 +64,34 @@ def test_second_reader_of_one_name_writes_the_same_order(step: str, rows: list[i
     with at("orders counted", lambda: elsewhere(lambda: write_once(step, "p2"))):
         assert write_once(step)
     assert STEPS[step].rows(sale_id) == rows
+
+
+# --- Slips of the pen -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("step", "rows"), [("v5-new-only", []), ("v5-one-name", [1])])
+def test_pending_order_is_seen_only_by_reading_from_0(step: str, rows: list[int]) -> None:
+    sale_id = queued(step)
+    with at("unit taken", fail):
+        assert not write_once(step)
+    for _ in range(2):
+        write_once(step)
+    assert STEPS[step].rows(sale_id) == rows
+    assert pending(sale_id) == 1 - len(rows)
+
+
+@pytest.mark.parametrize(("step", "rows"), [("v5-returning", []), ("v5-stream", [1])])
+def test_reader_whose_loop_returned_reads_nothing(step: str, rows: list[int]) -> None:
+    reader, sale_id = writer_of(STEPS[step]), STEPS[step].open(1)
+    assert not reader.work_once()
+    assert buy(step, sale_id, 1) is Answer.QUEUED
+    assert [reader.work_once() for _ in range(2)] == [bool(rows), False]
+    assert STEPS[step].rows(sale_id) == rows
+    assert write_once(step, "p2") is not bool(rows)  # another process, if it starts late enough
+
+
+def fail() -> None:
+    raise OperationalError(2013, "gone")
 
 
 # --- The lock that is missed ----------------------------------------------------------------------

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import pytest
+from django.db import connection
 from django.db.models import F
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from lab.models import LabSale
 from lab.points import listening
@@ -81,6 +86,31 @@ def test_guard_on_any_unit_left_sells_the_stock(stock: int, expected: Answer) ->
     sale_id, answer = overtaken("v1-any-left", stock=stock)
     assert answer is expected
     assert len(STEPS["v1-any-left"].rows(sale_id)) == stock
+
+
+@pytest.mark.parametrize(("name", "filtered"), [("v1-late-filter", False), ("v1-any-left", True)])
+def test_condition_after_the_update_is_in_no_statement(name: str, filtered: bool) -> None:
+    sale_id = STEPS[name].open(1)
+    with CaptureQueriesContext(connection) as queries:
+        buy(name, sale_id, 1)
+    (update,) = (it["sql"] for it in queries if it["sql"].startswith("UPDATE"))
+    assert ("`stock` > 0" in update) is filtered
+    assert not any("stock` > 0" in it["sql"] for it in queries if it["sql"] != update)
+
+
+def test_condition_after_the_update_sells_the_last_unit_twice() -> None:
+    sale_id, answer = overtaken("v1-late-filter", stock=1)
+    assert answer is Answer.BOUGHT
+    assert STEPS["v1-late-filter"].rows(sale_id) == [2, 1]
+
+
+@pytest.mark.parametrize("change", ["begins_at", "ends_at"])
+def test_window_of_the_row_is_looked_at(change: str) -> None:
+    sale_id, now = STEPS["v1"].open(1), timezone.now()
+    hours = dt.timedelta(hours=1 if change == "begins_at" else -1)
+    LabSale.objects.filter(pk=sale_id).update(**{change: now + hours})
+    assert buy("v1", sale_id, 1) is Answer.NOT_ON_SALE
+    assert STEPS["v1"].rows(sale_id) == []
 
 
 def test_snapshot_is_read_for_one_transaction_only() -> None:

@@ -69,6 +69,15 @@ def test_lock_is_free_after_a_failed_press() -> None:
     assert elsewhere(lambda: buy("v3", sale_id, 1)) is Answer.BOUGHT
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("v3-uncounted", Answer.BOUGHT), ("v3", Answer.ALREADY_ORDERED)],
+)
+def test_lock_replaces_no_count(name: str, told: Answer) -> None:
+    sale_id = STEPS[name].open(5)
+    assert [buy(name, sale_id, 1), buy(name, sale_id, 1)] == [Answer.BOUGHT, told]
+
+
 def test_processes_have_separate_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     sale_id = STEPS["v3"].open(5)
 

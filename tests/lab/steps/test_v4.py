@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import pytest
+from django.utils import timezone
 from redis import Redis
 from redis.exceptions import ResponseError
 
 from lab.keys import LabKeys
+from lab.models import LabSale
 from lab.steps import STEPS
 from lab.steps.step import Answer
-from lab.steps.v4 import set_stock
+from lab.steps.v4 import set_stock, set_stock_and_window
 from seckill_site.redis.ledger_connection import ledger_connection
 from tests.lab.steps.meeting import Died, at, buy, die, elsewhere, passed
 
@@ -51,6 +55,44 @@ def test_empty_redis_means_sold_out(redis_databases: list[Redis]) -> None:
     sale_id = STEPS["v4"].open(5)
     redis_databases[0].flushdb()
     assert buy("v4", sale_id, 1) is Answer.SOLD_OUT
+
+
+# --- The order in which a script looks ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("v4", Answer.SOLD_OUT), ("v4-window", Answer.ALREADY_ORDERED)]
+)
+def test_winner_of_the_last_unit_presses_again(name: str, told: Answer) -> None:
+    sale_id = STEPS[name].open(1)
+    assert buy(name, sale_id, 1) is Answer.BOUGHT
+    assert buy(name, sale_id, 1) is told
+    assert buy(name, sale_id, 2) is Answer.SOLD_OUT
+
+
+@pytest.mark.parametrize(("name", "rows"), [("v4", [1]), ("v4-window", [])])
+def test_only_a_script_with_the_window_waits_for_the_start(name: str, rows: list[int]) -> None:
+    sale_id = STEPS[name].open(1, timezone.now() + dt.timedelta(hours=1))
+    told = buy(name, sale_id, 1)
+    assert told is (Answer.BOUGHT if rows else Answer.NOT_ON_SALE)
+    assert STEPS[name].rows(sale_id) == rows
+
+
+def test_script_with_the_window_stops_at_the_end() -> None:
+    sale_id = STEPS["v4-window"].open(2)
+    assert buy("v4-window", sale_id, 1) is Answer.BOUGHT
+    LabSale.objects.filter(pk=sale_id).update(ends_at=timezone.now())
+    set_stock_and_window(sale_id, 1)
+    told = [buy("v4-window", sale_id, user_id) for user_id in (1, 2)]
+    assert told == [Answer.ALREADY_ORDERED, Answer.NOT_ON_SALE]
+
+
+def test_script_with_the_window_sells_nothing_when_redis_is_empty(
+    redis_databases: list[Redis],
+) -> None:
+    sale_id = STEPS["v4-window"].open(1)
+    redis_databases[0].flushdb()
+    assert buy("v4-window", sale_id, 1) is Answer.NOT_ON_SALE
 
 
 # --- A stock that nobody has put into Redis -------------------------------------------------------

@@ -20,7 +20,10 @@ from tests.support.patience import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-FORMS = ["v6-setnx", "v6-expiring", "v6-owned", "v6-watchdog", "v6-row", "v6-get-lock"]
+FORMS = [
+    *("v6-setnx", "v6-expiring", "v6-thread-id", "v6-uuid", "v6-owned", "v6-watchdog"),
+    *("v6-row", "v6-get-lock"),
+]
 
 
 def lock_of(sale_id: int) -> str:
@@ -62,6 +65,16 @@ def test_another_buyer_is_not_busy(name: str) -> None:
     with at("orders counted", lambda: told.append(elsewhere(lambda: buy(name, sale_id, 2)))):
         assert buy(name, sale_id, 1) is Answer.BOUGHT
     assert told == [Answer.BOUGHT]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("v6-per-buyer", Answer.BUSY), ("v6-owned", Answer.BOUGHT)]
+)
+def test_lock_of_the_buyer_alone_is_taken_by_another_sale(name: str, told: Answer) -> None:
+    sale_id, other_id, answers = STEPS[name].open(1), STEPS[name].open(1), []
+    with at("orders counted", lambda: answers.append(elsewhere(lambda: buy(name, other_id, 1)))):
+        assert buy(name, sale_id, 1) is Answer.BOUGHT
+    assert answers == [told]
 
 
 @pytest.mark.parametrize("name", FORMS)

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.quick]
 
 
 def has_confirmed_contact(*, user_id: int) -> bool:
-    return CHECKS["contact"](0, user_id, True)
+    return bool(CHECKS["contact"](0, user_id, True))
 
 
 @pytest.mark.parametrize("verified", [False, True])

@@ -21,7 +21,7 @@ from orders.audience import eligibility
 from orders.audience.caps import capped_accounts
 from orders.audience.checks import CHECKS, old_from_ms
 from orders.audience.refusal_log import count_refused, flush_refusals
-from orders.audience.verdicts import ELIGIBLE
+from orders.audience.verdicts import ELIGIBLE, Verdict
 from orders.fulfilment.worker import fulfil_sale
 from orders.models import OrderStatus, RuleRefusal, VoucherOrder
 from orders.placing.tokens import read_token
@@ -32,7 +32,14 @@ from seckill_site.process_memory import forget_everything
 from tests.orders.audience.rules import give_code, make_member, make_old
 from tests.support import asgi, wsgi
 from tests.support.browsers import browser_of
-from tests.support.orders import make_buyer, make_order, make_sale, reserved, token_for
+from tests.support.orders import (
+    make_buyer,
+    make_order,
+    make_sale,
+    reserved,
+    reserved_purchase,
+    token_for,
+)
 from tests.support.patience import wait_for
 from tests.support.payments import pay
 from tests.support.wsgi import Answer
@@ -314,7 +321,7 @@ def test_verdict_is_kept_for_a_while(
     assert eligibility.recall_verdict(**ids, audience=audience) is None
     shopper.me(sale)
     with django_assert_num_queries(0):
-        assert eligibility.judge_buyer(**ids, audience=audience) == ELIGIBLE
+        assert eligibility.judge_buyer(**ids, audience=audience) == Verdict(codes=1)
     assert eligibility.recall_verdict(**ids, audience=replace(audience, group_id=1)) is None
 
 
@@ -379,6 +386,17 @@ def test_unpaid_orders_are_capped(shopper: Shopper, orders: int, status: int) ->
         assert count_refused(sale_id=sale.pk) == {"unpaid_orders": 1}
     else:
         assert mine["token"]
+
+
+@pytest.mark.usefixtures("due")
+@pytest.mark.parametrize(("units", "status"), [(4, 200), (5, 403)])
+def test_units_of_one_press_count_as_unpaid_orders(
+    shopper: Shopper, units: int, status: int
+) -> None:
+    several, other = make_sale(limit=6), make_sale()
+    assert len(reserved_purchase(several, shopper.buyer, units)) == units
+    fulfil_sale(sale_id=several.pk)
+    wait_for(lambda: shopper.token(other).status == status, what=f"answer {status}")
 
 
 @pytest.mark.usefixtures("due")

@@ -11,8 +11,9 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
-from orders.draws.record import DrawRecord, MalformedRecord, WrongDraw, verify
+from orders.draws.record import DrawRecord, WrongDraw, verify
 from orders.draws.rules import commitment_of, drawn_order, list_digest
+from orders.published_files import MalformedRecord
 
 pytestmark = pytest.mark.quick
 

@@ -24,6 +24,8 @@ from orders.fulfilment.batch import (
     write_batch,
 )
 from orders.models import OrderEvent, OrderStatus, RefusalReason, VoucherOrder
+from orders.placing.order_ids import mint_order_ids
+from orders.proof.rows import check_rows
 from orders.receipts.row_copy import ReceiptRow, read_receipt_row
 from seckill_site.clocks.database import database_now
 from seckill_site.clocks.machine import epoch_ms
@@ -39,7 +41,9 @@ from tests.support.orders import (
     race,
 )
 from tests.support.patience import GENEROUS_S
+from vouchers import chain
 from vouchers.catalogue.sales import edit_sale, terms_of
+from vouchers.inventory.purchases import further_ids
 from vouchers.inventory.reservations import PendingEntry, Release
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SeckillVoucher
@@ -401,6 +405,7 @@ THE_STATEMENTS = [
     f"SELECT {ORDERS}",  # by id: what is done already
     f"SELECT {ORDERS}",  # live: who has ordered
     f"SELECT {USERS}",  # who is active
+    "INSERT vouchers_chainlink",  # the head over the batch
     "SELECT vouchers_voucher",  # the price
     f"INSERT {ORDERS}",
     f"INSERT {EVENTS}",  # the history of each begins
@@ -541,6 +546,7 @@ def test_two_writers_sell_the_last_unit_once(monkeypatch: pytest.MonkeyPatch) ->
 @race
 def test_control_without_row_lock_last_unit_sells_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     sale, meeting = make_sale(stock=1), MeetingPoint(patience_s=GENEROUS_S)
+    monkeypatch.setattr(chain, "has_chain", lambda _: False)  # its numbers are a guard, too
     monkeypatch.setattr(batch, "lock_seckill_voucher", with_meeting(plain_read, meeting))
     batches = [entries_for(sale, 1, first_id=1_001), entries_for(sale, 1, first_id=2_001)]
     verdicts = two_writers(sale, batches, meeting)
@@ -553,6 +559,7 @@ def test_control_without_row_lock_last_unit_sells_twice(monkeypatch: pytest.Monk
 @race
 def test_without_row_lock_unique_key_refuses_second_order(monkeypatch: pytest.MonkeyPatch) -> None:
     sale, buyer, meeting = make_sale(), make_buyer(), MeetingPoint(patience_s=GENEROUS_S)
+    monkeypatch.setattr(chain, "has_chain", lambda _: False)  # its numbers are a guard, too
     monkeypatch.setattr(batch, "lock_seckill_voucher", plain_read)
     monkeypatch.setattr(batch, "_read", with_meeting(batch._read, meeting))
     batches = [[an_entry(sale, buyer.pk, order_id=order_id)] for order_id in (1_001, 1_002)]
@@ -606,3 +613,82 @@ def test_stock_lowered_to_what_is_sold_sells_out_now() -> None:
     sale.refresh_from_db()
     assert sale.sold_out_at
     assert before <= sale.sold_out_at <= database_now()
+
+
+def test_all_or_none_holds_for_units_apart() -> None:
+    sale = make_sale(stock=2, limit=4)
+    first = mint_order_ids(count=1, blocks=True)[0]
+    buyer, other = make_buyers(2)
+    ids = [first, *further_ids(first, quantity=3, all_or_none=True)]
+    units = [an_entry(sale, buyer.pk, order_id=it, unit=n) for n, it in enumerate(ids, start=1)]
+    between = an_entry(sale, other.pk, order_id=1_001)
+    write(sale, [*units[:2], between, units[2]])
+    assert live_ids(sale) == [between.order_id]
+    assert refusals_of(sale) == dict.fromkeys(ids, "sold_out")
+
+
+# --- The chain ------------------------------------------------------------------------------------
+
+
+def checked(sale: SeckillVoucher, *old_heads: str) -> int:
+    """Return the number of orders in a chain that is right."""
+    sale.refresh_from_db()
+    chain, problems = check_rows(sale)
+    assert [*problems, *chain.problems(old_heads=old_heads)] == []
+    return chain.entries
+
+
+def chain_of(sale: SeckillVoucher) -> tuple[str, int, int]:
+    sale.refresh_from_db()
+    return sale.chain_head, sale.chain_links, sale.chain_entries
+
+
+def test_repeated_batch_adds_nothing_to_the_chain() -> None:
+    sale = make_sale()
+    entries = entries_for(sale, 3)
+    write(sale, entries[:2])
+    before = chain_of(sale)
+    write(sale, entries[:2])
+    assert chain_of(sale) == before
+    write(sale, entries)
+    assert chain_of(sale)[2] == 3
+    assert checked(sale, before[0]) == 3
+
+
+def test_control_write_adds_nothing_to_the_chain() -> None:
+    sale = make_sale()
+    write(sale, entries_for(sale, 2))
+    before = chain_of(sale)
+    batch.write_control(
+        sale_id=sale.pk, fencing_token=sale.fence + 1, number=AboveAny(1), lost=lambda: False
+    )
+    assert chain_of(sale) == before
+    assert checked(sale) == 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_link_is_written_with_its_batch_or_not_at_all() -> None:
+    sale = make_sale()
+    before = chain_of(sale)
+    with pytest.raises(LockLost):
+        write(sale, entries_for(sale, 2), lost=lambda: True)
+    assert chain_of(sale) == before
+    assert sale.links.count() == before[1]
+
+
+@race
+def test_batches_at_once_make_one_chain(monkeypatch: pytest.MonkeyPatch) -> None:
+    sale, meeting = make_sale(), MeetingPoint(patience_s=0.5)
+    monkeypatch.setattr(batch, "lock_seckill_voucher", with_meeting(lock_seckill_voucher, meeting))
+    two_writers(sale, [entries_for(sale, 2), entries_for(sale, 2, first_id=2_001)], meeting)
+    assert checked(sale) == 4
+
+
+@race
+def test_control_without_row_lock_the_chain_would_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    sale, meeting = make_sale(), MeetingPoint(patience_s=GENEROUS_S)
+    monkeypatch.setattr(batch, "lock_seckill_voucher", with_meeting(plain_read, meeting))
+    batches = [entries_for(sale, 2), entries_for(sale, 2, first_id=2_001)]
+    (refused,) = (it for it in two_writers(sale, batches, meeting) if isinstance(it, Exception))
+    assert isinstance(refused, IntegrityError)
+    assert "chain_one_link_per_number" in str(refused)

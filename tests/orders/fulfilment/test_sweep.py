@@ -126,7 +126,7 @@ def test_entry_from_the_future_is_swept(ledger: Redis) -> None:
 def test_entry_that_is_set_aside_is_not_swept(ledger: Redis) -> None:
     sale = sale_with_pending(ledger, age_ms=2_500)
     for entry in pending(sale):
-        set_aside(sale_id=sale.pk, entry=entry)
+        set_aside(sale_id=sale.pk, entries=[entry])
 
     assert sweep(now=timezone.now()) == []
 

@@ -23,7 +23,7 @@ def unwritten(count: int = 2) -> tuple[SeckillVoucher, list[int]]:
     """Return a sale with so many entries set aside, and their order ids."""
     sale, tokens = reserved_sale(make_buyers(count), stock=10)
     for entry in pending(sale):
-        assert set_aside(sale_id=sale.pk, entry=entry)
+        assert set_aside(sale_id=sale.pk, entries=[entry])
     assert fulfil_sale(sale_id=sale.pk) is False, "no worker takes them"
     return sale, ids(tokens)
 

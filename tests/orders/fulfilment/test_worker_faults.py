@@ -150,7 +150,7 @@ def test_staff_decide_about_entry_without_row(
     bad = impossible(sale, ledger)
     fulfil_sale(sale_id=sale.pk)
     (entry,) = entries_set_aside(sale_id=sale.pk)
-    assert set_aside(sale_id=sale.pk, entry=entry, decision=decision)
+    assert set_aside(sale_id=sale.pk, entries=[entry], decision=decision)
     assert entries_set_aside(sale_id=sale.pk) == []
     fulfil_sale(sale_id=sale.pk)
     if decision is Decision.RETRY:

@@ -32,7 +32,15 @@ from tests.support.inspection import (
     rows,
     statements,
 )
-from tests.support.orders import both_at, make_buyer, make_buyers, make_sale, reserved, token_for
+from tests.support.orders import (
+    both_at,
+    make_buyer,
+    make_buyers,
+    make_sale,
+    reserved,
+    reserved_purchase,
+    token_for,
+)
 from tests.support.payments import expire_all
 from tests.support.sales import reserve
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
@@ -89,6 +97,33 @@ def test_cancelled_order_returns_its_unit() -> None:
     assert (last.before, last.after, last.at) == ("unpaid", "cancelled", now)
     assert (last.actor_kind, last.actor_id) == ("buyer", buyer.pk)
     assert last.reason == "changed my mind"
+
+
+def test_cancelling_one_unit_gives_back_its_unpaid_purchase() -> None:
+    sale, buyer = make_sale(stock=9, limit=4), make_buyer()
+    paid, *unpaid = reserved_purchase(sale, buyer, 3)
+    other = reserved_purchase(sale, buyer, 1)
+    fulfil_sale(sale_id=sale.pk)
+    VoucherOrder.objects.filter(pk=paid).update(status=OrderStatus.PAID)
+
+    cancel_order(order_id=unpaid[1], by=Actor.buyer(buyer.pk), now=timezone.now())
+
+    assert [status_of(it) for it in (paid, *unpaid)] == ["paid", "cancelled", "cancelled"]
+    assert live_ids(sale) == [paid, *other]
+    assert_conserved(sale)
+
+
+def test_crash_amid_a_cancellation_leaves_the_purchase_whole() -> None:
+    sale = make_sale(stock=9, limit=4)
+    units = reserved_purchase(sale, make_buyer(), 3)
+    fulfil_sale(sale_id=sale.pk)
+    for point, status in [("end.before_commit", "unpaid"), ("end.committed", "cancelled")]:
+        with armed(f"{point}=raise"), pytest.raises(FailpointReached):
+            cancel_order(order_id=units[0], by=STAFF, now=timezone.now())
+        assert {status_of(it) for it in units} == {status}
+    reconcile(sale_id=sale.pk, repair=True)
+    fulfil_sale(sale_id=sale.pk)
+    assert_conserved(sale)
 
 
 @pytest.mark.parametrize("status", ["paid", "cancelled"])

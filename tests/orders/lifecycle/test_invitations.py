@@ -154,11 +154,15 @@ def test_form_leads_back_to_its_page(sale: SeckillVoucher, shopper: Client, buye
     assert owner_of(sale) == buyer
 
 
-def test_wrong_code_is_answered_409_then_429(
-    sale: SeckillVoucher, shopper: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def one_window_of_guesses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the guesses of a test no new window may begin."""
     now = dt.datetime(2026, 11, 11, 12, 0, 40, tzinfo=dt.UTC)
-    monkeypatch.setattr(buyer_views, "database_now", lambda: now)  # no new window begins
+    monkeypatch.setattr(buyer_views, "database_now", lambda: now)
+
+
+@pytest.mark.usefixtures("one_window_of_guesses")
+def test_wrong_code_is_answered_409_then_429(sale: SeckillVoucher, shopper: Client) -> None:
     answer = post(shopper, sale, code="NOSUCHCODE")
     assert (answer.status_code, answer.json()["code"]) == (409, "code_refused")
     for _ in range(GUESSES.most):
@@ -174,6 +178,7 @@ def post_form(client: Client, sale: SeckillVoucher, code: str) -> Any:
     )
 
 
+@pytest.mark.usefixtures("one_window_of_guesses")
 def test_wrong_code_is_said_beside_its_field(sale: SeckillVoucher, shopper: Client) -> None:
     answer = post_form(shopper, sale, "NO-SUCH-CODE")
     page = answer.content.decode()

@@ -492,4 +492,4 @@ def test_pass_takes_a_fixed_number_of_statements() -> None:
         return len(captured)
 
     assert statements(1) == statements(20)
-    assert statements(0) == 3
+    assert statements(0) == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import smtplib
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +22,9 @@ from django.utils.translation import gettext
 from redis import Redis
 
 from accounts.contacts import Contact
+from accounts.models import Reader
 from locks import RedisLock
+from orders.fulfilment.worker import fulfil_sale
 from orders.lifecycle import notifications
 from orders.lifecycle.cancellation import cancel_order
 from orders.lifecycle.notifications import tell_buyers
@@ -29,11 +32,19 @@ from orders.lifecycle.redemption import written_code
 from orders.lifecycle.transitions import PROVIDER, Actor, Change, note
 from orders.models import ActorKind, EventCode, OrderEvent, OrderStatus, VoucherOrder
 from orders.payments.refunds import refund_order
-from tests.support.orders import make_buyers, make_order, make_sale
+from tests.support.orders import (
+    make_buyers,
+    make_order,
+    make_sale,
+    reserved_purchase,
+    written_orders,
+)
 from tests.support.payments import (
     make_unpaid_order,
     owner_of,
     pay,
+    pay_all,
+    use_and_undo,
 )
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.models import Merchant, Voucher
@@ -122,6 +133,120 @@ def test_each_change_sends_one_mail(settings: Any) -> None:
     assert all(url in message.body for message in mail.outbox)
 
 
+def test_mail_shows_position_and_head_of_the_order() -> None:
+    sale = make_sale()
+    written_orders(sale, make_buyers(2))
+    [token] = written_orders(sale, buyers_with_addresses(1))
+    sale.refresh_from_db()
+    assert tell() == 1
+    assert sale.chain_head in mail.outbox[0].body
+    assert VoucherOrder.objects.get(pk=token.order_id).position == 3
+    assert re.search(r"：3\n.*：" + sale.chain_head, str(mail.outbox[0].body))
+
+
+def several(count: int = 3) -> tuple[User, list[VoucherOrder]]:
+    """Return a reader of English, and their written orders of one press."""
+    (buyer,) = buyers_with_addresses(1)
+    Reader.objects.create(user=buyer, language="en")
+    sale = make_sale(limit=4)
+    ids = reserved_purchase(sale, buyer, count)
+    fulfil_sale(sale_id=sale.pk)
+    return buyer, list(VoucherOrder.objects.filter(pk__in=ids).order_by("pk"))
+
+
+def test_orders_of_one_press_have_one_mail_for_each_change() -> None:
+    _, orders = several()
+    assert tell() == 1
+    new = mail.outbox.pop()
+    assert " × 3: " in new.subject
+    assert "We're holding 3 vouchers for you." in new.body
+    assert "To pay: ¥240.00" in new.body
+    assert all(str(it.pk) in new.body for it in orders)
+    assert new.body.count("/vouchers/") == 1
+    pay_all(orders)
+    assert tell() == 1
+    paid = mail.outbox.pop()
+    assert all(written_code(it.code or "") in paid.body for it in orders)
+    assert untold() == 0
+
+
+def test_mail_about_one_order_of_several_is_about_that_one() -> None:
+    buyer, orders = several()
+    pay_all(orders)
+    tell()
+    mail.outbox.clear()
+    refund_order(order_id=orders[1].pk, by=Actor.buyer(buyer.pk), now=timezone.now())
+    assert tell() == 2
+    first = mail.outbox[0]
+    assert " × " not in first.subject
+    assert "¥80.00" in first.body
+    assert [str(it.pk) in first.body.partition("http")[0] for it in orders] == [False, True, False]
+
+
+def test_mail_of_several_that_is_refused_is_tried_again_whole(server: type[Server]) -> None:
+    _, orders = several()
+
+    def full(message: EmailMessage) -> None:
+        raise smtplib.SMTPRecipientsRefused({message.to[0]: (450, b"full")})
+
+    server.before = staticmethod(full)
+    assert tell() == 0
+    times = OrderEvent.objects.filter(order__in=orders).values_list("notify_at", flat=True)
+    assert set(times) == {NOW + notifications.RETRY_AFTER}
+
+
+def test_purchase_is_not_cut_by_the_end_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    orders_won(1)
+    several()
+    monkeypatch.setattr(notifications, "MAILS_AT_ONCE", 3)
+    assert [tell(), tell()] == [1, 1]
+    assert " × 3" in mail.outbox[1].subject
+
+
+def test_same_change_twice_of_one_order_sends_two_mails() -> None:
+    (order,) = orders_won(1)
+    an_event(order, OrderStatus.UNPAID)
+    assert tell() == 2
+
+
+def test_undone_use_has_a_mail_of_its_own(settings: Any) -> None:
+    settings.LANGUAGE_CODE = "en"
+    (buyer,) = buyers_with_addresses(1)
+    Reader.objects.create(user=buyer, language="en")
+    order = make_unpaid_order(make_sale(), [buyer])
+    pay(order)
+    tell()
+    mail.outbox.clear()
+    use_and_undo(order)
+    assert tell() == 2
+    order.refresh_from_db()
+    unused = mail.outbox[1]
+    assert unused.subject.endswith(": Ready to use again")
+    assert "redeemed by mistake" in unused.body
+    assert "We have received your payment" not in unused.body
+    assert written_code(order.code or "") in unused.body
+
+
+def test_undone_use_after_the_last_day_promises_the_money(settings: Any) -> None:
+    settings.LANGUAGE_CODE = "en"
+    (buyer,) = buyers_with_addresses(1)
+    Reader.objects.create(user=buyer, language="en")
+    order = make_unpaid_order(make_sale(), [buyer])
+    pay(order)
+    use_and_undo(order)
+    tell()
+    Voucher.objects.update(valid_until=timezone.localdate() - dt.timedelta(days=1))
+    undone = order.events.filter(before=OrderStatus.USED)
+    undone.update(notified_at=None)
+    mail.outbox.clear()
+    assert tell() == 1
+    order.refresh_from_db()
+    [late] = mail.outbox
+    assert late.subject.endswith(": Use taken back")
+    assert "Its last day is over, so you get your money back automatically." in late.body
+    assert written_code(order.code or "") not in late.body
+
+
 @pytest.mark.parametrize(
     ("backend", "has_code"), [("console", False), ("smtp", True), ("locmem", True)]
 )
@@ -131,7 +256,7 @@ def test_mail_in_the_workers_log_has_no_code(settings: Any, backend: str, has_co
     order.refresh_from_db()
     settings.EMAIL_BACKEND = f"django.core.mail.backends.{backend}.EmailBackend"
     event = OrderEvent.objects.get(order=order, after="paid")
-    message = notifications._message(event, Contact(email="ann@example.org"))
+    message = notifications._message([event], Contact(email="ann@example.org"))
     assert (written_code(order.code or "") in message.text) is has_code
 
 
@@ -178,7 +303,10 @@ def test_paid_mail_names_merchant_validity_and_shop(settings: Any) -> None:
     assert sent.subject == "Hot tea: paid"
     assert sent.body.startswith("Hot tea · Old Street\n")
     terms = "At 18 Old Street · valid until 31 Dec 2030 · refundable until used"
-    assert f"{terms}\nContact: 021-5555 0118\nBook a day ahead.\n" in sent.body
+    assert (
+        f"{terms}, automatically after the last day\nContact: 021-5555 0118\nBook a day ahead.\n"
+        in sent.body
+    )
     assert "-- \nVoucher & Market · " in sent.body
     assert "Contact: help@shop.example" in sent.body
 

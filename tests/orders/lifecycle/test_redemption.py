@@ -18,21 +18,28 @@ from redis import Redis
 from orders.lifecycle.guesses import GuessesUnknown, TooManyGuesses, counted_guess
 from orders.lifecycle.redemption import (
     GUESSES,
+    UNDO_WITHIN,
     NoSuchCode,
     NotRedeemable,
+    NotUndoable,
+    OtherMerchant,
     PastValidity,
     Redeemable,
+    Redeemed,
     find_by_code,
     read_code,
     redeem,
+    undo,
+    uses_on,
     written_code,
 )
-from orders.lifecycle.transitions import Actor, Change
-from orders.models import CODE_LENGTH, OrderEvent, OrderStatus, Payment, VoucherOrder
-from orders.payments.service import CODE_ALPHABET
+from orders.lifecycle.transitions import Actor, Change, change_order
+from orders.models import CODE_ALPHABET, CODE_LENGTH, OrderEvent, OrderStatus, Payment, VoucherOrder
+from orders.payments.providers import ChargeState, Statement
+from orders.payments.refunds import note_standing
 from tests.support.inspection import rows
 from tests.support.orders import at_once, make_buyer, make_order, make_sale
-from vouchers.models import Voucher
+from vouchers.models import Merchant, SeckillVoucher, Voucher
 
 pytestmark = pytest.mark.django_db
 
@@ -112,7 +119,8 @@ def test_malformed_code_is_unknown(typed: str) -> None:
 def test_redeeming_is_recorded_with_actor_and_time() -> None:
     order, staff, before = with_code(), clerk(), timezone.now()
     assert find_by_code(code=CODE).may_be_used
-    found = redeem(code=CODE, by=Actor.staff(staff.pk), now=timezone.now())
+    found, repeated = redeem(code=CODE, by=Actor.staff(staff.pk), now=timezone.now())
+    assert not repeated
     assert found.order.status == OrderStatus.USED
     assert not found.may_be_used
     assert found.last_event
@@ -143,7 +151,7 @@ def test_dispute_blocks_the_code_that_it_paid_for(settles: bool) -> None:
         with pytest.raises(NotRedeemable):
             redeem(code=CODE, by=Actor.staff(None), now=NOW)
     else:
-        assert redeem(code=CODE, by=Actor.staff(None), now=NOW).order.status == "used"
+        assert redeem(code=CODE, by=Actor.staff(None), now=NOW).redeemable.order.status == "used"
 
 
 @pytest.mark.django_db(transaction=True)
@@ -186,7 +194,266 @@ def test_control_read_then_save_redeems_twice(monkeypatch: pytest.MonkeyPatch) -
 
 
 def _won(outcome: object) -> bool:
-    return isinstance(outcome, Redeemable)
+    return isinstance(outcome, Redeemed)
+
+
+# --- One key, one use ----------------------------------------------------------------------------
+
+
+def use(key: str = "", *, by: User | None = None, now: dt.datetime = NOW) -> Redeemed:
+    return redeem(code=CODE, by=Actor.staff((by or clerk()).pk), now=now, key=key)
+
+
+def take_back(redeemed: Redeemed, by: User, *, later: dt.timedelta = dt.timedelta()) -> Redeemable:
+    event = redeemed.redeemable.use
+    assert event
+    return undo(event_id=event.pk, by=Actor.staff(by.pk), now=NOW + later)
+
+
+def test_same_key_is_told_apart_from_a_second_use() -> None:
+    order, anna, ben = with_code(), clerk("anna"), clerk("ben")
+    assert not use("k1", by=anna).repeated
+    assert use("k1", by=anna).repeated
+    for key, by in (("k2", anna), ("", anna), ("k1", ben)):
+        with pytest.raises(NotRedeemable):
+            use(key, by=by)
+    assert events(order) == [("paid", "used", "staff", anna.pk)]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("row_locks")
+def test_same_key_at_once_uses_once() -> None:
+    order, anna = with_code(), clerk()
+    outcomes = at_once(*[partial(use, "k1", by=anna)] * 3)
+    assert sorted(it.repeated for it in outcomes) == [False, True, True]
+    assert len(events(order)) == 1
+
+
+def test_key_is_spent_after_its_use_was_undone() -> None:
+    order, anna = with_code(), clerk()
+    take_back(use("k1", by=anna), anna)
+    before = rows()
+    with pytest.raises(NotRedeemable) as refused:
+        use("k1", by=anna)
+    assert refused.value.redeemable.may_be_used
+    assert rows() == before
+    assert not use("k2", by=anna).repeated
+    with pytest.raises(NotRedeemable):
+        use("k1", by=anna)
+    assert [after for _, after, *_ in events(order)] == ["used", "paid", "used"]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("row_locks")
+def test_late_request_with_a_spent_key_uses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looked at the voucher before the repeat redeemed it, which was then undone."""
+    order, anna = with_code(), clerk()
+    looked, go_on = threading.Event(), threading.Event()
+    name = "orders.lifecycle.redemption.change_order"
+
+    def wait_first(*args: Any, **options: Any) -> None:
+        looked.set()
+        assert go_on.wait(30)
+        change_order(*args, **options)
+
+    def overtake() -> None:
+        assert looked.wait(30)
+        monkeypatch.setattr(name, change_order)
+        take_back(use("k1", by=anna), anna)
+        go_on.set()
+
+    monkeypatch.setattr(name, wait_first)
+    late, _ = at_once(partial(use, "k1", by=anna), overtake)
+    assert isinstance(late, NotRedeemable)
+    assert [after for _, after, *_ in events(order)] == ["used", "paid"]
+
+
+def operate(
+    redeemed: Redeemed,
+    by: User,
+    *,
+    why: str = "wrong table",
+    later: dt.timedelta = dt.timedelta(),
+) -> Redeemable:
+    """Undo a use as an operator."""
+    event = redeemed.redeemable.use
+    assert event
+    who, now = Actor.staff(by.pk), NOW + later
+    return undo(event_id=event.pk, by=who, now=now, why=why, is_operator=True)
+
+
+# --- Undoing -------------------------------------------------------------------------------------
+
+
+def test_undo_is_an_event_and_makes_the_voucher_usable() -> None:
+    order, anna = with_code(), clerk()
+    found = take_back(use(by=anna), anna)
+    assert found.may_be_used
+    assert events(order)[1:] == [("used", "paid", "staff", anna.pk)]
+    order.refresh_from_db()
+    assert (order.status, order.live) == ("paid", True)
+
+
+def test_undo_needs_an_operator_after_five_minutes() -> None:
+    with_code()
+    anna, ben = clerk("anna"), clerk("ben")
+    used = use(by=anna)
+    assert used.redeemable.use
+    with pytest.raises(NotUndoable):
+        take_back(used, ben)
+    with pytest.raises(NotUndoable):
+        take_back(used, anna, later=UNDO_WITHIN + dt.timedelta(seconds=1))
+    with pytest.raises(NotUndoable):
+        operate(used, ben, why="")
+    operate(used, ben, later=dt.timedelta(days=9))
+    event = OrderEvent.objects.latest("pk")
+    assert (event.before, event.after, event.reason) == ("used", "paid", "wrong table")
+
+
+def test_repeated_undo_changes_nothing() -> None:
+    order, anna, ben = with_code(), clerk("anna"), clerk("ben")
+    used = use(by=anna)
+    take_back(used, anna)
+    assert take_back(used, anna).may_be_used
+    assert used.redeemable.use
+    with pytest.raises(NotUndoable):
+        operate(used, ben)
+    assert len(events(order)) == 2
+
+
+def test_undo_of_an_earlier_use_leaves_the_later_one() -> None:
+    order, anna = with_code(), clerk()
+    first = use(by=anna)
+    take_back(first, anna)
+    use(by=anna)
+    before = rows()
+    with pytest.raises(NotUndoable) as refused:
+        take_back(first, anna)
+    assert refused.value.redeemable.use
+    assert rows() == before
+    order.refresh_from_db()
+    assert order.status == OrderStatus.USED
+
+
+@pytest.mark.parametrize("status", ["refunding", "refunded", "refund_failed"])
+def test_use_stays_once_its_money_went_back(status: str) -> None:
+    order, anna = with_code(), clerk()
+    used = use(by=anna)
+    Payment.objects.create(
+        order=order, reference="gone", amount_cents=1, status=status, settles=True
+    )
+    before = rows()
+    with pytest.raises(NotUndoable):
+        take_back(used, anna)
+    assert rows() == before
+
+
+@pytest.mark.parametrize("status", ["refunding", "refunded"])
+def test_refunded_order_has_no_use_to_undo(status: str) -> None:
+    order, anna = with_code(), clerk()
+    used = use(by=anna)
+    take_back(used, anna)
+    live = True if status == "refunding" else None
+    VoucherOrder.objects.filter(pk=order.pk).update(status=status, live=live)
+    OrderEvent.objects.create(order=order, before="paid", after=status, at=NOW, actor_kind="system")
+    with pytest.raises(NotUndoable):
+        take_back(used, anna)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("row_locks")
+def test_concurrent_undos_undo_once() -> None:
+    for _ in range(10):
+        order, anna = with_code(), clerk()
+        used = use(by=anna)
+        at_once(*[partial(take_back, used, anna)] * 3)
+        assert [after for _, after, *_ in events(order)] == ["used", "paid"]
+        VoucherOrder.objects.filter(pk=order.pk).update(code=None)
+        User.objects.filter(pk=anna.pk).update(username=f"was-{order.pk}")
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("row_locks")
+def test_undo_and_refund_at_the_provider_meet_in_order() -> None:
+    """Either the use stays and is not given back, or the order ends: never both for the buyer."""
+    for number in range(10):
+        order, anna = with_code(), clerk(f"anna{number}")
+        payment = Payment.objects.create(
+            order=order, reference=f"p{number}", amount_cents=8, status="paid", settles=True
+        )
+        used = use(by=anna)
+        gone = Statement(payment.reference, ChargeState.PAID, 8, refunded_cents=8)
+        at_once(partial(take_back, used, anna), partial(note_standing, payment, gone, now=NOW))
+        order.refresh_from_db()
+        assert order.status in (OrderStatus.USED, OrderStatus.REFUNDING)
+        VoucherOrder.objects.filter(pk=order.pk).update(code=None)
+
+
+# --- Merchants -----------------------------------------------------------------------------------
+
+
+def test_voucher_of_another_merchant_is_refused_by_its_name() -> None:
+    order = with_code()
+    ours, theirs = (Merchant.objects.create(name=it) for it in ("Ours", "Theirs"))
+    Voucher.objects.filter(sales=order.seckill_voucher_id).update(merchant=theirs)
+    anna, only = clerk(), frozenset({ours.pk})
+    used = use(by=anna)
+    assert used.redeemable.use
+    attempts: list[Callable[[], object]] = [
+        partial(find_by_code, code=CODE, merchants=only),
+        partial(redeem, code=CODE, by=Actor.staff(anna.pk), now=NOW, merchants=only),
+        partial(
+            undo,
+            event_id=used.redeemable.use.pk,
+            by=Actor.staff(anna.pk),
+            now=NOW,
+            merchants=only,
+        ),
+    ]
+    before = rows()
+    for attempt in attempts:
+        with pytest.raises(OtherMerchant) as refused:
+            attempt()
+        assert refused.value.merchant == theirs
+    assert rows() == before
+    assert find_by_code(code=CODE, merchants=only | {theirs.pk}).order == order
+
+
+def test_voucher_without_merchant_is_the_default_ones() -> None:
+    order = with_code()
+    Voucher.objects.filter(sales=order.seckill_voucher_id).update(merchant=None)
+    first = Merchant.default()
+    other = Merchant.objects.create(name="Other")
+    assert find_by_code(code=CODE, merchants=frozenset({first.pk})).order == order
+    with pytest.raises(OtherMerchant):
+        find_by_code(code=CODE, merchants=frozenset({other.pk}))
+
+
+# --- A day at the counter ------------------------------------------------------------------------
+
+
+def test_day_lists_uses_with_those_undone(in_shanghai: None) -> None:
+    anna, ben = clerk("anna"), clerk("ben")
+    midnight = dt.datetime(2026, 11, 10, 16, tzinfo=dt.UTC)
+    second = dt.timedelta(seconds=1)
+    for code, by, at in (
+        ("A" * 16, anna, midnight - second),
+        ("B" * 16, anna, midnight),
+        ("C" * 16, ben, midnight),
+        ("D" * 16, anna, midnight + dt.timedelta(days=1) - second),
+    ):
+        with_code(code)
+        used = redeem(code=code, by=Actor.staff(by.pk), now=at)
+    last = used.redeemable.use
+    assert last
+    undo(event_id=last.pk, by=Actor.staff(anna.pk), now=last.at)
+    day = dt.date(2026, 11, 11)
+    listed = [(it.order.code, it.actor_id, it.undone) for it in uses_on(day)]
+    assert listed == [
+        ("D" * 16, anna.pk, True),
+        ("C" * 16, ben.pk, False),
+        ("B" * 16, anna.pk, False),
+    ]
 
 
 # --- Guessing ------------------------------------------------------------------------------------
@@ -272,8 +539,9 @@ def lose_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- Past the last day ---------------------------------------------------------------------------
 
 
-def past_its_day(*, last_day: dt.date) -> VoucherOrder:
+def past_its_day(*, last_day: dt.date, refund_unused: bool = False) -> VoucherOrder:
     order = with_code()
+    SeckillVoucher.objects.update(refund_unused=refund_unused)
     Voucher.objects.filter(sales=order.seckill_voucher_id).update(valid_until=last_day)
     return order
 
@@ -301,6 +569,15 @@ def test_exception_for_a_past_voucher_keeps_its_reason() -> None:
     redeem(code=CODE, by=Actor.staff(clerk().pk), now=NOW, why="train was late")
     event = OrderEvent.objects.get(order=order)
     assert (event.after, event.reason) == (OrderStatus.USED, "train was late")
+
+
+@pytest.mark.parametrize("why", ["", "train was late"])
+def test_voucher_that_is_refunded_by_itself_has_no_exception(why: str) -> None:
+    past_its_day(last_day=dt.date(2026, 11, 10), refund_unused=True)
+    before = rows()
+    with pytest.raises(PastValidity):
+        redeem(code=CODE, by=Actor.staff(clerk().pk), now=NOW, why=why)
+    assert rows() == before
 
 
 def test_past_and_used_voucher_was_used_before() -> None:

@@ -27,6 +27,7 @@ from orders.lifecycle.transitions import (
 from orders.models import (
     LIVE_STATUSES,
     SOURCES,
+    UNDOES,
     ActorKind,
     EventCode,
     OrderEvent,
@@ -89,6 +90,21 @@ def test_other_changes_are_refused(source: OrderStatus, to: OrderStatus) -> None
         change(order.pk, to)
     assert refused.value.status == source
     assert rows() == before
+
+
+@pytest.mark.parametrize(("source", "to"), PAIRS)
+def test_only_a_use_is_undone(source: OrderStatus, to: OrderStatus) -> None:
+    order = an_order(source)
+    before = rows()
+    undone = Change(to, SYSTEM, AT, is_undo=True)
+    if UNDOES.get(to) == source:
+        with transaction.atomic():
+            change_order(undone, sale_id=order.seckill_voucher_id, order_id=order.pk)
+        assert list(order.events.values_list("before", "after")) == [("used", "paid")]
+    else:
+        with pytest.raises((WrongState, KeyError)), transaction.atomic():
+            change_order(undone, sale_id=order.seckill_voucher_id, order_id=order.pk)
+        assert rows() == before
 
 
 def test_every_state_but_refused_has_a_source() -> None:
@@ -275,7 +291,8 @@ def arrows() -> set[tuple[str, str]]:
 
 def test_docs_diagram_equals_the_state_machine() -> None:
     changes = {(before, after) for before, after in arrows() if "[*]" not in (before, after)}
-    assert changes == {(source.value, to.value) for to, source in SOURCES.items()}
+    ways = [*SOURCES.items(), *UNDOES.items()]
+    assert changes == {(source.value, to.value) for to, source in ways}
 
 
 def test_docs_diagram_has_first_and_last_states() -> None:

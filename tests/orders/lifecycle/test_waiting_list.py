@@ -56,7 +56,12 @@ from vouchers.inventory.keys import STATE, LedgerKeys, LedgerUnavailable
 from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.reservations import SaleEnded
 from vouchers.inventory.sale_state import snapshot
-from vouchers.inventory.waiting_list import UnitAvailable, join_waiting, waiting_order_ids
+from vouchers.inventory.waiting_list import (
+    LinePlace,
+    UnitAvailable,
+    join_waiting,
+    waiting_order_ids,
+)
 from vouchers.models import SeckillVoucher
 
 pytestmark = pytest.mark.django_db
@@ -245,7 +250,7 @@ def test_leaving_during_restore_stays_out(monkeypatch: pytest.MonkeyPatch, ledge
     place = wait_in(sale, buyer)
     ledger.delete(LedgerKeys(sale.pk).waiting)
 
-    def left_meanwhile(**kwargs: object) -> int:
+    def left_meanwhile(**kwargs: object) -> LinePlace:
         leave(sale_id=sale.pk, user_id=buyer.pk)
         return join_waiting(**kwargs)  # type: ignore[arg-type]
 

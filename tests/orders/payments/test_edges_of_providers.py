@@ -20,7 +20,7 @@ from orders.payments.providers import (
     OpenedCharge,
     ProviderUnavailable,
 )
-from orders.payments.service import Addresses, poll_payments, start_payment
+from orders.payments.service import poll_payments, start_payment
 from tests.support.inspection import assert_conserved
 from tests.support.orders import PRICE_CENTS, make_sale
 from tests.support.payments import (
@@ -61,7 +61,7 @@ def long_order() -> VoucherOrder:
 
 def click(order: VoucherOrder, **how: Any) -> str:
     """Return where the buyer is sent who clicks *Pay*."""
-    defaults: dict[str, Any] = {"addresses": ADDRESSES, "now": timezone.now()}
+    defaults: dict[str, Any] = {**ADDRESSES, "now": timezone.now()}
     return start_payment(order_id=order.pk, **{**defaults, **how})
 
 
@@ -141,7 +141,7 @@ def other_language(order: VoucherOrder) -> dict[str, Any]:
 
 def other_shop(order: VoucherOrder) -> dict[str, Any]:
     moved = "https://moved.example"
-    return {"addresses": Addresses(return_url=f"{moved}/back/", notify_url=f"{moved}/notify/")}
+    return {"return_url": f"{moved}/back/", "notify_url": f"{moved}/notify/"}
 
 
 def other_network(order: VoucherOrder) -> dict[str, Any]:
@@ -239,8 +239,11 @@ def test_refusal_is_told_to_buyer_and_staff_once(at: StandIn, client: Client) ->
 
 
 def refusals_on_today(now: dt.datetime) -> int:
-    today = read_today(now=now, rights=Rights(payments=True))
-    assert len([it for it in alerts(today) if "拒绝" in it.text]) == bool(today.worries.refused)
+    rights = Rights(payments=True)
+    today = read_today(now=now, rights=rights)
+    assert len([it for it in alerts(today, rights=rights) if "拒绝" in it.text]) == bool(
+        today.worries.refused
+    )
     return today.worries.refused
 
 

@@ -17,7 +17,15 @@ from orders.models import VoucherOrder
 from orders.payments import expiry
 from orders.payments.expiry import expire_being_paid, expire_orders
 from tests.support.inspection import assert_conserved, broker_length, empty_broker, live_ids
-from tests.support.orders import at_once, both_at, make_buyers, make_sale, race, reserved
+from tests.support.orders import (
+    at_once,
+    both_at,
+    make_buyers,
+    make_sale,
+    race,
+    reserved,
+    reserved_purchase,
+)
 from tests.support.passes import cut_after_one, without_lock
 from tests.support.patience import wait_for
 from tests.support.payments import make_payment, make_unpaid_order, status_of
@@ -53,6 +61,27 @@ def test_pass_leaves_the_rest_to_the_next_ones() -> None:
     while expire():
         left.append(len(live_ids(sale)))
     assert left == [3, 1]
+    assert_conserved(sale)
+
+
+@pytest.mark.parametrize(
+    ("most", "is_guarded", "left"), [(3, True, 3), (4, True, 3), (5, True, 3), (4, False, 2)]
+)
+def test_purchase_expires_in_one_transaction(
+    monkeypatch: pytest.MonkeyPatch, most: int, is_guarded: bool, left: int
+) -> None:
+    sale = make_sale(stock=20, limit=4)
+    for buyer in make_buyers(2):
+        reserved_purchase(sale, buyer, 3)
+    worker.fulfil_sale(sale_id=sale.pk)
+    VoucherOrder.objects.update(pay_by=timezone.now())
+    monkeypatch.setattr(expiry, "EXPIRE_AT_ONCE", most)
+    if not is_guarded:
+        monkeypatch.setattr(expiry, "is_in_block", lambda order_id: False)
+
+    assert expire()
+
+    assert len(live_ids(sale)) == left
     assert_conserved(sale)
 
 

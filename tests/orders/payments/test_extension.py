@@ -135,7 +135,7 @@ def test_payment_made_later_gets_the_new_time(settings: Settings) -> None:
     now = timezone.now()
 
     def pay_at(now: dt.datetime) -> str:
-        return start_payment(order_id=order.pk, addresses=ADDRESSES, now=now)
+        return start_payment(order_id=order.pk, **ADDRESSES, now=now)
 
     old = pay_at(now)
     extend(order, now=now + MINUTE / 120)
@@ -154,11 +154,11 @@ def test_code_with_the_old_time_is_shown_no_more(
     def code_at(now: dt.datetime) -> bool:
         return code_to_scan(order_id=order.pk, now=now) is not None
 
-    start_payment(order_id=order.pk, addresses=ADDRESSES, now=now)
+    start_payment(order_id=order.pk, **ADDRESSES, now=now)
     assert code_at(now)
     extend(order, now=now + MINUTE / 120)
     assert not code_at(now + MINUTE / 60)
-    start_payment(order_id=order.pk, addresses=ADDRESSES, now=now + MINUTE / 60)
+    start_payment(order_id=order.pk, **ADDRESSES, now=now + MINUTE / 60)
     assert code_at(now + MINUTE / 60)
 
 

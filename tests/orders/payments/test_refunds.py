@@ -109,7 +109,7 @@ def test_free_order_is_refunded_without_provider() -> None:
     sale = make_sale()
     Voucher.objects.update(price_cents=0)
     order = make_unpaid_order(sale)
-    start_payment(order_id=order.pk, addresses=ADDRESSES, now=timezone.now())
+    start_payment(order_id=order.pk, **ADDRESSES, now=timezone.now())
     refund_order(order_id=order.pk, by=buyer_of(order), now=timezone.now())
     assert (status_of(order), Payment.objects.get().status) == ("refunded", "refunded")
     assert_unit_is_back(sale)

@@ -39,7 +39,6 @@ from orders.payments.sandbox import (
     decide,
     notify,
 )
-from orders.payments.service import Addresses
 from seckill_site.celery import app
 from tests.fixtures.site import CLOSED_PORT
 from tests.support.inspection import assert_conserved, broker_client, broker_length
@@ -67,8 +66,8 @@ def a_charge(**changes: Any) -> Charge:
         "subject": "火锅 hotpot",
         "opened_at": timezone.now(),
         "pay_by": timezone.now() + dt.timedelta(minutes=15),
-        "return_url": ADDRESSES.return_url,
-        "notify_url": ADDRESSES.notify_url,
+        "return_url": ADDRESSES["return_url"],
+        "notify_url": ADDRESSES["notify_url"],
     }
     return Charge(**{**facts, **changes})
 
@@ -142,6 +141,27 @@ def test_repeated_refund_moves_money_once() -> None:
     whole = Refund("a1b2", "a1b2", PRICE_CENTS, PRICE_CENTS)
     assert [Sandbox().refund(whole) for _ in range(3)] == [True] * 3
     assert state_in_books(trade) == "refunded"
+
+
+def test_parts_go_back_once_each_by_their_numbers() -> None:
+    trade = a_trade(State.PAID)
+    first, second = (Refund("a1b2", it, PRICE_CENTS // 2, PRICE_CENTS) for it in ("a1b2", "a1b2_2"))
+    for _ in range(2):
+        assert Sandbox().refund(first)
+        assert state_in_books(trade) == "paid"
+    with pytest.raises(ProviderUnavailable):
+        Sandbox().refund(Refund("a1b2", "a1b2_3", PRICE_CENTS, PRICE_CENTS))
+    assert Sandbox().refund(second)
+    assert state_in_books(trade) == "refunded"
+    listed = list(Sandbox().list_movements(timezone.localdate()))
+    assert [it.amount_cents for it in listed] == [PRICE_CENTS, PRICE_CENTS // 2, PRICE_CENTS // 2]
+
+
+def test_charge_refunded_by_the_release_before_stays_so() -> None:
+    a_trade(State.REFUNDED)
+    assert Sandbox().refund(Refund("a1b2", "a1b2", PRICE_CENTS, PRICE_CENTS))
+    listed = list(Sandbox().list_movements(timezone.localdate()))
+    assert [it.amount_cents for it in listed] == [PRICE_CENTS, PRICE_CENTS]
 
 
 @pytest.mark.parametrize(
@@ -393,7 +413,10 @@ def test_task_sends_again_after_the_pause(monkeypatch: pytest.MonkeyPatch) -> No
 def test_shop_accepts_notification_over_http(live_server: Any) -> None:
     sale = make_sale()
     order = make_unpaid_order(sale)
-    addresses = Addresses(f"{live_server}/orders/", f"{live_server}{notify_url()}")
+    addresses = {
+        "return_url": f"{live_server}/orders/",
+        "notify_url": f"{live_server}{notify_url()}",
+    }
     payment = make_payment(order, addresses)
     assert Payment.objects.get().pay_url == f"{live_server}/sandbox/{payment.reference}/"
     choose_outcome(payment)

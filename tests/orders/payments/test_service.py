@@ -24,6 +24,7 @@ from orders.lifecycle.cancellation import Busy, cancel_order, user_lock
 from orders.lifecycle.redemption import find_by_code
 from orders.lifecycle.transitions import WrongState
 from orders.models import (
+    CODE_ALPHABET,
     CODE_LENGTH,
     ActorKind,
     OrderEvent,
@@ -45,7 +46,6 @@ from orders.payments.providers import (
 from orders.payments.refunds import finish_refunds
 from orders.payments.service import (
     ASKED_AT_ONCE,
-    CODE_ALPHABET,
     poll_payments,
     start_payment,
 )
@@ -126,7 +126,10 @@ def test_charge_has_subject_amount_deadline_and_addresses(fake: FakeProvider) ->
         order.seckill_voucher.voucher.title,
     )
     assert charge.pay_by == order.pay_by
-    assert (charge.return_url, charge.notify_url) == (ADDRESSES.return_url, ADDRESSES.notify_url)
+    assert (charge.return_url, charge.notify_url) == (
+        ADDRESSES["return_url"],
+        ADDRESSES["notify_url"],
+    )
 
 
 def test_order_without_deadline_can_be_paid() -> None:
@@ -140,7 +143,7 @@ def test_only_unpaid_orders_can_be_paid(status: OrderStatus) -> None:
     reason = "sold_out" if status == OrderStatus.REFUSED else ""
     order = make_order(make_sale(), make_buyer(), status=status, reason=reason)
     with pytest.raises(WrongState) as refused:
-        start_payment(order_id=order.pk, addresses=ADDRESSES, now=timezone.now())
+        start_payment(order_id=order.pk, **ADDRESSES, now=timezone.now())
     assert refused.value.status == status
     assert not Payment.objects.exists()
 
@@ -155,7 +158,7 @@ def test_overdue_order_cannot_start_a_payment() -> None:
 
 def test_payment_of_missing_order_raises() -> None:
     with pytest.raises(VoucherOrder.DoesNotExist):
-        start_payment(order_id=404, addresses=ADDRESSES, now=timezone.now())
+        start_payment(order_id=404, **ADDRESSES, now=timezone.now())
 
 
 def test_free_order_is_paid_at_once() -> None:
@@ -163,15 +166,14 @@ def test_free_order_is_paid_at_once() -> None:
     Voucher.objects.update(price_cents=0)
     order = make_unpaid_order(sale)
     assert (
-        start_payment(order_id=order.pk, addresses=ADDRESSES, now=timezone.now())
-        == ADDRESSES.return_url
+        start_payment(order_id=order.pk, **ADDRESSES, now=timezone.now()) == ADDRESSES["return_url"]
     )
     order.refresh_from_db()
     assert (order.status, len(order.code or "")) == ("paid", CODE_LENGTH)
     (payment,) = Payment.objects.all()
     assert (payment.provider, payment.status, payment.settles) == ("", "paid", True)
     with pytest.raises(WrongState):
-        start_payment(order_id=order.pk, addresses=ADDRESSES, now=timezone.now())
+        start_payment(order_id=order.pk, **ADDRESSES, now=timezone.now())
     assert_conserved(sale)
 
 
@@ -215,11 +217,11 @@ def test_concurrent_clicks_make_one_payment(price_cents: int) -> None:
     Voucher.objects.update(price_cents=price_cents)
     order = make_unpaid_order(sale)
     answers = at_once(
-        *[lambda: start_payment(order_id=order.pk, addresses=ADDRESSES, now=timezone.now())] * 6
+        *[lambda: start_payment(order_id=order.pk, **ADDRESSES, now=timezone.now())] * 6
     )
     (payment,) = Payment.objects.all()
     urls = {it for it in answers if isinstance(it, str)}
-    assert urls == {payment.pay_url or ADDRESSES.return_url}
+    assert urls == {payment.pay_url or ADDRESSES["return_url"]}
     # Who comes after a free order was paid hears that it is.
     # Who finds enough threads waiting for the provider is told to try again.
     assert {type(it) for it in answers} <= {str, TooManyCalls if price_cents else WrongState}
@@ -231,7 +233,7 @@ def test_charge_found_open_a_moment_ago_is_not_asked_about(fake: FakeProvider) -
 
     def click(after_s: float) -> str:
         now = payment.created_at + dt.timedelta(seconds=after_s)
-        return start_payment(order_id=order.pk, addresses=ADDRESSES, now=now)
+        return start_payment(order_id=order.pk, **ADDRESSES, now=now)
 
     asked = []
     for after_s in (5, 15, 20, 24, 26):

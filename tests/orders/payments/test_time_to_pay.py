@@ -10,13 +10,13 @@ from django.utils import timezone
 from orders.lifecycle.transitions import WrongState
 from orders.models import OrderStatus, VoucherOrder
 from orders.payments import time_to_pay
-from orders.payments.service import Addresses, start_payment
+from orders.payments.service import start_payment
 from orders.payments.time_to_pay import over
 from orders.receipts.row_copy import read_receipt_row
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.clocks.steps import Clocks, ClocksUnsettled
 from tests.support.orders import make_buyer, make_order
-from tests.support.payments import expire_all
+from tests.support.payments import ADDRESSES, expire_all
 from tests.support.sales import make_loaded_sale
 from vouchers.models import SeckillVoucher
 
@@ -109,14 +109,13 @@ def test_order_can_be_paid_until_both_clocks_say_no(
             return Clocks(NOW + HOUR, NOW + HOUR)
         raise ClocksUnsettled
 
-    addresses = Addresses("https://shop.example/return", "https://shop.example/notify")
-    assert start_payment(order_id=order.pk, addresses=addresses, now=NOW + HOUR)
+    assert start_payment(order_id=order.pk, **ADDRESSES, now=NOW + HOUR)
     monkeypatch.setattr(time_to_pay, "settled_clocks", clocks)
     if not settled:
-        assert start_payment(order_id=order.pk, addresses=addresses, now=NOW + HOUR)
+        assert start_payment(order_id=order.pk, **ADDRESSES, now=NOW + HOUR)
         return
     with pytest.raises(WrongState) as refusal:
-        start_payment(order_id=order.pk, addresses=addresses, now=NOW + HOUR)
+        start_payment(order_id=order.pk, **ADDRESSES, now=NOW + HOUR)
     assert refusal.value.status == OrderStatus.EXPIRED
 
 

@@ -12,6 +12,7 @@ from redis import Redis
 
 from orders.placing.service import finish_order, place_order, read_order_token
 from orders.placing.tokens import PurchaseToken, issue_tokens
+from tests.support.draws import make_draw
 from tests.support.inspection import (
     broker_length,
     empty_broker,
@@ -29,7 +30,9 @@ from tests.support.orders import (
     tokens_for,
 )
 from tests.support.patience import MOMENT_S
+from vouchers.inventory.entering import OneEntryOnly
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
+from vouchers.inventory.purchases import is_in_block
 from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.sale_state import snapshot
 
@@ -56,6 +59,40 @@ def warm(client: Client) -> None:
     """Connections are open and scripts known to Redis, as in a process that has served before."""
     assert post(client, token_for(make_sale(), make_buyer())).status_code == 202
     empty_broker()
+
+
+# --- Several units -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("all_or_none", "offset"), [(False, 1), (True, 33)])
+def test_press_for_several_takes_ids_of_the_tokens_block(all_or_none: bool, offset: int) -> None:
+    sale = make_sale(stock=9, limit=5)
+    token = token_for(sale, make_buyer())
+
+    place_order(token, finish=finish_order, quantity=3, all_or_none=all_or_none)
+
+    first = token.order_id
+    assert pending_ids(sale) == [first, first + offset, first + offset + 1]
+    assert broker_length() == 1
+    empty_broker()
+
+
+def test_only_tokens_of_sales_with_a_higher_limit_have_blocks() -> None:
+    single, several = make_sale(limit=1), make_sale(limit=2)
+    buyer = make_buyer()
+    blocks = [is_in_block(token_for(sale, buyer).order_id) for sale in (single, several)]
+    assert blocks == [False, True]
+
+
+def test_draw_takes_no_quantity() -> None:
+    sale = make_draw()
+    token = token_for(sale, make_buyer())
+    before = ledger_contents()
+
+    with pytest.raises(OneEntryOnly):
+        place_order(token, finish=finish_order, quantity=2)
+
+    assert ledger_contents() == before
 
 
 # --- What a request costs ------------------------------------------------------------------------

@@ -18,11 +18,13 @@ from orders.models import (
     DrawEntry,
     InvitationCode,
     Notice,
+    OrderRefusal,
     RuleRefusal,
     VoucherOrder,
     WaitingEntry,
 )
 from tests.support.draws import draw_to_the_end, end, entered_draw, listed
+from tests.support.html_forms import edit
 from tests.support.orders import make_order, make_sale
 from vouchers.catalogue.audience import CODE
 from vouchers.models import SeckillVoucher
@@ -88,6 +90,9 @@ def traces(ada: User) -> SeckillVoucher:
     used = InvitationCode.objects.create(seckill_voucher=sale, code="USED22", user=ada)
     CodeUse.objects.create(code=used, order_id=7)
     RuleRefusal.objects.create(seckill_voucher=sale, user=ada, rule=CODE.name)
+    OrderRefusal.objects.create(
+        seckill_voucher=sale, user=ada, reason="sold_out", refused_at=ada.date_joined
+    )
     Notice.objects.create(
         seckill_voucher=sale, user=ada, kind=Notice.Kind.START, asked_at=ada.date_joined
     )
@@ -101,7 +106,7 @@ def traces(ada: User) -> SeckillVoucher:
 def test_data_has_every_trace_of_the_buyer(traces: SeckillVoucher) -> None:
     data: dict[str, Any] = signed_in().get("/accounts/data/").json()
 
-    for name in ("draws", "refusals", "notices"):
+    for name in ("draws", "refusals", "refused_attempts", "notices"):
         assert [it["seckill_voucher_id"] for it in data[name]] == [traces.pk]
     assert [it["version"] for it in data["agreements"]] == ["of today"]
     assert {it["code"] for it in data["invitation_codes"]} == {"UNUSED", "USED22"}
@@ -135,6 +140,7 @@ def test_deletion_forgets_refusals_notices_invitations_and_unused_codes(
     signed_in().post("/accounts/delete/", {"password": PASSWORD})
 
     assert not RuleRefusal.objects.exists()
+    assert not OrderRefusal.objects.exists()
     assert not Notice.objects.exists()
     assert [it.email for it in Invitation.objects.all()] == ["eve@example.com"]
     free = InvitationCode.objects.filter(user=None)
@@ -205,7 +211,7 @@ def test_deletion_leaves_no_name_in_the_log(ada: User, shop: Client) -> None:
         shop.post("/admin/accounts/invitation/add/", {**new, "email": email})
     gone = Invitation.objects.order_by("pk")[1]
     shop.post(f"/admin/accounts/invitation/{gone.pk}/delete/", {"post": "yes"})
-    shop.post(f"/admin/auth/user/{ada.pk}/change/", {"first_name": "A", "is_active": "on"})
+    edit(shop, f"/admin/auth/user/{ada.pk}/change/", {"first_name": "A", "is_active": "on"})
     assert LogEntry.objects.filter(object_repr="ada").exists()
 
     signed_in().post("/accounts/delete/", {"password": PASSWORD})

@@ -188,6 +188,9 @@ def test_buyer_joins_and_leaves_the_waiting_list(
         "place": 1,
         "state": "first",
         "offered": False,
+        "quantity": 1,
+        "given": 0,
+        "wants": "one",
         "status_url": f"/vouchers/{sale.pk}/orders/{token.order_id}/",
     }
     assert client.get(waiting_url(sale)).json() == joined.json()

@@ -69,6 +69,7 @@ def test_entry_is_answered_like_an_order(shopper: Client, buyer: User) -> None:
     assert answer.json() == {
         **place(token_for(other, buyer)).json(),
         "order_id": str(token.order_id),
+        "purchase": str(token.order_id),
         "status_url": receipt_path(token),
     }
     assert in_redis(sale) == [token.order_id]

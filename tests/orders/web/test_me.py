@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 from unittest.mock import ANY
 
@@ -30,6 +31,7 @@ from tests.support.patience import wait_for
 from tests.support.sales import make_waiting
 from tests.support.wsgi import Answer
 from vouchers.inventory.keys import LedgerKeys
+from vouchers.inventory.purchases import is_in_block, purchase_of
 from vouchers.models import SaleStage, SeckillVoucher
 from vouchers.web import pace
 
@@ -114,8 +116,7 @@ def test_ids_are_minted_for_many_tokens_and_none_is_used_twice(
 
     def is_minting() -> bool:
         async def ask_loop() -> bool:
-            task = me_front_door._order_ids()._minting
-            return task is not None and not task.done()
+            return me_front_door._order_ids().running("ids") is not None
 
         return asyncio.run_coroutine_threadsafe(ask_loop(), loop()).result(60)
 
@@ -126,6 +127,21 @@ def test_ids_are_minted_for_many_tokens_and_none_is_used_twice(
     now[0] += IDS_LIFE_S
     late, commands = tokens(1)
     assert (len(first | rest | late), commands) == (2 + 2 * IDS_AT_ONCE, 2)
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+@pytest.mark.parametrize("at_the_door", [True, False])
+def test_token_has_a_block_where_the_limit_is_above_one(at_the_door: bool, limit: int) -> None:
+    sale, cookie = make_sale(limit=limit), session_cookie(make_buyer())
+    door = partial(ask, "GET") if at_the_door else wsgi_ask
+    answers = [
+        door(f"/vouchers/{sale.pk}/token/", HTTP_COOKIE=cookie).json["token"],
+        door(f"/me/?sale={sale.pk}", HTTP_COOKIE=cookie).json["sale"]["token"],
+    ]
+    ids = [read_token(it, sale_id=sale.pk, now_ms=now_ms()).order_id for it in answers]
+
+    assert [is_in_block(it) for it in ids] == [limit > 1] * 2
+    assert len({purchase_of(it) for it in ids}) == 2
 
 
 def test_unpaid_order_with_a_copy_needs_no_sql(

@@ -11,6 +11,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
+from orders.fulfilment.worker import fulfil_sale
 from orders.lifecycle import waiting_list
 from orders.lifecycle.transitions import Actor
 from orders.lifecycle.waiting_list import places_of
@@ -19,10 +20,16 @@ from orders.payments.confirmation import note_return
 from orders.payments.refunds import refund_order
 from seckill_site.clocks.database import database_now
 from tests.support.draws import draw_to_the_end, end, entered_draw
-from tests.support.orders import make_buyers, make_sale
-from tests.support.payments import expire_pay_by, make_payment, make_unpaid_order, pay
+from tests.support.orders import make_buyers, make_sale, reserved_purchase
+from tests.support.payments import (
+    expire_pay_by,
+    make_payment,
+    make_unpaid_order,
+    pay,
+    pay_all,
+)
 from tests.support.sales import make_waiting
-from vouchers.inventory.waiting_list import waiting_position
+from vouchers.inventory.waiting_list import LinePlace, waiting_position
 
 pytestmark = pytest.mark.django_db
 
@@ -112,14 +119,14 @@ def test_refund_says_when_how_much_and_where_to(shopper: Client, buyer: User) ->
     [
         (
             {"status": "refunding"},
-            "¥80.00 is on its way back by Payment sandbox, to the account you paid from.",
+            "¥80.00 is being refunded through Payment sandbox, to the account you paid from.",
         ),
-        ({"status": "refunding", "provider": "gone"}, "¥80.00 is on its way back."),
+        ({"status": "refunding", "provider": "gone"}, "¥80.00 is being refunded."),
         ({"status": "partly_refunded", "refunded_cents": 3_000}, "Refunded in part: ¥30.00"),
         ({"status": "refunded", "refunded_at": None}, "Refunded: ¥80.00, to the account you"),
         (
             {"status": "refunding", "received_cents": 900, "received_currency": "EUR"},
-            "9.00 EUR is on its way back",
+            "9.00 EUR is being refunded",
         ),
     ],
 )
@@ -165,9 +172,9 @@ def test_redis_that_is_away_is_asked_for_places_once(
     lose_ledger()
     asked: list[int] = []
 
-    def position(*, sale_id: int, order_id: int, user_id: int) -> int | None:
+    def position(*, sale_id: int, **entry: int) -> LinePlace | None:
         asked.append(sale_id)
-        return waiting_position(sale_id=sale_id, order_id=order_id, user_id=user_id)
+        return waiting_position(sale_id=sale_id, **entry)
 
     monkeypatch.setattr(waiting_list, "waiting_position", position)
     assert [place for _, place in places_of(user_id=buyer.pk)] == [None] * 3
@@ -181,3 +188,57 @@ def test_waiting_entry_of_a_draw_is_listed_once(shopper: Client, buyer: User) ->
     page = orders_page(shopper)
     assert page.count('class="order__title"') == 1
     assert "Your entries in draws" in page
+
+
+# --- Purchases ------------------------------------------------------------------------------------
+
+
+def several(buyer: User, count: int = 3) -> list[VoucherOrder]:
+    """Return the written orders of one press."""
+    sale = make_sale(limit=4)
+    ids = reserved_purchase(sale, buyer, count)
+    fulfil_sale(sale_id=sale.pk)
+    return list(VoucherOrder.objects.filter(pk__in=ids).order_by("pk"))
+
+
+def test_orders_of_one_press_share_a_card(shopper: Client, buyer: User) -> None:
+    orders = several(buyer)
+    make_unpaid_order(make_sale(), [buyer])
+    page = orders_page(shopper)
+    assert page.count('class="order ') == 2
+    assert " × 3" in page
+    assert "Pay ¥240.00" in page
+    content = shopper.get("/orders/", headers={"Accept": "application/json"}).json()
+    listed = [it["order_id"] for it in content["orders"] if it["purchase"] == str(orders[0].pk)]
+    assert listed == [str(it.pk) for it in orders]
+
+
+def test_card_says_what_became_of_each_order(shopper: Client, buyer: User) -> None:
+    orders = several(buyer)
+    pay_all(orders)
+    refund_order(order_id=orders[0].pk, by=Actor.buyer(buyer.pk), now=timezone.now())
+    words = words_of(orders_page(shopper))
+    assert "1 × Refunded · 2 × Ready to use" in words
+    assert " × 2" in words_of(orders_page(shopper, "?state=to-use"))
+
+
+def test_card_tells_one_payment_after_refund_of_one(shopper: Client, buyer: User) -> None:
+    orders = several(buyer)
+    pay_all(orders)
+    refund_order(order_id=orders[0].pk, by=Actor.buyer(buyer.pk), now=timezone.now())
+    words = words_of(orders_page(shopper))
+    assert re.findall(r"Paid [^¥]+(\S+)", words) == ["¥240.00"]
+    assert re.findall(r"Refunded [^¥·]+: (\S+),", words) == ["¥80.00"]
+
+
+def test_pages_of_orders_count_purchases(
+    shopper: Client, buyer: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orders.web.buyer_views.PAGE_ROWS", 1)
+    first, second = several(buyer, 2), several(buyer, 3)
+    pages = [
+        shopper.get(f"/orders/?page={it}", headers={"Accept": "application/json"}).json()
+        for it in (1, 2)
+    ]
+    assert [len(it["orders"]) for it in pages] == [len(second), len(first)]
+    assert pages[0]["pages"] == 2

@@ -93,6 +93,7 @@ def test_accepted_program_gets_202_with_order_id(client: Client) -> None:
     assert response["Content-Type"] == JSON
     assert response.json() == {
         "order_id": str(token.order_id),
+        "purchase": str(token.order_id),
         "status": "queued",
         "status_url": receipt_path(token),
         "poll_after_ms": 300,
@@ -428,6 +429,7 @@ def test_receipt_of_queued_unpaid_and_refused_order(client: Client, by: str) -> 
     token, refused = reserved(sale, [buyer, closed])
     expected: dict[str, Any] = {
         "order_id": str(token.order_id),
+        "purchase": str(token.order_id),
         "voucher_id": str(sale.pk),
         "status": "queued",
         "reason": "",

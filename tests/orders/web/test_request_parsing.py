@@ -65,6 +65,40 @@ def test_missing_fields_are_none(body: str, content_type: str) -> None:
     assert read_order_request(a_request(body, content_type)) == OrderRequest(None, None)
 
 
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        ('{"token": "t", "quantity": 3, "all_or_none": true}', JSON),
+        ("token=t&quantity=3&all_or_none=1", FORM),
+        (
+            encode_multipart(BOUNDARY, {"token": "t", "quantity": "3", "all_or_none": "true"}),
+            MULTIPART_CONTENT,
+        ),
+    ],
+)
+def test_each_encoding_carries_quantity_and_choice(body: bytes | str, content_type: str) -> None:
+    asked = read_order_request(a_request(body, content_type))
+    assert asked == OrderRequest("t", None, 3, True)
+
+
+@pytest.mark.parametrize("fields", [{}, {"quantity": None}, {"quantity": ""}, {"quantity": "01"}])
+def test_order_without_quantity_is_for_one(fields: dict[str, object]) -> None:
+    assert read_order_request(a_request(json.dumps(fields), JSON)).quantity == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *[("quantity", it) for it in (0, -1, 21, 10**40, 1.0, True, "+2", "２", "1e1")],
+        *[("all_or_none", it) for it in (None, 2, "yes", 1.0)],
+        ("quantity", [2]),
+        ("all_or_none", {}),
+    ],
+)
+def test_malformed_quantity_or_choice_is_invalid(name: str, value: object) -> None:
+    assert refusal_of(a_request(json.dumps({"token": "t", name: value}), JSON)) == 400
+
+
 @pytest.mark.parametrize("attempt", [1, 2, 9999, "1", "9999", "0001"])
 def test_attempt_is_1_to_9999(attempt: object) -> None:
     request = a_request(json.dumps({"attempt": attempt}), JSON)

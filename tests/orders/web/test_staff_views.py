@@ -21,7 +21,7 @@ from tests.orders.lifecycle.test_redemption import lose_the_cache
 from tests.support.inspection import rows
 from tests.support.orders import make_sale
 from tests.support.payments import make_unpaid_order, pay
-from vouchers.models import Merchant, Voucher
+from vouchers.models import Merchant, SeckillVoucher, Voucher
 
 pytestmark = pytest.mark.django_db
 
@@ -192,14 +192,28 @@ def test_disputed_voucher_is_not_accepted(
 
 @pytest.mark.parametrize("text", ["AAAA-BBBB-CCCC-DDDD", "<script>é🙂", "9" * 3000])
 @pytest.mark.parametrize("method", ASKS)
-def test_wrong_code_is_shown_and_the_field_is_empty(clerk: Client, method: str, text: str) -> None:
+def test_wrong_code_is_shown_and_stays_in_the_field(clerk: Client, method: str, text: str) -> None:
     response = ASKS[method](clerk, text)
     assert verdict(response, 404) == "no_such_code"
     assert "<script>" not in response.text
-    shown = re.search(r'id="typed"[^>]*>([^<]*)<', response.text)
+    shown = re.search(r'<input id="code"\s+name="code"\s+value="([^"]*)"', response.text)
     assert shown
-    assert unescape(shown[1]) == text
-    assert re.search(r'<input id="code"\s+name="code"\s+value=""', response.text)
+    assert unescape(shown[1]) == text, "it stays, to be corrected"
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("AB01-CDEF-0V1T-VWX", "one character short"),
+        ("AB01-CDEF-0V1T-VWXYZ", "one character too many"),
+        ("AB01", "A code has 16 letters and digits; this one does not"),
+        ("AB01-CDEF-0V1T-VWXY", "character by character"),
+    ],
+)
+def test_wrong_code_is_told_by_its_length(clerk: Client, code: str, said: str) -> None:
+    response = look(clerk, code)
+    assert verdict(response, 404) == "no_such_code"
+    assert said in response.text
 
 
 # --- Redeeming -----------------------------------------------------------------------------------
@@ -233,6 +247,263 @@ def test_second_redeem_shows_when_and_by_whom(clerk: Client, voucher: VoucherOrd
         assert shown["Used by"] == "clerk"
         assert shown["Used at"] == f"{timezone.localtime(event.at):%Y-%m-%d %H:%M:%S}"
     assert rows() == before
+
+
+# --- A lost answer -------------------------------------------------------------------------------
+
+
+def filled_in(response: Any) -> dict[str, str]:
+    """Return the form *Redeem now* of a page as a browser sends it, without its token."""
+    pairs = re.findall(r'<input type="hidden" name="(code|key)" value="([^"]+)"', response.text)
+    return dict(pairs)
+
+
+def move_back(minutes: float) -> None:
+    """Let the uses be that old."""
+    for event in OrderEvent.objects.filter(after="used"):
+        OrderEvent.objects.filter(pk=event.pk).update(at=event.at - dt.timedelta(minutes=minutes))
+
+
+def test_reload_says_redeemed_by_you_just_now(clerk: Client, voucher: VoucherOrder) -> None:
+    form = filled_in(look(clerk, code_of(voucher)))
+    assert verdict(clerk.post(PAGE, form)) == "redeemed"
+    before = rows()
+    again = clerk.post(PAGE, form)
+    assert verdict(again) == "repeated"
+    assert "verdict--good" in again.text
+    assert "Redeemed by you just now</h2>" in again.text
+    assert "Hand it out." in again.text
+    assert rows() == before
+
+
+def test_each_page_has_a_key_of_its_own(clerk: Client, voucher: VoucherOrder) -> None:
+    keys = {filled_in(look(clerk, code_of(voucher)))["key"] for _ in range(3)}
+    assert len(keys) == 3
+    assert all(len(it) >= 20 for it in keys)
+
+
+@pytest.mark.parametrize("other", ["check", "new key", "no key", "late"])
+def test_own_use_is_never_green_again(clerk: Client, voucher: VoucherOrder, other: str) -> None:
+    form = filled_in(look(clerk, code_of(voucher)))
+    clerk.post(PAGE, form)
+    move_back(5.1 if other == "late" else 0)
+    asks = {
+        "check": {"code": form["code"], "check": "1"},
+        "new key": {**form, "key": "another"},
+        "no key": {"code": form["code"]},
+        "late": form,
+    }
+    before = rows()
+    response = clerk.post(PAGE, asks[other])
+    assert verdict(response, 200 if other in ("check", "late") else 409) == "own"
+    at = timezone.localtime(OrderEvent.objects.get(order=voucher, after="used").at)
+    # With its date in the first minutes of a day.
+    assert re.search(f"You redeemed this (at|on [0-9-]+) {at:%H:%M:%S}", response.text)
+    assert "verdict--good" not in response.text
+    assert rows() == before
+
+
+def test_own_use_of_another_day_has_its_date(clerk: Client, voucher: VoucherOrder) -> None:
+    use(clerk, code_of(voucher))
+    move_back(25 * 60)
+    at = timezone.localtime(OrderEvent.objects.get(order=voucher, after="used").at)
+    assert f"You redeemed this on {at:%Y-%m-%d %H:%M:%S}" in look(clerk, code_of(voucher)).text
+
+
+def test_key_of_another_cashier_is_a_second_use(clerk: Client, voucher: VoucherOrder) -> None:
+    form = filled_in(look(clerk, code_of(voucher)))
+    clerk.post(PAGE, form)
+    assert verdict(at_counter(member("ben")).post(PAGE, form), 409) == "used_before"
+
+
+def test_page_names_its_session_but_not_by_its_key(clerk: Client, voucher: VoucherOrder) -> None:
+    """Codes that wait on a device are of one session (``static/seckill/unchecked.js``)."""
+
+    def session_of(response: Any) -> str:
+        return re.findall(r'data-session="(\w+)"', response.text)[0]
+
+    before = session_of(clerk.get(PAGE))
+    assert session_of(look(clerk, code_of(voucher))) == before
+    assert str(clerk.session.session_key) not in clerk.get(PAGE).text
+    assert session_of(at_counter(User.objects.get(username="clerk")).get(PAGE)) != before
+
+
+# --- Undoing -------------------------------------------------------------------------------------
+
+
+def undo_url(order: VoucherOrder) -> str:
+    event = OrderEvent.objects.filter(order=order, after="used").latest("pk")
+    return f"/staff/redemptions/{event.pk}/undo/"
+
+
+def operator(name: str = "olga") -> Client:
+    user = member(name)
+    user.user_permissions.add(Permission.objects.get(codename="end_voucherorder"))
+    return at_counter(user)
+
+
+def test_who_redeemed_undoes_at_once(clerk: Client, voucher: VoucherOrder) -> None:
+    response = use(clerk, code_of(voucher))
+    assert f'action="{undo_url(voucher)}"' in response.text
+    undone = clerk.post(undo_url(voucher))
+    assert verdict(undone) == "undone"
+    assert "verdict--good" not in undone.text
+    assert verdict(clerk.post(undo_url(voucher))) == "undone"
+    assert verdict(look(clerk, code_of(voucher))) == "valid"
+    assert list(OrderEvent.objects.filter(order=voucher).values_list("before", "after"))[-2:] == [
+        ("paid", "used"),
+        ("used", "paid"),
+    ]
+
+
+def test_later_or_by_others_only_an_operator_undoes(clerk: Client, voucher: VoucherOrder) -> None:
+    use(clerk, code_of(voucher))
+    move_back(5.1)
+    assert undo_url(voucher) not in look(clerk, code_of(voucher)).text
+    before = rows()
+    for client in (clerk, at_counter(member("ben"))):
+        response = client.post(undo_url(voucher), {"why": "x"})
+        assert verdict(response, 409) == "not_undoable"
+    assert rows() == before
+
+    olga = operator()
+    shown = look(olga, code_of(voucher)).text
+    assert f'action="{undo_url(voucher)}"' in shown
+    assert 'name="why" required' in shown
+    assert verdict(olga.post(undo_url(voucher), {"why": " "}), 409) == "not_undoable"
+    assert rows() == before
+    assert verdict(olga.post(undo_url(voucher), {"why": "wrong\ntable"})) == "undone"
+    assert OrderEvent.objects.latest("pk").reason == "wrong table"
+
+
+def test_undo_that_comes_too_late_says_so(clerk: Client, voucher: VoucherOrder) -> None:
+    use(clerk, code_of(voucher))
+    url = undo_url(voucher)
+    clerk.post(url)
+    use(clerk, code_of(voucher))
+    before = rows()
+    assert verdict(clerk.post(url), 409) == "not_undoable"
+    assert rows() == before
+    assert clerk.post("/staff/redemptions/404/undo/").status_code == 404
+    assert clerk.get(url)["Location"] == "/staff/redemptions/", "back from the sign-in"
+
+
+def test_form_that_was_undone_redeems_nothing(clerk: Client, voucher: VoucherOrder) -> None:
+    form = filled_in(look(clerk, code_of(voucher)))
+    clerk.post(PAGE, form)
+    clerk.post(undo_url(voucher))
+    again = clerk.post(PAGE, form)
+    assert verdict(again, 409) == "valid"
+    assert verdict(clerk.post(PAGE, filled_in(again))) == "redeemed"
+
+
+# --- Merchants -----------------------------------------------------------------------------------
+
+
+def test_bound_cashier_is_told_the_other_merchant_alone(voucher: VoucherOrder) -> None:
+    ours, theirs = (Merchant.objects.create(name=it) for it in ("Ours", "Theirs"))
+    Voucher.objects.filter(sales=voucher.seckill_voucher_id).update(merchant=theirs)
+    user = member("bound")
+    bound = at_counter(user)
+    user.merchants.add(ours)
+    before = rows()
+    for ask in ASKS.values():
+        response = ask(bound, code_of(voucher))
+        assert verdict(response, 403) == "other_merchant"
+        assert "For another merchant: Theirs" in response.text
+        assert voucher.user
+        assert voucher.user.username not in response.text
+        assert facts(response) == {}
+    assert rows() == before
+    use(at_counter(member("free")), code_of(voucher))
+    assert verdict(bound.post(undo_url(voucher)), 403) == "other_merchant"
+    user.merchants.add(theirs)
+    assert verdict(look(bound, code_of(voucher))) == "used_before"
+
+
+def test_owner_redeems_for_all_merchants(voucher: VoucherOrder) -> None:
+    owner = User.objects.create(username="owner", is_staff=True, is_superuser=True)
+    owner.merchants.add(Merchant.objects.create(name="Ours"))
+    assert verdict(use(at_counter(owner), code_of(voucher))) == "redeemed"
+
+
+# --- My redemptions ------------------------------------------------------------------------------
+
+
+DAY = "/staff/redemptions/"
+
+
+def test_my_redemptions_show_the_day(clerk: Client, voucher: VoucherOrder) -> None:
+    assert "0 vouchers redeemed" in clerk.get(DAY).text
+    use(clerk, code_of(voucher))
+    shown = clerk.get(DAY).text
+    assert "1 voucher redeemed" in shown
+    assert str(voucher.pk) in shown
+    assert f'action="{undo_url(voucher)}"' in shown
+    assert voucher.user
+    assert voucher.user.username not in shown
+    assert (voucher.code or "")[-4:] not in shown
+    clerk.post(undo_url(voucher))
+    shown = clerk.get(DAY).text
+    assert "0 vouchers redeemed" in shown
+    assert "Undone" in shown
+    assert str(voucher.pk) not in at_counter(member("ben")).get(DAY).text
+
+
+def test_another_day_is_shown_and_a_wrong_one_is_today(
+    clerk: Client, voucher: VoucherOrder
+) -> None:
+    use(clerk, code_of(voucher))
+    move_back(24 * 60)
+    yesterday = timezone.localdate() - dt.timedelta(days=1)
+    assert str(voucher.pk) in clerk.get(DAY, {"day": f"{yesterday}"}).text
+    for day in ("", "x", "2026-02-30", "9999-12-31", "0001-01-01"):
+        assert str(voucher.pk) not in clerk.get(DAY, {"day": day}).text
+
+
+def test_operator_sees_the_redemptions_of_each_cashier(
+    clerk: Client, voucher: VoucherOrder
+) -> None:
+    use(clerk, code_of(voucher))
+    pk = User.objects.get(username="clerk").pk
+    olga = operator()
+    assert ">clerk</option>" in olga.get(DAY).text
+    assert str(voucher.pk) not in olga.get(DAY).text
+    assert undo_url(voucher) in olga.get(DAY, {"by": pk}).text
+    assert str(voucher.pk) not in at_counter(member("ben")).get(DAY, {"by": pk}).text
+
+
+def test_operator_who_changes_the_day_keeps_the_cashier(
+    clerk: Client, voucher: VoucherOrder
+) -> None:
+    use(clerk, code_of(voucher))
+    pk = User.objects.get(username="clerk").pk
+    shown = operator().get(DAY, {"by": f"{pk}", "day": "2026-01-02"}).text
+    assert re.search(r"<h1>\s*Redemptions\s*</h1>", shown)
+    assert f'value="{pk}" selected' in shown
+
+
+def test_day_takes_a_fixed_number_of_statements(
+    clerk: Client, voucher: VoucherOrder, django_assert_num_queries: Any
+) -> None:
+    sale = voucher.seckill_voucher
+    clerk.get(DAY)
+    user = User.objects.get(username="clerk")
+    for _ in range(3):
+        order = make_unpaid_order(sale)
+        OrderEvent.objects.create(
+            order=order, before="paid", after="used", at=timezone.now(), actor_kind="staff",
+            actor=user,
+        )  # fmt: skip
+    with django_assert_num_queries(STATEMENTS):
+        clerk.get(DAY)
+
+
+STATEMENTS = 7
+"""Of the list: the account, its permissions (two), the time, two counts and the rows."""
+
+
+# --- What is left of accounts --------------------------------------------------------------------
 
 
 def test_used_voucher_page_survives_deleted_account(clerk: Client, voucher: VoucherOrder) -> None:
@@ -298,7 +569,8 @@ def test_redeeming_works_without_the_ledger(
 
 @pytest.fixture
 def past(voucher: VoucherOrder) -> VoucherOrder:
-    """A paid order whose voucher was valid until yesterday."""
+    """A paid order whose voucher was valid until yesterday, and is not refunded by itself."""
+    SeckillVoucher.objects.update(refund_unused=False)
     merchant = Merchant.objects.create(name="Old Street")
     Voucher.objects.filter(sales=voucher.seckill_voucher_id).update(
         valid_until=timezone.localdate() - dt.timedelta(days=1), merchant=merchant
@@ -316,6 +588,36 @@ def test_past_voucher_asks_for_a_reason(clerk: Client, past: VoucherOrder) -> No
     assert verdict(clerk.post(PAGE, {"code": code_of(past), "why": "  "}), 409) == "past"
     past.refresh_from_db()
     assert past.status == OrderStatus.PAID
+
+
+def test_lapsed_voucher_has_no_exception(clerk: Client, past: VoucherOrder) -> None:
+    SeckillVoucher.objects.update(refund_unused=True)
+    response = look(clerk, code_of(past))
+    assert verdict(response) == "lapsed"
+    assert "without exception: the buyer gets the money back automatically" in response.text
+    for control in ('name="why"', "Redeem anyway", "Redeem now"):
+        assert control not in response.text
+    assert verdict(clerk.post(PAGE, {"code": code_of(past), "why": "came late"}), 409) == "lapsed"
+    past.refresh_from_db()
+    assert past.status == OrderStatus.PAID
+
+
+def test_lapsed_free_voucher_keeps_the_exception(clerk: Client, past: VoucherOrder) -> None:
+    SeckillVoucher.objects.update(refund_unused=True)
+    VoucherOrder.objects.update(price_cents=0)
+    assert verdict(look(clerk, code_of(past))) == "past"
+
+
+def test_undone_use_of_a_lapsed_voucher_tells_of_its_refund(
+    clerk: Client, past: VoucherOrder
+) -> None:
+    clerk.post(PAGE, {"code": code_of(past), "why": "came late"})
+    SeckillVoucher.objects.update(refund_unused=True)
+    used = OrderEvent.objects.get(order=past, after=OrderStatus.USED)
+    page = clerk.post(f"/staff/redemptions/{used.pk}/undo/", follow=True)
+    assert verdict(page) == "undone"
+    assert "its buyer gets the money back automatically" in page.text
+    assert "Its buyer can use it" not in page.text
 
 
 def test_past_voucher_is_redeemed_with_a_reason(clerk: Client, past: VoucherOrder) -> None:

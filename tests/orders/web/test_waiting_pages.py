@@ -159,3 +159,50 @@ def end_now(sale: SeckillVoucher) -> None:
         begins_at=now - dt.timedelta(hours=2), ends_at=now - dt.timedelta(seconds=1)
     )
     restore_lines(now=now)
+
+
+# --- Several units --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("all_or_none", ["", "1"])
+def test_buyer_joins_for_several_by_form(client: Client, buyer: User, all_or_none: str) -> None:
+    sale, _ = sold_out(limit=6)
+    wants = {"quantity": "3", "all_or_none": all_or_none}
+    assert send(client, page_of(client, sale), waiting_url(sale), **wants).status_code == 303
+    entry = WaitingEntry.objects.get(user=buyer)
+    assert (entry.quantity, entry.all_or_none) == (3, bool(all_or_none))
+    wanted = re.search(r'<p id="wanted" *>([^<]+)', get_page(client, waiting_url(sale)).text)
+    assert wanted
+    assert ("once 3 are free at the same time" in wanted[1]) is bool(all_or_none)
+    assert ("keep your place for the rest" in " ".join(wanted[1].split())) is not bool(all_or_none)
+
+
+@pytest.mark.parametrize("terms", [{"limit": 1}, {"limit": 6, "first_order_only": True}])
+def test_form_asks_for_no_quantity_where_one_is_all(client: Client, terms: dict[str, Any]) -> None:
+    sale, _ = sold_out(**terms)
+    form = fields_of(page_of(client, sale), waiting_url(sale))
+    assert form is not None
+    assert "quantity" not in form
+
+
+def test_page_leads_to_what_came_while_the_rest_waits(client: Client, buyer: User) -> None:
+    sale, first = sold_out(limit=6)
+    send(client, page_of(client, sale), waiting_url(sale), quantity="3")
+    told = client.get(waiting_url(sale), headers=JSON).json()
+    assert (told["quantity"], told["given"], told["wants"]) == (3, 0, "several")
+    cancel_order(order_id=first.pk, by=SYSTEM, now=timezone.now())
+    told = client.get(waiting_url(sale), headers=JSON).json()
+    assert (told["place"], told["given"], told["wants"]) == (1, 1, "rest")
+    page = get_page(client, waiting_url(sale)).text
+    assert "You have 1 of your 3 vouchers" in page
+    assert re.search(rf'id="came" *>\s*<a class="[^"]*" href="{told["status_url"]}">', page)
+    assert get_page(client, told["status_url"]).status_code == 200
+
+
+def test_all_beyond_the_limit_is_refused_with_what_is_possible(buyer: User) -> None:
+    sale, _ = sold_out(limit=2)
+    asked = {"token": token_for(sale, buyer).sign(), "quantity": 3, "all_or_none": True}
+    client = browser_of(buyer, headers=JSON)
+    answer = client.post(waiting_url(sale), asked, content_type="application/json")
+    assert (answer.status_code, answer.json()["code"], answer.json()["left"]) == (409, "too_few", 2)
+    assert not WaitingEntry.objects.filter(live=True).exists()

@@ -11,7 +11,8 @@ from django.conf import settings
 from redis.exceptions import ConnectionError as RedisDown
 
 from seckill_site.broker import schedule
-from seckill_site.broker.schedule import QUIET_PACE, RETRY_S, MonotonicScheduler
+from seckill_site.broker.pace import QUIET_PACE
+from seckill_site.broker.schedule import RETRY_S, MonotonicScheduler
 from seckill_site.celery import app
 
 GROUP = "orders.tasks.run_passes"
@@ -22,7 +23,7 @@ class FakeBroker:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.refuses, self.sent, self.closed = 1_000.0, False, list[Any](), 0
-        self.key, self.redis_is_down = True, False
+        self.key, self.redis_is_down, self.noted = True, False, list[bool]()
         monkeypatch.setattr(schedule, "time", SimpleNamespace(monotonic=lambda: self.now))
         entries = {
             "sweep": entry("sweep", 2.0),
@@ -34,6 +35,7 @@ class FakeBroker:
         client = SimpleNamespace(exists=self.exists)
         monkeypatch.setattr(schedule, "ledger_connection", lambda: client)
         monkeypatch.setattr(schedule, "stay_awake", self.stay_awake)
+        monkeypatch.setattr(schedule, "note_beat", self.note_beat)
         self.scheduler: Any = MonotonicScheduler(app=app)
         monkeypatch.setattr(MonotonicScheduler, "producer", None)
         monkeypatch.setattr(self.scheduler, "apply_async", self.send)
@@ -43,6 +45,9 @@ class FakeBroker:
         if self.redis_is_down:
             raise RedisDown
         return int(self.key)
+
+    def note_beat(self, *, is_quiet: bool) -> None:
+        self.noted.append(is_quiet)
 
     def stay_awake(self) -> None:
         self.key = bool(self.exists(""))
@@ -137,6 +142,14 @@ def test_beat_is_awake_without_redis_and_after_it(broker: FakeBroker) -> None:
     broker.redis_is_down = False
     assert broker.tick(later_s=2.0)[1] == ALL[:2]
     assert broker.key
+
+
+def test_beat_notes_that_it_runs_even_if_the_broker_refuses(broker: FakeBroker) -> None:
+    broker.refuses = True
+    broker.tick()
+    broker.key = False
+    broker.tick(later_s=2.0)
+    assert broker.noted == [False, True]
 
 
 def test_few_different_messages_are_sent_at_both_paces(

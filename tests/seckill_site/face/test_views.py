@@ -54,8 +54,12 @@ def test_unknown_icon_is_404(client: Client) -> None:
 
 def test_manifest_names_shop_colour_and_icons(client: Client) -> None:
     answer = client.get(f"/face/{face_digest()}/zh-hans.webmanifest")
+    assert answer["Content-Type"] == "application/manifest+json"
     found = json.loads(answer.content)
     assert (found["name"], found["theme_color"]) == ("好券集市", "#0a7d4f")
+    assert found["lang"] == "zh-Hans"
+    english = client.get(f"/face/{face_digest()}/en.webmanifest").json()
+    assert (english["name"], english["lang"]) == ("Voucher & Market", "en")
     assert {it["purpose"] for it in found["icons"]} == {"any", "maskable"}
     for each in found["icons"]:
         assert client.get(each["src"])["Content-Type"] == "image/png"

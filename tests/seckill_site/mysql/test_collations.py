@@ -30,6 +30,7 @@ NO_NAMES = {
     # words of the program
     *("auth_permission.codename", "django_content_type.app_label", "django_content_type.model"),
     *("lab_lablock.name", "orders_notice.kind", "orders_rulerefusal.rule"),
+    "orders_orderrefusal.reason",
     *("orders_handlednotification.provider", "orders_settlementrun.provider"),
     *("orders_providerline.provider", "orders_settlementdifference.provider"),
     *("orders_providerline.direction", "orders_settlementdifference.direction"),
@@ -38,6 +39,7 @@ NO_NAMES = {
     *("api_apitoken.digest", "captcha_captchastore.hashkey", "vouchers_picture.digest"),
     *("accounts_phone.number", "orders_voucherorder.code", "orders_invitationcode.code"),
     *("django_session.session_key", "usersessions_usersession.session_key"),
+    "seckill_site_sentform.digest",
     # so long and random that the case does not matter
     *("account_emailconfirmation.key", "orders_handlednotification.notification_id"),
     *("orders_payment.reference", "orders_sandboxtrade.reference"),

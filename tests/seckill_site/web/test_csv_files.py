@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from seckill_site.web.csv_files import csv_parts, csv_response, exact, harmless, unevaluated
+from seckill_site.web.csv_files import (
+    as_typed,
+    csv_parts,
+    csv_response,
+    exact,
+    harmless,
+    unevaluated,
+)
 
 pytestmark = pytest.mark.quick
 
@@ -21,15 +28,31 @@ def test_formula_gets_an_apostrophe(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["12-1", "1E5", "13800138000138000", "2026年12月1日", "１２", "0.50"]
+    "text",
+    [
+        *("12-1", "1E5", "13800138000138000", "2026年12月1日", "１２", "0.50"),
+        *("Mar-1", "may88", "(80)", "1-Jan", "1 Sept 2026", "December 7, 2026", "JUN3", "Aug 09"),
+        *("（80）", "50%", "$80", "¥80", "1/2", "1:30", "1:30 PM", "3 a", "下午3时5分", "(1.5e3)"),
+    ],
 )
 def test_text_like_a_number_gets_a_tab(text: str) -> None:
     assert harmless(text) == exact(text) == f"\t{text}"
 
 
-@pytest.mark.parametrize("text", ["", "火锅券", "100元火锅券", 'a "quoted"', "two\nlines", "a=b"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "火锅券", "100元火锅券", 'a "quoted"', "two\nlines", "a=b"),
+        *("May", "Mars 1", "Marble 2", "(tea)", "Tea (80)", "Juno 5", "'quoted'"),
+    ],
+)
 def test_plain_text_is_unchanged(text: str) -> None:
     assert harmless(text) == unevaluated(text) == text
+
+
+@pytest.mark.parametrize("text", ["=1", "'=1", "''-1", "-x", "＝x", "Mar-1", "007", "'tea'", "tea"])
+def test_harmless_text_is_read_back_as_typed(text: str) -> None:
+    assert as_typed(harmless(text)) == text
 
 
 def test_file_has_excels_mark_and_quotes_every_cell() -> None:

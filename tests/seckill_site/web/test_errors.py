@@ -190,7 +190,8 @@ def test_405_page_links_to_the_sale(client):
 
     text, links = main_of(response)
     assert response.status_code == 405
-    assert "This address only accepts POST." in text
+    assert "POST" not in text, "a word that buyers need not know"
+    assert "Go back and use the button on the previous page." in text
     assert links == ["/vouchers/7/", "/orders/", "/"]
 
 

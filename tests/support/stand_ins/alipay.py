@@ -78,15 +78,16 @@ class AlipayStandIn(StandIn):
         if not content["out_request_no"].startswith(trade.reference):
             self.violations.append("another number of the refund")
         if method == "alipay.trade.fastpay.refund.query":
-            done = trade.refund_state == "done"
+            done = content["out_request_no"] in trade.parts
             return _done(refund_status="REFUND_SUCCESS") if done else _done()
-        before = trade.refund_state
-        state = self.refund_trade(trade, round(float(content["refund_amount"]) * 100))
+        number = content["out_request_no"]
+        before = number in trade.parts
+        state = self.refund_trade(trade, round(float(content["refund_amount"]) * 100), number)
         if state == "refused" and trade.by_hand_cents:
             return _refused("ACQ.REFUND_AMT_NOT_EQUAL_TOTAL")
         if state == "refused":
             return _refused("ACQ.SELLER_BALANCE_NOT_ENOUGH")
-        return _done(fund_change="Y" if state == "done" and before != "done" else "N")
+        return _done(fund_change="Y" if state == "done" and not before else "N")
 
     def _trade(self, trade: Trade) -> dict[str, Any]:
         found = {
@@ -153,7 +154,7 @@ class AlipayStandIn(StandIn):
             if it.by_hand_cents:
                 rows.append(_row(it, "退款", -it.by_hand_cents))
             if it.refund_state == "done":
-                rows.append(_row(it, "退款", -it.refunded_cents))
+                rows += [_row(it, "退款", -cents) for cents in it.parts.values()]
         table = ["#支付宝业务明细查询", *rows, "#业务明细列表结束"]
         packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w") as files:

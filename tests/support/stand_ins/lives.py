@@ -35,7 +35,7 @@ over_http = pytest.mark.parametrize("at", OVER_HTTP, indirect=True, ids=lambda i
 
 def opened(at: StandIn, order: VoucherOrder, client: ClientKind = ClientKind.DESKTOP) -> Payment:
     """Send the buyer to the provider's page."""
-    url = start_payment(order_id=order.pk, addresses=ADDRESSES, now=timezone.now(), client=client)
+    url = start_payment(order_id=order.pk, **ADDRESSES, now=timezone.now(), client=client)
     at.visit(url)
     return Payment.objects.filter(order=order).latest("pk")
 

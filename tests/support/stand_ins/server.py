@@ -57,6 +57,14 @@ class Trade:
     refunded_cents: int = 0
     refund_state: str = ""
     by_hand_cents: int = 0
+    is_shared: bool = False
+    """Whether it pays several orders, each with a refund of its own number."""
+
+    parts: dict[str, int] = field(default_factory=dict)
+    """What our refunds have given back, by number; what they are about to, and what has failed."""
+
+    waiting: dict[str, int] = field(default_factory=dict)
+    lost: dict[str, int] = field(default_factory=dict)
     dispute: str = ""
     fields: dict[str, Any] = field(default_factory=dict)
 
@@ -140,10 +148,13 @@ class StandIn(ABC):
         """Refund a part on the provider's own pages, as staff do."""
         self.trades[reference].by_hand_cents += amount_cents
 
-    def fail_refund(self, reference: str) -> None:
-        """Let a refund fail that had succeeded."""
+    def fail_refund(self, reference: str, number: str = "") -> None:
+        """Let a refund fail that had succeeded: the last one, or that of this number."""
         trade = self.trades[reference]
-        trade.refund_state, trade.refunded_cents = "failed", 0
+        number = number or list(trade.parts)[-1]
+        trade.lost[number] = trade.parts.pop(number)
+        trade.refund_state = "failed"
+        trade.refunded_cents -= trade.lost[number]
 
     def money_message(self, reference: str, identity: str) -> dict[str, Any]:
         """Return what a notification says about money that went back, or is disputed."""
@@ -166,28 +177,36 @@ class StandIn(ABC):
         return self.signed(self.message(reference, identity), at_s=at_s, forged=forged)
 
     def finish_refund(self, reference: str) -> None:
-        """Let a pending refund arrive."""
+        """Let pending refunds arrive."""
         trade = self.trades[reference]
         trade.refund_state = "done"
-        trade.refunded_cents = trade.amount_cents - trade.by_hand_cents
+        trade.parts |= trade.waiting
+        trade.refunded_cents += sum(trade.waiting.values())
+        trade.waiting.clear()
 
     def let_an_hour_pass(self) -> None:  # noqa: B027 (most forget nothing)
         """Forget what the provider remembers for a while."""
 
-    def refund_trade(self, trade: Trade, amount_cents: int) -> str:
-        """Refund a trade once, as told; return the state of its refund."""
+    def refund_trade(self, trade: Trade, amount_cents: int, number: str) -> str:
+        """Refund money of a trade once for each number, as told; return the state of that."""
         self.refund_calls += 1
         if trade.state != "paid" and not trade.refund_state:
             self.violations.append(f"refund of {trade.reference}, which is {trade.state}")
-        rest_cents = trade.amount_cents - trade.by_hand_cents
+        if number in trade.parts:
+            return "done"
+        others = sum(cents for it, cents in trade.waiting.items() if it != number)
+        rest_cents = trade.amount_cents - trade.by_hand_cents - trade.refunded_cents - others
         if amount_cents > rest_cents or trade.dispute in OPEN_DISPUTES:
             return "refused"
-        if amount_cents != rest_cents:
+        if amount_cents != rest_cents and not trade.is_shared:
             self.violations.append(f"refund of {amount_cents}, left were {rest_cents}")
-        if trade.refund_state != "done":
-            trade.refund_state = self.refund_mode.value
+        trade.refund_state = self.refund_mode.value
         if trade.refund_state == "done":
-            trade.refunded_cents = amount_cents
+            trade.waiting.pop(number, None)
+            trade.parts[number] = amount_cents
+            trade.refunded_cents += amount_cents
+        elif trade.refund_state == "pending":
+            trade.waiting[number] = amount_cents
         return trade.refund_state
 
     def new_trade(self, reference: str, amount_cents: int, **fields: Any) -> Trade:

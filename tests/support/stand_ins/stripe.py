@@ -99,14 +99,13 @@ class StripeStandIn(StandIn):
     def _make_refund(self, trade: Trade, fields: dict[str, str]) -> Answer:
         if fields["metadata[reference]"] != trade.reference:
             self.violations.append("a refund without the reference")
-        if trade.refund_state == "failed":  # the failed one stays in the list
-            trade.fields["failed"] = self._refund(trade)
-            trade.refund_state = ""
-        trade.fields["number"] = fields["metadata[number]"]
-        if self.refund_trade(trade, int(fields["amount"])) == "refused":
+        number, cents = fields["metadata[number]"], int(fields["amount"])
+        state = self.refund_trade(trade, cents, number)
+        if state == "refused":
             trade.refund_state = ""
             return _error(400, "invalid_request_error", "insufficient_funds")
-        return _json(self._refund(trade))
+        status = "succeeded" if state == "done" else "pending"
+        return _json(self._refund(trade, number, cents, status))
 
     def _open(self, fields: dict[str, str]) -> Answer:
         if self.charge_refusal:
@@ -137,17 +136,19 @@ class StripeStandIn(StandIn):
         }
 
     def _refunds(self, trade: Trade) -> list[dict[str, Any]]:
-        ours = [self._refund(trade)] if trade.refund_state else []
-        failed = [trade.fields["failed"]] if "failed" in trade.fields else []
-        return [*ours, *failed, *([self._refund_by_hand(trade)] if trade.by_hand_cents else [])]
+        made = {"succeeded": trade.parts, "pending": trade.waiting, "failed": trade.lost}
+        ours = [
+            self._refund(trade, number, cents, status)
+            for status, refunds in made.items()
+            for number, cents in refunds.items()
+        ]
+        return [*ours, *([self._refund_by_hand(trade)] if trade.by_hand_cents else [])]
 
-    def _refund(self, trade: Trade) -> dict[str, Any]:
-        status = {"done": "succeeded", "pending": "pending"}.get(trade.refund_state, "failed")
-        number = trade.fields["number"]
+    def _refund(self, trade: Trade, number: str, cents: int, status: str) -> dict[str, Any]:
         return {
             "id": f"re_{number}",
             "object": "refund",
-            "amount": trade.amount_cents - trade.by_hand_cents,
+            "amount": cents,
             "currency": trade.currency.lower(),
             "status": status,
             "payment_intent": f"pi_{trade.number:08}",
@@ -234,7 +235,8 @@ class StripeStandIn(StandIn):
         trade = self.trades[reference]
         kind, subject = "charge.refunded", self._charge(trade)
         if trade.refund_state == "failed":
-            kind, subject = "refund.failed", self._refund(trade)
+            number, cents = list(trade.lost.items())[-1]
+            kind, subject = "refund.failed", self._refund(trade, number, cents, "failed")
         elif trade.dispute:
             is_open = trade.dispute in OPEN_DISPUTES
             kind = f"charge.dispute.{'created' if is_open else 'closed'}"

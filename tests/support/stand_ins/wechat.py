@@ -105,11 +105,11 @@ class WeChatStandIn(StandIn):
         trade = self.trades[content["out_trade_no"]]
         if not content["out_refund_no"].startswith(trade.reference):
             self.violations.append("another number of the refund")
-        if trade.refund_state == "failed" and content["out_refund_no"] == trade.reference:
+        if content["out_refund_no"] in trade.lost:
             return _signed({"refund_id": f"5030{trade.number}", "status": "ABNORMAL"})
         if content["amount"]["total"] != trade.amount_cents:
             self.violations.append("another total")
-        state = self.refund_trade(trade, content["amount"]["refund"])
+        state = self.refund_trade(trade, content["amount"]["refund"], content["out_refund_no"])
         if state == "refused" and trade.by_hand_cents:
             return _refused(400, "INVALID_REQUEST")
         if state == "refused":
@@ -149,7 +149,8 @@ class WeChatStandIn(StandIn):
     def money_message(self, reference: str, identity: str) -> dict[str, Any]:
         trade = self.trades[reference]
         has_failed = trade.refund_state == "failed"
-        part_cents = trade.by_hand_cents or trade.amount_cents
+        lost = list(trade.lost.items())[-1] if has_failed else ("by-hand", 0)
+        part_cents = lost[1] or trade.by_hand_cents or trade.amount_cents
         message = self.message(reference, identity)
         message["event_type"] = "REFUND.ABNORMAL" if has_failed else "REFUND.SUCCESS"
         message["resource"] |= {
@@ -158,7 +159,7 @@ class WeChatStandIn(StandIn):
                 "mchid": MERCHANT,
                 "out_trade_no": reference,
                 "transaction_id": f"4200{trade.number:024}",
-                "out_refund_no": reference if has_failed else "by-hand",
+                "out_refund_no": lost[0],
                 "refund_id": f"5030{trade.number}",
                 "refund_status": "ABNORMAL" if has_failed else "SUCCESS",
                 "amount": {
@@ -194,7 +195,7 @@ class WeChatStandIn(StandIn):
             start = f"`2026-11-11 12:00:00,`{MERCHANT},`4200,`{it.reference}"
             if it.state == "paid":
                 rows.append(f"{start},`SUCCESS,`{it.currency},`{yuan},`0.00,`券")
-            for cents in (it.by_hand_cents, it.refunded_cents):
+            for cents in (it.by_hand_cents, *(it.parts.values() or [it.refunded_cents])):
                 if cents:
                     back = f"{cents / 100:.2f}"
                     rows.append(f"{start},`REFUND,`{it.currency},`0.00,`{back},`券")

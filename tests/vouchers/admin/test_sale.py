@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from functools import partial
 from io import BytesIO
 from unittest.mock import Mock
 from urllib.parse import quote
@@ -14,11 +15,17 @@ from django.contrib.auth.models import Permission
 from django.contrib.messages import get_messages
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import connection
+from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from PIL import Image
 
+from orders.models import OrderRefusal
+from seckill_site.web.admin_forms import CarryingForm
+from tests.support.draws import make_draw
+from tests.support.html_forms import filled
 from tests.support.inspection import sale_keys
+from tests.support.orders import at_once
 from tests.support.sales import (
     HOUR,
     lose_state,
@@ -30,9 +37,10 @@ from tests.support.sales import (
     reserve,
 )
 from tests.vouchers.forms.test_sale import ENTRIES as FORM_ENTRIES
-from tests.vouchers.forms.test_sale import as_sent
+from tests.vouchers.forms.test_sale import as_sent, form_class
 from vouchers.admin import sale as vouchers_admin
 from vouchers.catalogue.history import history_text
+from vouchers.catalogue.live_changes import extend_sale, pause_sale, resize_sale
 from vouchers.catalogue.sales import (
     LimitLowered,
     SaleHasBuyers,
@@ -42,7 +50,6 @@ from vouchers.catalogue.sales import (
     terms_of,
 )
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded
-from vouchers.inventory.reservations import SalePaused
 from vouchers.inventory.sale_state import BelowTaken, snapshot
 from vouchers.models import Merchant, SaleStage, SeckillVoucher, Voucher
 
@@ -99,6 +106,7 @@ def entries_of(sale, **changes):
     begins, ends = as_typed(sale.begins_at), as_typed(sale.ends_at)
     return {
         **ENTRIES,
+        "price": f"{stored(sale).voucher.price_cents / 100:g}",
         "stock": sale.stock,
         "limit": sale.limit,
         "pay_within_s": f"{sale.pay_within_s / 60:g}",
@@ -107,6 +115,7 @@ def entries_of(sale, **changes):
         "begins_at_1": begins[1],
         "ends_at_0": ends[0],
         "ends_at_1": ends[1],
+        "made_from": form_class(stored(sale))(instance=stored(sale)).made_from,
         **changes,
     }
 
@@ -125,7 +134,7 @@ def test_form_creates_and_loads_voucher_and_sale(shop):
     assert (sale.stock, sale.limit, sale.sold, sale.paused) == (5, 1, 0, False)
     assert (sale.pay_within_s, sale.rebuy, sale.refundable) == (900, True, True)
     assert snapshot(sale_id=sale.pk).remaining == 5
-    assert "Loaded into Redis: 5 of 5 vouchers are left." in said(response)
+    assert not any("Ready" in text for text in said(response)), "a draft sells nothing"
 
 
 @committing
@@ -145,7 +154,7 @@ def test_sale_saved_without_redis_gets_a_warning(shop, redis_gone):
         response = shop.post(ADD, ENTRIES)
 
     assert SeckillVoucher.objects.count() == 1
-    assert any("not in Redis yet" in text for text in said(response))
+    assert any("not ready yet" in text for text in said(response))
 
 
 @pytest.mark.django_db
@@ -277,6 +286,13 @@ def cells(page):
 
 
 @pytest.mark.django_db
+def test_draw_has_nothing_left_in_the_list(shop):
+    make_draw(stock=3)
+    (draw,) = cells(shop.get(LIST).content.decode())
+    assert (draw["total"], draw["left"]) == ("3", "–")
+
+
+@pytest.mark.django_db
 def test_list_shows_state_and_figures(shop):
     sale = make_loaded_sale(stock=5)
     make_order(sale, make_user("ada"), order_id=400)
@@ -288,7 +304,7 @@ def test_list_shows_state_and_figures(shop):
     columns = ("called", "state", "total", "sold_units", "left", "pending")
     assert [loaded[name] for name in columns] == ["Noodles", "on sale", "5", "1", "4", "1"]
     assert [unloaded[name] for name in columns] == [
-        "Noodles", "on sale not loaded", "5", "0", "–", "–",
+        "Noodles", "on sale not ready yet", "5", "0", "–", "–",
     ]  # fmt: skip
 
 
@@ -330,7 +346,7 @@ def test_list_works_without_redis(shop, redis_gone):
     with redis_gone():
         [row] = cells(shop.get(LIST).content.decode())
 
-    assert row["state"] == "on sale not loaded"
+    assert row["state"] == "on sale not ready yet"
 
 
 @pytest.mark.django_db
@@ -361,7 +377,7 @@ def test_chosen_sales_are_loaded(shop, redis_gone):
     with pytest.raises(NotLoaded):
         snapshot(sale_id=sales[0].pk)
 
-    assert "Loaded." in said(shop.post(LIST, data))
+    assert "Ready to sell." in said(shop.post(LIST, data))
     assert [snapshot(sale_id=sale.pk).remaining for sale in sales] == [5, 5]
 
 
@@ -464,7 +480,7 @@ def test_warnings_are_shown_after_saving(shop):
 
     response = shop.post(ADD, {**ENTRIES, **window})
 
-    assert "The sale started 1 h ago: buyers can buy now." in said(response)
+    assert "Started 1 h ago: buyers can buy as soon as the sale is published." in said(response)
     assert not any("Lasts" in text for text in said(response))
 
 
@@ -472,42 +488,113 @@ def test_warnings_are_shown_after_saving(shop):
 
 
 @committing
-def test_draft_is_created_listed_and_published(shop):
-    shop.post(ADD, {**ENTRIES, "stage": "draft"})
-    sale = SeckillVoucher.objects.get()
-    assert sale.stage == SaleStage.DRAFT
+@pytest.mark.parametrize("entries", [{}, {"_save": ""}, {"stage": "public"}, {"_addanother": ""}])
+def test_new_sale_is_a_draft_whatever_was_pressed(shop, entries):
+    shop.post(ADD, {**ENTRIES, **entries})
+    assert SeckillVoucher.objects.get().stage == SaleStage.DRAFT
     [row] = cells(shop.get(LIST).content.decode())
     assert row["state"] == "draft"
 
-    chosen = {"action": "publish", "_selected_action": [sale.pk]}
-    assert said(shop.post(LIST, chosen)) == ["1 sale was published."]
 
-    assert stored(sale).stage == SaleStage.PUBLIC
-    assert not snapshot(sale_id=sale.pk).terms.paused
-    assert last_change() == "Stage: draft → public"
-    assert said(shop.post(LIST, chosen))[-1] == "None of these sales is a draft."
+@committing
+def test_publish_button_saves_a_draft_and_asks_first(shop):
+    answer = shop.post(ADD, {**ENTRIES, "_publish": ""})
+
+    sale = SeckillVoucher.objects.get()
+    assert (sale.stage, answer["Location"]) == (SaleStage.DRAFT, f"{LIST}publish/?ids={sale.pk}")
+    answer = shop.post(change_url(sale), entries_of(sale, stock="9", _publish=""))
+    assert (stored(sale).stage, stored(sale).stock) == (SaleStage.DRAFT, 9)
+    assert answer["Location"] == f"{LIST}publish/?ids={sale.pk}"
 
 
 @committing
-def test_public_sale_without_orders_becomes_draft(shop):
-    sale = make_loaded_sale()
+def test_second_press_of_publish_leads_to_the_question_too(shop):
+    sent = {**ENTRIES, "_publish": "", "form_key": "one form"}
+    asked, again = shop.post(ADD, sent), shop.post(ADD, sent)
+    sale = SeckillVoucher.objects.get()
+    assert asked["Location"] == again["Location"] == f"{LIST}publish/?ids={sale.pk}"
 
-    shop.post(change_url(sale), entries_of(sale, stage="draft"))
 
-    assert stored(sale).stage == SaleStage.DRAFT
-    with pytest.raises(SalePaused):
-        reserve(sale_id=sale.pk, order_id=501, user_id=1)
+def buttons(page):
+    """Return the buttons of a form in their order."""
+    found = re.findall(r'<input type="submit"\s+value="([^"]+)"[^>]*name="(_\w+)"', page.text)
+    return [(name, value) for value, name in found]
+
+
+@pytest.mark.django_db
+def test_draft_has_two_buttons_and_enter_saves(shop):
+    draft, public = make_loaded_sale(stage=SaleStage.DRAFT), make_loaded_sale()
+
+    two = [("_save", "Save as draft"), ("_publish", "Publish")]
+    assert buttons(shop.get(ADD)) == two
+    assert buttons(shop.get(change_url(draft))) == two
+    page = shop.get(change_url(public))
+    assert buttons(page) == [("_save", "Save")]
+    assert f'href="{LIST}withdraw/?ids={public.pk}"' in page.text
 
 
 @committing
-def test_sale_with_reservation_stays_public(shop):
-    sale = make_loaded_sale()
-    reserve(sale_id=sale.pk, order_id=501, user_id=1)
+def test_edit_of_a_public_sale_neither_hides_nor_publishes(shop):
+    public, draft = make_loaded_sale(), make_loaded_sale(stage=SaleStage.DRAFT)
 
-    response = shop.post(change_url(sale), entries_of(sale, stage="draft"))
+    shop.post(change_url(public), entries_of(public, stage="draft", stock="9"))
+    shop.post(change_url(draft), entries_of(draft, stage="public", stock="9"))
 
-    assert list(errors(response)) == ["stage"]
-    reserve(sale_id=sale.pk, order_id=502, user_id=2)
+    assert (stored(public).stage, stored(public).stock) == (SaleStage.PUBLIC, 9)
+    assert (stored(draft).stage, stored(draft).stock) == (SaleStage.DRAFT, 9)
+
+
+# --- what is shown, and what is folded ------------------------------------------------------------
+
+
+def shown(page):
+    """Return the fields that a form shows, and those that it folds away, by heading."""
+    open_fields, folded = [], {}
+    for part in page.context["adminform"]:
+        names = [
+            it.field["name"] if it.is_readonly else it.field.name for line in part for it in line
+        ]
+        if part.is_collapsible:
+            folded[str(part.name)] = names
+        else:
+            open_fields += names
+    return open_fields, folded
+
+
+NEEDED = [
+    *("title", "price", "face_value", "valid_until", "picture"),
+    *("stock", "begins_at", "ends_at"),
+]
+
+
+@pytest.mark.django_db
+def test_new_sale_shows_eight_fields_and_folds_the_rest(shop):
+    fields, folded = shown(shop.get(ADD))
+    assert fields == NEEDED
+    assert sum(map(len, folded.values())) == 25
+    draft = make_sale(stage=SaleStage.DRAFT)
+    assert [it for it in shown(shop.get(change_url(draft)))[0] if it in NEEDED] == NEEDED
+
+
+@pytest.mark.django_db
+def test_sale_of_a_voucher_that_exists_shows_no_description(shop):
+    voucher, sale = make_voucher(), make_sale()
+    for url in (f"{ADD}?existing_voucher={voucher.pk}", f"{LIST}{sale.pk}/copy/"):
+        assert shown(shop.get(url))[0] == ["existing_voucher", "stock", "begins_at", "ends_at"]
+
+
+@pytest.mark.django_db
+def test_part_with_an_error_is_unfolded(shop):
+    fields, folded = shown(shop.post(ADD, {**ENTRIES, "limit": "21"}))
+    assert "limit" in fields
+    assert "Limit and pause" not in folded
+
+
+@pytest.mark.django_db
+def test_reader_sees_every_part_unfolded(client):
+    clerk(client, "view_seckillvoucher")
+    client.defaults["HTTP_ACCEPT_LANGUAGE"] = "en"
+    assert shown(client.get(change_url(make_loaded_sale())))[1] == {}
 
 
 @committing
@@ -564,7 +651,6 @@ def test_copy_opens_form_with_terms_of_sale(shop):
     day = dt.timedelta(days=1)
     assert typed(response, "begins_at") == begins_at + day
     assert typed(response, "ends_at") == begins_at + day + HOUR
-    assert typed(response, "stage") == SaleStage.DRAFT
     assert f'action="{ADD}"' in response.content.decode()
 
 
@@ -584,9 +670,9 @@ def test_odd_form_link_is_no_server_error(shop, value):
 # --- pictures -------------------------------------------------------------------------------------
 
 
-def picture():
+def picture(colour="tomato"):
     drawn = BytesIO()
-    Image.new("RGB", (64, 36), "tomato").save(drawn, "PNG")
+    Image.new("RGB", (64, 36), colour).save(drawn, "PNG")
     return SimpleUploadedFile("noodles.png", drawn.getvalue(), content_type="image/png")
 
 
@@ -654,7 +740,6 @@ def test_history_shows_before_after_and_reason(shop, in_shanghai):
         "stock": "9",
         "limit": "2",
         "ends_at_1": "13:00:00",
-        "stage": "draft",
         "paused": "on",
         "price": "80",
         "rules": "Two bowls.",
@@ -668,7 +753,6 @@ def test_history_shows_before_after_and_reason(shop, in_shanghai):
         "Stock: 5 → 9",
         "Limit per buyer: 1 → 2",
         "Ends at: 2030-01-01 12:00:00 → 2030-01-01 13:00:00",
-        "Stage: public → draft",
         "Paused: no → yes",
         "Price: ¥79.90 → ¥80.00",
         "Rules",
@@ -698,6 +782,17 @@ def test_sale_without_buyers_is_deleted_by_admin(shop, ledger):
     assert response.status_code == 302
     assert not SeckillVoucher.objects.exists()
     assert not ledger.exists(LedgerKeys(sale.pk).sale)
+
+
+@committing
+def test_deleting_a_sale_lists_no_refused_crowd(shop):
+    sale, buyer = make_loaded_sale(), make_user("early")
+    OrderRefusal.objects.create(
+        seckill_voucher=sale, reason="not_started", user=buyer, refused_at=timezone.now()
+    )
+    assert "efused attempt" not in shop.get(delete_url(sale)).text
+    shop.post(delete_url(sale), {"post": "yes"})
+    assert not SeckillVoucher.objects.exists()
 
 
 @pytest.mark.django_db
@@ -848,3 +943,193 @@ def test_list_is_filtered_by_merchant(shop):
     page = shop.get(f"{LIST}?voucher__merchant__id__exact={tea.pk}").text
     assert "Oolong" in page
     assert "Noodles" not in page
+
+
+# --- stale forms ----------------------------------------------------------------------------------
+
+
+@committing
+def test_title_saved_from_a_stale_form_undoes_nothing(shop):
+    """As it happened: one opens a running sale, another pauses, extends and enlarges it."""
+    sale = make_loaded_sale(stock=5)
+    opened = filled(shop.get(change_url(sale)))
+    end = sale.ends_at
+    pause_sale(sale_id=sale.pk)
+    resize_sale(sale_id=sale.pk, stock=9, seen=5)
+    extend_sale(sale_id=sale.pk, ends_at=end + HOUR, seen=end)
+
+    response = shop.post(change_url(sale), {**opened, "title": "Rice"})
+
+    now = stored(sale)
+    assert (now.voucher.title, now.paused, now.stock, now.ends_at) == ("Rice", True, 9, end + HOUR)
+    assert snapshot(sale_id=sale.pk).state == "paused"
+    kept = next(text for text in said(response) if text.startswith("Others have changed this"))
+    assert "Stock: 5 → 9" in kept
+    assert "Paused: no → yes" in kept
+    assert f"→ {' '.join(as_typed(end + HOUR))}" in kept
+    assert last_change() == "Title: Noodles → Rice"
+
+
+@committing
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_line_ends_of_a_browser_change_no_rules(shop, end):
+    rules = f"One each.{end}No cash."
+    sale = make_loaded_sale(voucher=make_voucher(rules=rules))
+    opened = filled(shop.get(change_url(sale)))
+
+    sent = {**opened, "title": "Rice", "rules": "One each.\r\nNo cash."}
+    shop.post(change_url(sale), sent)
+
+    assert stored(sale).voucher.rules == rules
+    assert last_change() == "Title: Noodles → Rice"
+
+
+@committing
+@pytest.mark.parametrize("later", ["zh-hans", "en"])
+def test_stale_form_in_chinese_keeps_a_new_end(shop, later):
+    """Its dates are written otherwise, and the language may change before it is saved."""
+    sale = make_loaded_sale()
+    opened = filled(shop.get(change_url(sale), headers={"Accept-Language": "zh-hans"}))
+    end = sale.ends_at
+    extend_sale(sale_id=sale.pk, ends_at=end + HOUR, seen=end)
+    if later == "en":  # English knows no such date
+        opened |= {f"begins_at_{n}": it for n, it in enumerate(as_typed(sale.begins_at))}
+
+    response = shop.post(
+        change_url(sale), {**opened, "title": "Rice"}, headers={"Accept-Language": later}
+    )
+
+    assert response.status_code == 302, errors(response)
+    assert (stored(sale).ends_at, stored(sale).begins_at) == (end + HOUR, sale.begins_at)
+    assert stored(sale).voucher.title == "Rice"
+
+
+@committing
+def test_pause_from_the_board_is_named_with_its_author(shop):
+    sale = make_loaded_sale()
+    opened = filled(shop.get(change_url(sale)))
+    shop.post(f"{LIST}{sale.pk}/board/pause/", {"reason": "a mistake"})
+    response = shop.post(change_url(sale), {**opened, "title": "Rice"})
+    assert stored(sale).paused
+    assert any("Paused: no → yes (shop)." in text for text in said(response))
+
+
+@committing
+@pytest.mark.usefixtures("row_locks")
+def test_edit_between_comparison_and_lock_is_compared_too(shop, monkeypatch):
+    sale = make_loaded_sale(stock=5)
+    opened = filled(shop.get(change_url(sale)))
+    overtake(monkeypatch, sale)
+
+    shop.post(change_url(sale), {**opened, "title": "Rice"})
+
+    assert (stored(sale).voucher.title, stored(sale).stock) == ("Rice", 9)
+    assert snapshot(sale_id=sale.pk).terms.total == 9
+
+
+@committing
+@pytest.mark.usefixtures("row_locks")
+def test_without_the_check_such_an_edit_is_undone(shop, monkeypatch):
+    sale = make_loaded_sale(stock=5)
+    opened = filled(shop.get(change_url(sale)))
+    overtake(monkeypatch, sale)
+    monkeypatch.setattr(CarryingForm, "check", lambda form, row: None)
+
+    shop.post(change_url(sale), {**opened, "title": "Rice"})
+
+    assert stored(sale).stock == 5
+
+
+def overtake(monkeypatch, sale):
+    """Let a colleague change the stock just before an edit locks the sale."""
+    waiting = [lambda: resize_sale(sale_id=sale.pk, stock=9, seen=5)]
+
+    def late(**kwargs):
+        if waiting:
+            at_once(waiting.pop())
+        return edit_sale(**kwargs)
+
+    monkeypatch.setattr(vouchers_admin, "edit_sale", late)
+
+
+@committing
+@pytest.mark.usefixtures("row_locks")
+def test_fields_saved_at_once_all_stay(shop):
+    sale = make_loaded_sale(stock=5)
+    changes = {"title": "Rice", "stock": "9", "rules": "Two bowls.", "pay_within_s": "20"}
+    opened = filled(shop.get(change_url(sale)))
+    others = [twin(shop) for _ in changes]
+
+    answers = at_once(
+        *(
+            partial(it.post, change_url(sale), {**opened, name: value})
+            for it, (name, value) in zip(others, changes.items(), strict=True)
+        )
+    )
+
+    assert [it.status_code for it in answers] == [302] * 4
+    now = stored(sale)
+    assert (now.voucher.title, now.stock, now.voucher.rules) == ("Rice", 9, "Two bowls.")
+    assert now.pay_within_s == 1_200
+
+
+@committing
+@pytest.mark.usefixtures("row_locks")
+def test_one_of_two_numbers_saved_at_once_is_refused(shop):
+    sale = make_loaded_sale(stock=5)
+    opened, others = filled(shop.get(change_url(sale))), [twin(shop), twin(shop)]
+
+    answers = at_once(
+        partial(others[0].post, change_url(sale), {**opened, "stock": "8"}),
+        partial(others[1].post, change_url(sale), {**opened, "stock": "9"}),
+    )
+
+    assert sorted(it.status_code for it in answers) == [200, 302]
+    refused = next(it for it in answers if it.status_code == 200)
+    assert set(errors(refused)) == {"stock"}
+    assert f"shop changed this to “{stored(sale).stock}”" in refused.text
+
+
+def twin(client):
+    """Return another window of the same browser."""
+    other = Client(headers={"Accept": "text/html", "Accept-Language": "en"})
+    other.cookies = client.cookies
+    return other
+
+
+@pytest.mark.django_db
+def test_picture_that_others_replaced_is_not_removed_unseen(shop):
+    sale = make_sale()
+    shop.post(change_url(sale), entries_of(sale, picture=picture()))
+    opened = filled(shop.get(change_url(sale)))
+    shop.post(change_url(sale), entries_of(sale, picture=picture("blue")))
+    digest = stored(sale).voucher.picture_id
+
+    response = shop.post(change_url(sale), {**opened, "remove_picture": "on"})
+
+    assert set(errors(response)) == {"remove_picture"}
+    assert stored(sale).voucher.picture_id == digest
+    shop.post(change_url(sale), filled(response))
+    assert stored(sale).voucher.picture_id is None
+
+
+@pytest.mark.django_db
+def test_two_pictures_are_a_clash(shop):
+    sale = make_sale()
+    opened = filled(shop.get(change_url(sale)))
+    shop.post(change_url(sale), entries_of(sale, picture=picture()))
+    response = shop.post(change_url(sale), {**opened, "picture": picture("blue")})
+    assert set(errors(response)) == {"picture"}
+    response = shop.post(change_url(sale), {**filled(response), "picture": picture("blue")})
+    assert response.status_code == 302
+
+
+@pytest.mark.django_db
+def test_typing_shows_what_others_changed(shop):
+    sale = make_sale(stock=5)
+    opened = filled(shop.get(change_url(sale)))
+    SeckillVoucher.objects.update(stock=9)
+    answer = shop.post(f"{CHECK}?sale={sale.pk}", {**opened, "stock": "8"}).json()
+    assert "somebody changed this to “9”" in answer["errors"]["stock"][0]
+    assert shop.post(f"{CHECK}?sale={sale.pk}", opened).json()["errors"] == {}
+    assert said(shop.get(LIST)) == []

@@ -12,11 +12,13 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import OperationalError
 from django.test import Client
 
+from tests.support.html_forms import edit
 from tests.support.sales import make_sale, make_voucher
 from tests.support.spreadsheets import CHINESE, ENGLISH, HOTPOT, NOODLES, as_csv, as_xlsx
 from tests.support.staff import staff_with
 from tests.vouchers.admin.test_sale import said
 from vouchers.admin import voucher
+from vouchers.imports.plan import RowOutcome
 from vouchers.imports.spreadsheet import MOST_BYTES
 from vouchers.lock_objects import lock_vouchers
 from vouchers.models import Merchant, SeckillVoucher, Voucher
@@ -71,7 +73,7 @@ def test_new_last_day_is_in_twenty_years(shop: Client) -> None:
     entries = {"title": "Noodles", "price_cents": "80", "face_value_cents": "100"}
     entries["valid_until"] = "9999-12-31"
     assert "years on, or leave it empty" in shop.post(f"{LIST}add/", entries).text
-    saved = shop.post(f"{LIST}{voucher.pk}/change/", {**entries, "title": "Rice"})
+    saved = edit(shop, f"{LIST}{voucher.pk}/change/", {**entries, "title": "Rice"})
     assert saved.status_code == 302
     voucher.refresh_from_db()
     assert (voucher.title, str(voucher.valid_until)) == ("Rice", "9999-12-31")
@@ -162,7 +164,7 @@ def test_voucher_put_on_sale_meanwhile_keeps_its_price(monkeypatch: pytest.Monke
         "merchant": Merchant.default().pk,
     }  # fmt: skip
     clerk = staff_with("view_voucher", "change_voucher")
-    assert clerk.post(f"{LIST}{noodles.pk}/change/", entries).status_code == 403
+    assert edit(clerk, f"{LIST}{noodles.pk}/change/", entries).status_code == 403
     noodles.refresh_from_db()
     assert noodles.price_cents == 8_000
 
@@ -207,3 +209,68 @@ def test_example_of_guide_imports(shop: Client) -> None:
     assert example
     shop.post(CONFIRM, {"key": key_in(upload(shop, example[1].encode()))})
     assert (Voucher.objects.count(), SeckillVoucher.objects.count()) == (2, 1)
+
+
+# --- Merchants that the shop does not have --------------------------------------------------------
+
+MERCHANTS = ["title", "price", "face value", "merchant"]
+
+
+def test_preview_offers_to_add_merchants(shop: Client) -> None:
+    shown = upload(shop, as_csv(MERCHANTS, ["Noodles", "1", "2", "Tea <b>"]))
+    assert 'name="merchant" value="Tea &lt;b&gt;" checked' in shown.text
+    assert "Import everything" not in shown.text
+
+    again = shop.post(CONFIRM, {"key": key_in(shown), "merchant": "Tea <b>", "_merchants": "1"})
+
+    assert again.status_code == 200
+    assert Merchant.objects.filter(name="Tea <b>").exists()
+    assert "Import everything" in again.text
+    assert shop.post(CONFIRM, {"key": key_in(again)})["Location"] == LIST
+    assert Voucher.objects.get().merchant == Merchant.objects.get(name="Tea <b>")
+
+
+def test_second_press_of_adding_merchants_says_so(shop: Client) -> None:
+    shown = upload(shop, as_csv(MERCHANTS, ["Noodles", "1", "2", "Tea"]))
+    sent = {"key": key_in(shown), "merchant": "Tea", "_merchants": "1"}
+    shop.post(CONFIRM, sent)
+    assert "has already been confirmed" in said(shop.post(CONFIRM, sent))[0]
+
+
+def test_without_permission_no_merchant_is_offered_or_added() -> None:
+    clerk = staff_with("add_voucher", "change_voucher")
+    shown = upload(clerk, as_csv(MERCHANTS, ["Noodles", "1", "2", "Tea"]))
+    assert "_merchants" not in shown.text
+    assert "There is no merchant of this name." in shown.text
+
+
+# --- The export -----------------------------------------------------------------------------------
+
+EXPORT = f"{LIST}export/"
+
+
+@pytest.mark.parametrize("language", ["en", "zh-hans"])
+def test_export_imports_again_without_a_change(shop: Client, language: str) -> None:
+    shop.defaults["HTTP_ACCEPT_LANGUAGE"] = language
+    tea = Merchant.objects.create(name="Mar-1", name_en="Tea")
+    for title in ("may88", "(80)", "=1+1", "'-1", "1205689618834327001"):
+        make_voucher(title=title, rules="a\nb", merchant=tea, valid_until=dt.date(2030, 12, 31))
+    make_voucher(title="Soup", valid_where="2F", price_cents=7_990)
+
+    content = shop.get(EXPORT).getvalue()
+
+    shown = upload(shop, content)
+    assert {it.what for it in shown.context["preview"].plan.rows} == {RowOutcome.UNCHANGED}
+    assert len(shown.context["preview"].plan.rows) == 6
+    assert content.startswith(b"\xef\xbb\xbf")
+
+
+def test_export_is_that_of_the_list_with_its_search(shop: Client) -> None:
+    make_voucher(title="Noodles")
+    make_voucher(title="Soup")
+    assert f'href="{EXPORT}?q=oup"' in shop.get(LIST, {"q": "oup"}).text
+
+    content = shop.get(EXPORT, {"q": "oup"}).getvalue().decode()
+
+    assert ("Soup" in content, "Noodles" in content) == (True, False)
+    assert shop.get(EXPORT, {"nothing": "x"})["Location"] == f"{LIST}?nothing=x"

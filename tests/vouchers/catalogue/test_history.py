@@ -110,5 +110,5 @@ def test_codes_are_never_renamed() -> None:
         "room_closed", "limits_lifted", "unwritten_retried", "unwritten_refused", "codes_made",
         "codes_imported", "codes_downloaded", "rehearsed", "rehearsal_cancelled", "order_retried",
         "order_cancelled", "order_refunded", "refund_rest", "refund_count", "imported",
-        "imported_row",
+        "imported_row", "customer_deleted", "voucher_sent_again", "invitation_sent_again",
     }  # fmt: skip

@@ -11,10 +11,13 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Group
 from django.db import connection
 from django.utils import timezone
 
+from orders.roles import make_roles
 from seckill_site.formatting import timestamp
+from tests.support.html_forms import Filled
 from tests.support.patience import GENEROUS_S
 from tests.support.sales import HOUR, make_sale, make_voucher, terms
 from tests.vouchers.admin.test_sale import LIST, committing, errors, said, stored
@@ -33,7 +36,15 @@ from vouchers.catalogue.series import (
 )
 from vouchers.inventory import rebuild
 from vouchers.inventory.sale_state import snapshot
-from vouchers.models import SaleStage, SeckillVoucher, Voucher
+from vouchers.models import (
+    Draw,
+    RoomKind,
+    SaleMode,
+    SaleStage,
+    SeckillVoucher,
+    Voucher,
+    Work,
+)
 
 pytestmark = pytest.mark.quick
 
@@ -57,7 +68,6 @@ ENTRIES = {
     "unit": "days",
     "stock": "5",
     "limit": "2",
-    "stage": "draft",
     "pay_within_s": "15",
     "rebuy": "on",
 }
@@ -368,20 +378,20 @@ def test_series_preview_uses_shop_time(shop, in_shanghai):
     begins = re.findall(r"2030-01-\d\d 20:00:00", page)
     assert begins == ["2030-01-01 20:00:00", "2030-01-02 20:00:00", "2030-01-03 20:00:00"]
     assert "All times are in shop time: Asia/Shanghai." in page
-    assert "Create 3 sales" in page
+    assert "Create 3 drafts" in page
+    assert "They are created as drafts" in page
     assert not SeckillVoucher.objects.exists()
 
 
 @committing
-@pytest.mark.parametrize("stage", ["draft", "public"])
-def test_confirmed_series_is_created_with_history(shop, stage):
-    response = create(shop, filled(stage=stage))
+@pytest.mark.parametrize("stage", [{}, {"stage": "public"}])
+def test_confirmed_series_is_created_as_drafts_with_history(shop, stage):
+    response = create(shop, filled(**stage))
 
-    assert (response.status_code, response["Location"]) == (302, LIST)
-    assert "3 sales were created." in said(response)
+    assert "3 drafts were created." in said(response)
     sales = SeckillVoucher.objects.order_by("begins_at")
     assert [(it.stock, it.limit, it.stage, it.refundable) for it in sales] == [
-        (5, 2, stage, False)
+        (5, 2, "draft", False)
     ] * 3
     begins = [timezone.localtime(it.begins_at) for it in sales]
     assert clock(begins) == ["01 20:00", "02 20:00", "03 20:00"]
@@ -414,7 +424,7 @@ def test_changed_series_is_shown_again(shop):
 
     assert not SeckillVoucher.objects.exists()
     assert said(again) == ["The sales have changed since your preview. Check them below once more."]
-    assert "Create 4 sales" in again.content.decode()
+    assert "Create 4 drafts" in again.content.decode()
 
 
 @pytest.mark.django_db
@@ -438,7 +448,12 @@ def test_changed_series_is_shown_again(shop):
         ({"unit": "weekdays"}, "weekdays"),
         ({"weekdays": ["7"]}, "weekdays"),
         ({"stock": "0"}, "stock"),
-        ({"stage": "rehearsal"}, "stage"),
+        ({"mode": "draw"}, "limit"),
+        ({"mode": "draw", "limit": "1", "room": "busy"}, "room"),
+        ({"room_rate": "0"}, "room_rate"),
+        ({"account_age_h": "-1"}, "account_age_h"),
+        ({"group": "4711"}, "group"),
+        ({"work": "15"}, "work"),
     ],
 )
 def test_invalid_series_entry_is_reported_at_its_field(shop, changes, field):
@@ -460,7 +475,68 @@ def test_series_form_starts_with_terms_of_sale(shop):
     assert form["begins_at"].value() == begins_at + DAY
     assert (form["length"].value(), form["length_unit"].value()) == (2, 3_600)
     assert (form["stock"].value(), form["limit"].value()) == (9, 3)
-    assert form["stage"].value() == SaleStage.DRAFT
+    assert "stage" not in form.fields
+
+
+FURTHER = {
+    **{"needs_contact": True, "account_age_h": 24, "needs_code": True, "first_order_only": True},
+    **{"mode": SaleMode.DRAW, "draw_wait_s": 3_600, "work": Work.LIGHT, "per_address": 3},
+    **{"room_rate": 70, "room_shuffled": True},
+}
+ROOM = {"room": RoomKind.START, "room_rate": 70, "room_shuffled": True}
+
+
+@pytest.mark.django_db
+def test_series_offers_no_group_of_staff(shop):
+    make_roles()
+    members = Group.objects.create(name="members")
+    [offered] = re.findall(r'name="group".*?</select>', shop.get(SERIES).text, re.DOTALL)
+    assert re.findall(r'<option value="(\d+)"', offered) == [str(members.pk)]
+
+
+@committing
+@pytest.mark.parametrize("more", [FURTHER, ROOM], ids=["draw", "room"])
+def test_series_has_the_audience_room_and_draw_of_its_sale(shop, more):
+    group = Group.objects.create(name="members")
+    begins_at = dt.datetime(2030, 1, 1, 20, tzinfo=SHANGHAI)
+    window = {"begins_at": begins_at, "ends_at": begins_at + 2 * HOUR}
+    sale = make_sale(**window, group=group, **more)
+    url = f"{SERIES}?sale={sale.pk}"
+
+    create(shop, Filled(shop.get(url).text).fields, url)
+
+    made = SeckillVoucher.objects.exclude(pk=sale.pk)
+    assert len(made) == 7
+    kept = {name: getattr(terms_of(sale), name) for name in (*more, "group_id")}
+    for it in made:
+        assert {name: getattr(terms_of(it), name) for name in kept} == kept
+        assert Draw.objects.filter(seckill_voucher=it).exists() == sale.is_draw
+        assert (it.room_opened_ms > 0) == (sale.room == RoomKind.START)
+
+
+@committing
+def test_typed_audience_room_and_draw_are_in_every_sale(shop):
+    group = Group.objects.create(name="members")
+    typed = {"needs_code": "on", "group": group.pk, "room": "busy", "room_rate": "70"}
+
+    create(shop, filled(**typed))
+
+    made = SeckillVoucher.objects.values_list("needs_code", "group", "room", "room_rate")
+    assert list(made) == [(True, group.pk, "busy", 70)] * 3
+
+
+@committing
+def test_series_is_then_listed_alone_to_be_handled_together(shop):
+    alone = make_sale()
+
+    page = shop.get(create(shop, filled())["Location"])
+
+    made = SeckillVoucher.objects.exclude(pk=alone.pk).values_list("pk", flat=True).order_by("pk")
+    assert {it.pk for it in page.context["cl"].result_list} == set(made)
+    ids = "%2C".join(map(str, made))
+    assert f'href="{LIST}publish/?ids={ids}"' in page.text
+    assert f"{LIST}publish/" not in shop.get(LIST).text
+    assert f"{LIST}withdraw/" not in page.text, "nothing is public"
 
 
 @pytest.mark.django_db
@@ -482,17 +558,30 @@ def test_several_sales_are_previewed_and_copied(shop):
     sales = [make_sale(stock=3), make_sale(stock=4)]
     url = chosen(shop, sales)
     page = shop.get(url)
-    assert "Create 2 sales" in page.content.decode()
+    assert "Create 2 drafts" in page.content.decode()
     assert SeckillVoucher.objects.count() == 2
 
     response = shop.post(url, {"_create": "", "looked_at": looked_at(page)})
 
-    assert "2 sales were created." in said(response)
+    assert "2 drafts were created." in said(response)
     again = shop.post(url, {"_create": "", "looked_at": looked_at(page)})
     assert said(again)[-1].startswith("The sales have changed since your preview")
     copies = SeckillVoucher.objects.exclude(pk__in=[sale.pk for sale in sales])
     assert {(it.stock, it.stage) for it in copies} == {(3, "draft"), (4, "draft")}
     assert {it.voucher_id for it in copies} == {sale.voucher_id for sale in sales}
+
+
+@committing
+def test_second_press_of_copies_leads_to_what_the_first_made(shop):
+    sales = [make_sale(stock=3), make_sale(stock=4)]
+    url = chosen(shop, sales)
+    sent = {**Filled(shop.get(url).text).fields, "_create": ""}
+
+    first, second = shop.post(url, sent), shop.post(url, sent)
+
+    assert SeckillVoucher.objects.count() == 4
+    assert second["Location"] == first["Location"]
+    assert LogEntry.objects.count() == 2
 
 
 @pytest.mark.django_db

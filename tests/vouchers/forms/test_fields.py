@@ -10,7 +10,7 @@ from django.utils.datastructures import MultiValueDict
 from tests.support.photos import image_file
 from tests.support.sales import make_voucher
 from vouchers.catalogue.pictures import as_webp, set_picture
-from vouchers.forms.fields import PictureField
+from vouchers.forms.fields import MinutesField, PictureField
 
 pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("english")]
 
@@ -76,3 +76,14 @@ def test_form_is_multipart_and_accepts_pictures():
 
 def test_file_name_decides_nothing():
     assert form_with(image_file(kind="PNG"), name="photo.exe").is_valid()
+
+
+@pytest.mark.parametrize(("typed", "changed"), [("15", False), ("15.0", False), ("16", True)])
+def test_minutes_as_stored_are_no_change(typed: str, changed: bool):
+    field = MinutesField(seconds=(60, 3_600))
+    assert field.has_changed(15 * 60, typed) is changed
+
+
+def test_minutes_as_shown_are_no_change():
+    field = MinutesField(seconds=(60, 3_600))
+    assert not field.has_changed(100, field.prepare_value(100))

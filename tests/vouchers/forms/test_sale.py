@@ -33,6 +33,7 @@ from vouchers.models import (
     Merchant,
     RoomKind,
     SaleMode,
+    SaleStage,
     SeckillVoucher,
     Work,
 )
@@ -52,6 +53,7 @@ ENTRIES = {
     "extendable": "on",
     "rebuy": "on",
     "refundable": "on",
+    "refund_unused": "on",
 }
 
 
@@ -73,7 +75,10 @@ def as_sent(entries):
 
 def filled(instance=None, **changes):
     entries = {name: value for name, value in {**ENTRIES, **changes}.items() if value is not None}
-    return form_class(instance)(as_sent(entries), instance=instance)
+    kind = form_class(instance)
+    if instance:
+        entries["made_from"] = kind(instance=instance).made_from
+    return kind(as_sent(entries), instance=instance)
 
 
 def test_valid_form_gives_terms_and_details():
@@ -90,6 +95,7 @@ def test_valid_form_gives_terms_and_details():
         pay_within_s=900,
         rebuy=True,
         refundable=True,
+        stage=SaleStage.DRAFT,
     )
     assert form.details == VoucherDetails("Noodles", "One bowl.", 7_990, 10_000)
 

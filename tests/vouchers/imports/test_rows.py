@@ -8,10 +8,11 @@ from collections.abc import Sequence
 import pytest
 from django.utils import timezone, translation
 
+from seckill_site.web.csv_files import csv_parts
 from tests.support.spreadsheets import CHINESE, ENGLISH, HOTPOT, NOODLES
-from vouchers.imports.rows import ReadRow, example_rows, read_row, text_rows
-from vouchers.imports.spreadsheet import BadCell, Cell, FileRefused
-from vouchers.models import SaleStage
+from vouchers.imports.rows import ReadRow, example_rows, file_rows, read_row, text_rows
+from vouchers.imports.spreadsheet import BadCell, Cell, FileRefused, read_sheet
+from vouchers.models import Merchant, SaleStage, Voucher
 
 pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("english", "in_shanghai")]
 
@@ -219,6 +220,24 @@ def test_each_wrong_cell_has_its_message(column: str, cell: Cell, why: str) -> N
     assert why in problems[0]
 
 
+def test_row_shows_all_its_errors_at_once() -> None:
+    row = read(["7x", "", "x" * 4_001, BadCell.FORMULA, "12o", "", "2030", "", "99", "more"])[0]
+    assert sorted(it.partition(" (")[0].partition(",")[0] for it in row.problems) == sorted(
+        ["to the right of the headings", *(it for it in ENGLISH if it not in ("title",))]
+    )
+
+
+def test_cell_merged_over_columns_is_refused_by_name() -> None:
+    row = read(["", "Noodles", "", BadCell.MERGED, BadCell.MERGED, "", "", "", ""])[0]
+    text = "This cell is merged across columns. Unmerge it, and fill in each column."
+    assert row.problems == (f"price (售价): {text}", f"face value (面值): {text}")
+
+
+def test_unread_cell_counts_as_filled_in() -> None:
+    row = read([BadCell.ERROR, *[""] * 8])[0]
+    assert row.problems == ("id (编号): This is a spreadsheet error. Enter a value.",)
+
+
 def test_cell_without_heading_is_reported() -> None:
     row = read([*NOODLES, "more"])[0]
     assert row.problems == (
@@ -230,6 +249,23 @@ def test_cell_without_heading_is_reported() -> None:
 def test_row_with_id_needs_no_other_cell() -> None:
     row = read(["7", *[""] * 8])[0]
     assert (row.voucher_id, dict(row.details), row.problems) == (7, {}, ())
+
+
+@pytest.mark.parametrize("chinese", [True, False])
+def test_exported_rows_are_read_as_they_are(chinese: bool) -> None:
+    typed = ["Mar-1", "=1+1", "'-quoted", "(80)", "-x\ny", "13800138000138000", "Tea"]
+    merchant = Merchant(name="+Tea")
+    vouchers = [
+        Voucher(pk=n, title=text, rules=text, price_cents=1, face_value_cents=2, merchant=merchant)
+        for n, text in enumerate(typed, start=1)
+    ]
+    headings, *rows = file_rows(vouchers, chinese=chinese)
+    [_, *back] = read_sheet("".join(csv_parts(headings, [rows])).encode())
+    found = [read_row(it) for it in text_rows([(1, list(headings)), *back])]
+    assert [(it.title, it.details["rules"], it.problems) for it in found] == [
+        (text, text, ()) for text in typed
+    ]
+    assert {it.details["merchant"] for it in found} == {"+Tea"}
 
 
 @pytest.mark.parametrize("chinese", [True, False])

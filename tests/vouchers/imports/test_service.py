@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from vouchers.imports.service import (
     PreviewGone,
     PreviewNotKept,
     VouchersChanged,
+    add_merchants,
     confirm_import,
     preview_import,
 )
@@ -256,7 +258,7 @@ def test_preview_queries_do_not_depend_on_rows(boss: Importer) -> None:
             preview(boss, *rows, *new)
         return len(captured)
 
-    assert queries(20) == queries(1) == 4
+    assert queries(20) == queries(1) == 5
 
 
 def test_plan_without_changes_cannot_be_confirmed(boss: Importer) -> None:
@@ -366,7 +368,7 @@ def test_confirmation_does_whatever_the_preview_accepted(
 
     shown = preview(boss, content=[(1, [it[0] for it in HEADINGS.values()]), (2, row)])
 
-    if shown.key:
+    if shown.plan.writes:
         confirm(boss, shown)
         new = shown.plan.counts[RowOutcome.NEW], shown.plan.sales
         after = Voucher.objects.count(), SeckillVoucher.objects.count()
@@ -385,6 +387,18 @@ def test_language_of_the_reader_may_change_before_the_confirmation(boss: Importe
         confirm(boss, shown)
 
     assert Voucher.objects.filter(title="Hotpot").count() == 2
+
+
+def test_reader_of_english_confirms_what_was_previewed_in_chinese(boss: Importer) -> None:
+    Merchant.objects.create(name="老街茶馆", name_en="Old Street")
+    voucher = make_voucher(merchant=Merchant.objects.create(name="Tea", name_en="Teahouse"))
+    row = [*row_of(voucher, price="79.90"), "老街茶馆", "", "", ""]
+    with translation.override("zh-hans"):
+        shown = preview(boss, content=as_csv(FACTS, row, [*HOTPOT, "", "", "", ""]))
+
+    confirm(boss, shown)
+
+    assert list(Voucher.objects.values_list("merchant__name", flat=True)) == ["老街茶馆"] * 2
 
 
 def test_second_upload_warns_or_does_nothing(boss: Importer) -> None:
@@ -528,3 +542,103 @@ def test_unknown_merchant_or_day_is_named(boss: Importer, cells: list[str], text
     assert plan.rows[0].what == RowOutcome.WRONG
     assert text in plan.rows[0].problems[0]
     assert not plan.writes
+
+
+def test_row_shows_problems_of_cells_and_of_the_shop_at_once(boss: Importer) -> None:
+    clerk = Importer(boss.user_id, may_sell=False)
+    row = ["99", "x" * 121, "", "abc", "100", "5", "soon", "", "", "Nobody", "", "", "2020-01-01"]
+
+    [found] = preview(clerk, content=as_csv(FACTS, row)).plan.rows
+
+    assert sorted(it.partition(" (")[0] for it in found.problems) == [
+        *("begins at", "ends at", "id", "merchant", "price", "stock", "title", "valid until"),
+    ]
+
+
+def test_price_that_cannot_be_read_is_not_compared(boss: Importer) -> None:
+    voucher = make_voucher()
+    [row] = preview(boss, row_of(voucher, price="abc", face_value="1")).plan.rows
+    assert [it.partition(" (")[0] for it in row.problems] == ["price"]
+
+
+def test_preview_names_the_default_merchant(boss: Importer) -> None:
+    Merchant.objects.create(name="First")
+    shown = preview(boss, NOODLES, row_of(make_voucher(merchant=None), title="Soup"))
+    assert ("Merchant", "", "First") in shown.plan.rows[0].changes
+    assert [name for name, *_ in shown.plan.rows[1].changes] == ["Title"]
+
+
+def test_cell_merged_over_rows_names_the_merchant_of_each(boss: Importer) -> None:
+    Merchant.objects.create(name="First")
+    tea = Merchant.objects.create(name="Tea")
+    rows = [[*NOODLES, "Tea"], [*HOTPOT, ""]]
+
+    confirm(boss, preview(boss, content=as_xlsx(FACTS[:10], *rows, merged=("J2:J3",))))
+
+    assert {it.merchant for it in Voucher.objects.all()} == {tea}
+
+
+# --- Merchants that the shop does not have --------------------------------------------------------
+
+
+@pytest.fixture
+def adder(boss: Importer) -> Importer:
+    return replace(boss, may_add_merchants=True)
+
+
+def unknown(by: Importer, *names: str) -> Preview:
+    """Preview a voucher of each of these merchants."""
+    rows = [["", f"Noodles {number}", "80", "100", name] for number, name in enumerate(names)]
+    return preview(by, content=as_csv(["id", "title", "price", "face value", "merchant"], *rows))
+
+
+def add(by: Importer, shown: Preview, *names: str) -> Preview:
+    return add_merchants(key=shown.key, names=names, by=by, now=NOW)
+
+
+def test_unknown_merchants_are_added_from_the_preview(adder: Importer) -> None:
+    first = Merchant.objects.create(name="First")
+    shown = unknown(adder, "Tea", "First", "Tea", "Rice")
+    assert shown.plan.unknown_merchants == ("Tea", "Rice")
+
+    again = add(adder, shown, "Tea", "Rice", "Not in the file")
+
+    assert set(Merchant.objects.values_list("name", flat=True)) == {"First", "Tea", "Rice"}
+    assert LogEntry.objects.filter(content_type__model="merchant").count() == 2
+    assert again.plan.writes
+    confirm(adder, again)
+    assert Voucher.objects.filter(merchant=first).count() == 1
+    assert Voucher.objects.filter(merchant__name="Tea").count() == 2
+
+
+def test_merchant_that_is_not_ticked_stays_unknown(adder: Importer) -> None:
+    again = add(adder, unknown(adder, "Tea", "Taa"), "Tea")
+    assert again.plan.unknown_merchants == ("Taa",)
+    assert not again.plan.writes
+
+
+def test_added_merchant_is_never_the_default(adder: Importer) -> None:
+    add(adder, unknown(adder, "Tea"), "Tea")
+    assert Merchant.default().name == "Seckill"
+
+
+def test_merchants_are_added_by_permission_and_once(boss: Importer, adder: Importer) -> None:
+    assert add(boss, unknown(boss, "Tea"), "Tea").plan.unknown_merchants == ("Tea",)
+    shown = unknown(adder, "Tea")
+    add(adder, shown, "Tea")
+    with pytest.raises(PreviewGone):
+        add(adder, shown, "Tea")
+
+
+def test_preview_with_wrong_rows_writes_nothing_if_confirmed(adder: Importer) -> None:
+    shown = unknown(adder, "Tea", "")
+    with pytest.raises(VouchersChanged):
+        confirm(adder, shown)
+    assert not Voucher.objects.exists()
+
+
+def test_other_problems_are_there_after_merchants_were_added(adder: Importer) -> None:
+    row = ["", "Noodles", "", "80", "100", *[""] * 4, "Tea", "", "", "", "more"]
+    again = add(adder, preview(adder, content=as_csv(FACTS, row)), "Tea")
+    assert [len(it.problems) for it in again.plan.rows] == [1]
+    assert "has no heading" in again.plan.rows[0].problems[0]

@@ -114,6 +114,68 @@ def test_row_beyond_excel_limit_is_ignored(monkeypatch: pytest.MonkeyPatch) -> N
     assert cells(repacked(book, {SHEET: far})) == [["a"]]
 
 
+# --- What nobody sees -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("made", [as_csv, as_xlsx])
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("售价_x000D_", "售价"),
+        ("face_x000D_\nvalue", "face\nvalue"),
+        ("one_x000D__x000A_two", "one\ntwo"),
+        ("\u200b\u200eid\u2060", "id"),
+        ("7\u200c9\u00ad.9\ufeff0", "79.90"),
+        ("\u202d79.90\u202c", "79.90"),
+        ("👩\u200d🍳 tea", "👩\u200d🍳 tea"),
+        ("te\u200da", "tea"),
+    ],
+)
+def test_unseen_characters_are_cleaned(made: Any, text: str, clean: str) -> None:
+    assert cells(made([text, "x"])) == [[clean, "x"]]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_second_byte_order_mark_is_cleaned(encoding: str) -> None:
+    assert cells('\ufeff"a,b",c\r\n'.encode(encoding)) == [["a,b", "c"]]
+
+
+# --- Merged cells ---------------------------------------------------------------------------------
+
+
+def test_cell_merged_over_rows_is_filled_down() -> None:
+    book = as_xlsx(["title", "merchant"], ["a", "Tea"], ["b", ""], ["c", ""], merged=("B2:B3",))
+    assert cells(book) == [["title", "merchant"], ["a", "Tea"], ["b", "Tea"], ["c"]]
+
+
+def test_merged_cell_makes_no_row_of_its_own() -> None:
+    book = as_xlsx(["title", "merchant"], ["a", "Tea"], merged=("B2:B9",))
+    assert read_sheet(book) == [(1, ["title", "merchant"]), (2, ["a", "Tea"])]
+
+
+def test_cell_merged_over_columns_is_marked_in_each_row() -> None:
+    book = as_xlsx(["title", "price", "face value"], ["a", 8, ""], ["b", "", ""], merged=("B2:C3",))
+    assert [row[:2] for row in cells(book)[1:]] == [["a", BadCell.MERGED], ["b", BadCell.MERGED]]
+
+
+def test_merged_headings_and_blanks_stay() -> None:
+    book = as_xlsx(["title", ""], ["a", ""], ["b", ""], merged=("A1:B1", "B2:B3"))
+    assert cells(book) == [["title"], ["a"], ["b"]]
+
+
+def test_merged_cells_are_those_of_the_first_sheet() -> None:
+    rows = ["title"], ["a"], ["b"]
+    other = part(as_xlsx(*rows, merged=("A2:A3",)), SHEET)
+    book = repacked(as_xlsx(*rows), {"xl/worksheets/sheet0.xml": other})
+    assert cells(book) == [["title"], ["a"], ["b"]]
+
+
+def test_overlapping_merged_cells_are_refused() -> None:
+    book = as_xlsx(["title"], ["a"], ["b"], merged=("A2:A3",))
+    twice = part(book, SHEET).replace(b"</mergeCells>", b'<mergeCell ref="A2:A3"/></mergeCells>')
+    assert "cannot be read" in refused(repacked(book, {SHEET: twice}))
+
+
 # --- Refusals -------------------------------------------------------------------------------------
 
 
@@ -171,7 +233,7 @@ def test_macros_are_refused() -> None:
     ],
 )
 def test_zip_bomb_is_refused_before_unpacking(bomb: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("openpyxl.load_workbook", None)
+    monkeypatch.setattr("openpyxl.reader.excel.ExcelReader", None)
     content = repacked(as_xlsx(["a"]), {SHEET: bomb})
     assert len(content) < 100_000
     assert "Excel file contains too much data" in refused(content)

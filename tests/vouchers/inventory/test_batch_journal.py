@@ -151,8 +151,8 @@ def test_entry_set_aside_stays_pending_out_of_reach() -> None:
     first, second = two_entries()
     count_failure(sale_id=1, order_id=501)
 
-    assert set_aside(sale_id=1, entry=first)
-    assert not set_aside(sale_id=1, entry=first), "it is aside already"
+    assert set_aside(sale_id=1, entries=[first])
+    assert not set_aside(sale_id=1, entries=[first]), "it is aside already"
 
     assert pending_entries(sale_id=1, skip=0, count=9) == [second]
     assert entries_set_aside(sale_id=1) == [first]
@@ -165,10 +165,10 @@ def test_entry_set_aside_stays_pending_out_of_reach() -> None:
 @pytest.mark.parametrize("decision", [Decision.RETRY, Decision.REFUSE])
 def test_decision_takes_an_entry_back(decision: Decision) -> None:
     first, second = two_entries()
-    assert not set_aside(sale_id=1, entry=first, decision=decision), "it is not aside"
-    set_aside(sale_id=1, entry=first)
+    assert not set_aside(sale_id=1, entries=[first], decision=decision), "it is not aside"
+    set_aside(sale_id=1, entries=[first])
 
-    assert set_aside(sale_id=1, entry=first, decision=decision)
+    assert set_aside(sale_id=1, entries=[first], decision=decision)
 
     assert pending_entries(sale_id=1, skip=0, count=9) == [first, second]
     assert [it.to_refuse for it in collect_suspects(sale_id=1).values()] == [True] * (
@@ -178,7 +178,7 @@ def test_decision_takes_an_entry_back(decision: Decision) -> None:
 
 def test_missing_entry_is_not_set_aside() -> None:
     two_entries()
-    assert not set_aside(sale_id=1, entry=PendingEntry(503, 3, 1, 0))
+    assert not set_aside(sale_id=1, entries=[PendingEntry(503, 3, 1, 0)])
     assert pending_entries(sale_id=1, skip=0, count=9) == two_entries()
 
 

@@ -121,7 +121,7 @@ def test_every_script_that_returns_codes_has_an_enum() -> None:
 
 NEED_LEDGER: dict[str, Callable[[], object]] = {
     "reserve": lambda: reserve(sale_id=1, order_id=502, user_id=8),
-    "retake": lambda: retake(sale_id=1, holding=HOLDING),
+    "retake": lambda: retake(sale_id=1, holdings=[HOLDING]),
     "snapshot": lambda: snapshot(sale_id=1),
     "write_terms": lambda: write_terms(sale_id=1, terms=TERMS),
     "join_waiting": lambda: join_waiting(sale_id=1, order_id=501, user_id=7, joined_at_ms=1),
@@ -200,7 +200,7 @@ def test_broken_ledger_is_not_loaded_and_nothing_is_written(
         lambda: clear_batch(sale_id=1),
         lambda: collect_suspects(sale_id=1),
         lambda: count_failure(sale_id=1, order_id=501),
-        lambda: set_aside(sale_id=1, entry=ENTRY),
+        lambda: set_aside(sale_id=1, entries=[ENTRY]),
         lambda: entries_set_aside(sale_id=1),
         lambda: back_off(sale_id=1, error=ValueError()),
         lambda: read_buyer_holdings(sale_id=1, user_id=7),

@@ -14,7 +14,7 @@ from seckill_site.process_memory import forget_everything
 from seckill_site.redis.ledger_connection import ledger_connection
 from tests.fixtures.vouchers import DropGuard
 from tests.support.draws import make_draw
-from tests.support.sales import lose_state, make_loaded_sale, open_ledger, reserve
+from tests.support.sales import all_pending, lose_state, make_loaded_sale, open_ledger, reserve
 from tests.vouchers.inventory.test_reservations import WIN, commands_of_script
 from vouchers.catalogue.sales import edit_sale, terms_of
 from vouchers.inventory import reservations
@@ -52,8 +52,8 @@ def order(user_id: int, *, address: str = HOME, order_id: int = 0) -> None:
     reserve(sale_id=1, order_id=order_id or 1_000 + user_id, user_id=user_id, address=address)
 
 
-def cancel(user_id: int, *, order_id: int) -> None:
-    entry = reservations.PendingEntry(order_id, user_id, 1, 0)
+def cancel(user_id: int, *, order_id: int, unit: int = 1) -> None:
+    entry = reservations.PendingEntry(order_id, user_id, unit, 0)
     release(sale_id=1, releases=[Release(entry, "cancelled", had_order=True)])
 
 
@@ -72,6 +72,55 @@ def orders_until_limited(users: range = USERS, **kwargs: Any) -> int:
         except OrdersLimited:
             return done
     raise AssertionError("nobody was limited")
+
+
+# --- several units --------------------------------------------------------------------------------
+
+
+def press(user_id: int, quantity: int, *, address: str = HOME, block: int = 1) -> None:
+    order_id = 29_000_000 << 32 | 0b1111 << 28 | (user_id * 100 + block) * 64
+    reserve(sale_id=1, order_id=order_id, user_id=user_id, address=address, quantity=quantity)
+
+
+def test_units_count_for_an_address_also_in_its_first_order() -> None:
+    open_ledger(1, total=100, limit=9)
+    with pytest.raises(OrdersLimited) as refused:
+        press(1, 4)
+    press(1, 2)
+    order(2)
+    with pytest.raises(OrdersLimited):
+        order(3)
+
+    assert refused.value.limit is LimitKind.ADDRESS
+    assert snapshot(sale_id=1).taken == 3
+
+
+def test_uncounted_first_order_is_counted_with_several_units() -> None:
+    open_ledger(1, total=100, limit=9)
+    order(1)
+    with pytest.raises(OrdersLimited):
+        press(2, 3)
+    press(2, 2)
+    with pytest.raises(OrdersLimited):
+        order(3)
+
+    assert snapshot(sale_id=1).taken == 3
+
+
+def test_refused_units_count_for_neither_account_nor_address() -> None:
+    """With a limit of 4, an account may order 2 and 3 more in a window; nothing else does."""
+    open_ledger(1, total=100, limit=4, plain=0)
+    press(1, 4, address="")
+    for entry in all_pending(sale_id=1):
+        cancel(1, order_id=entry.order_id, unit=entry.unit)
+    with pytest.raises(OrdersLimited) as refused:
+        press(1, 3, block=2)
+    press(1, 1, block=3)
+
+    assert refused.value.limit is LimitKind.ACCOUNT
+    assert orders_until_limited(range(10, 99)) == 2, "one of three was taken"
+    with pytest.raises(OrdersLimited):
+        press(1, 1, address="", block=4)
 
 
 # --- per address ----------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from orders.fulfilment.worker import fulfil_sale
 from orders.models import OrderStatus, RefusalReason
+from seckill_site.clocks.database import database_now
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.installation import own_identity
 from seckill_site.redis.ledger_connection import ledger_connection
@@ -111,7 +112,7 @@ def test_row_is_locked_for_every_write_of_a_load(steps: list[str]) -> None:
 
     assert steps == [
         *("FOR UPDATE", "write_terms", "COMMIT"),
-        *("FOR UPDATE", "UPDATE vouchers_seckillvoucher", "COMMIT"),
+        *("FOR UPDATE", "INSERT vouchers_chainlink", "UPDATE vouchers_seckillvoucher", "COMMIT"),
         *("FOR UPDATE", "put_foreign_aside", "snapshot", "unload", "load", "COMMIT"),
     ]
 
@@ -759,6 +760,12 @@ def test_loads_among_reservations_lose_no_buyer(row_locks: None, ledger: Any) ->
     assert {entry.order_id for entry in all_pending(sale_id=sale.pk)} == held
 
 
+def unlocked(*, sale_id: int) -> SeckillVoucher:
+    sale = SeckillVoucher.objects.get(pk=sale_id)
+    sale.locked_at = database_now()
+    return sale
+
+
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("guarded", [True, False], ids=["guard", "control"])
 def test_row_is_locked_from_reading_orders_to_install(
@@ -767,9 +774,7 @@ def test_row_is_locked_from_reading_orders_to_install(
     sale, raised = make_sale(), []
     install = rebuild._install
     if not guarded:
-        monkeypatch.setattr(
-            rebuild, "lock_seckill_voucher", lambda sale_id: SeckillVoucher.objects.get(pk=sale_id)
-        )
+        monkeypatch.setattr(rebuild, "lock_seckill_voucher", unlocked)
 
     def lock_and_install(*args: Any) -> LoadCode:
         try:

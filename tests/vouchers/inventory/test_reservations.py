@@ -45,6 +45,7 @@ from vouchers.inventory.reservations import (
     SalePaused,
     SoldOut,
     StillPending,
+    TooFew,
     acknowledge_kick,
     claim_due_sweeps,
     clear_kick,
@@ -56,9 +57,11 @@ from vouchers.inventory.reservations import (
     retake,
     set_kick,
 )
-from vouchers.inventory.sale_state import snapshot, write_terms
+from vouchers.inventory.sale_state import parse_state, snapshot, write_terms
 
 ABOVE_53_BITS = 9_007_199_254_740_993
+BLOCK = 29_000_000 << 32 | 0b1111 << 28 | 7 * 64
+"""An order id that begins a block."""
 
 
 # --- reserve: accepted ----------------------------------------------------------------------------
@@ -74,6 +77,148 @@ def test_accepted_buyer_is_in_buyers_and_pending(ledger: Any) -> None:
     [(member, accepted_at_ms)] = ledger.zrange(keys.pending, 0, -1, withscores=True)
     assert member == "501:7:1"
     assert before_ms <= accepted_at_ms <= redis_now_ms()
+
+
+def units_of(user_id: int) -> dict[str, str]:
+    return {name: it for name, it in buyer_fields(1).items() if name.startswith(f"{user_id}:")}
+
+
+# --- reserve: several units -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("all_or_none", "offset"), [(False, 1), (True, 33)])
+def test_units_of_a_press_are_pending_together(
+    all_or_none: bool, offset: int, ledger: Any, ledger_trips: list[int]
+) -> None:
+    keys = open_ledger(1, limit=4)
+    reserve(sale_id=1, order_id=501, user_id=9)  # the server knows the script
+    ledger_trips.clear()
+
+    answer = reserve(sale_id=1, order_id=BLOCK, user_id=7, quantity=3, all_or_none=all_or_none)
+
+    assert (answer.order_id, len(ledger_trips)) == (BLOCK, 1)
+    ids = [BLOCK, BLOCK + offset, BLOCK + offset + 1]
+    assert units_of(7) == {f"7:{unit}": str(it) for unit, it in enumerate(ids, 1)}
+    entries = [it for it in all_pending(sale_id=1) if it.user_id == 7]
+    assert [(it.order_id, it.unit) for it in entries] == list(zip(ids, (1, 2, 3), strict=True))
+    assert len({it.accepted_at_ms for it in entries}) == 1
+    assert ledger.zcard(keys.pending) == 4
+
+
+def test_press_for_one_sends_what_it_always_sent() -> None:
+    calls = [reserve_call(sale_id=1, order_id=BLOCK, user_id=7, quantity=it) for it in (1, 2)]
+    assert [len(call.args) for call in calls] == [12, 14]
+
+
+def test_same_token_with_another_quantity_gets_the_first_answer(dump: Dump) -> None:
+    open_ledger(1, total=9, limit=9)
+    reserve(sale_id=1, order_id=BLOCK, user_id=7, quantity=2)
+    before = dump()
+
+    for quantity, all_or_none in [(1, False), (5, False), (9, True)]:
+        again = reserve(
+            sale_id=1, order_id=BLOCK, user_id=7, quantity=quantity, all_or_none=all_or_none
+        )
+        assert again == Reservation(BLOCK, kick_due=False)
+
+    assert dump() == before
+
+
+def test_ended_first_unit_still_answers_for_its_purchase() -> None:
+    open_ledger(1, limit=3)
+    reserve(sale_id=1, order_id=BLOCK, user_id=7, quantity=2)
+    release(sale_id=1, releases=[Release(it, "expired") for it in all_pending(sale_id=1)])
+
+    assert reserve(sale_id=1, order_id=BLOCK, user_id=7, quantity=3).order_id == BLOCK
+    assert buyer_fields(1) == {}
+
+
+@pytest.mark.parametrize(
+    ("total", "limit", "held", "given"), [(3, 9, 0, 3), (9, 4, 2, 2), (5, 6, 3, 2), (9, 9, 0, 5)]
+)
+def test_buyer_gets_what_is_left(total: int, limit: int, held: int, given: int) -> None:
+    open_ledger(1, total=total, limit=limit)
+    for n in range(held):
+        reserve(sale_id=1, order_id=501 + n, user_id=7)
+
+    reserve(sale_id=1, order_id=BLOCK, user_id=7, quantity=5)
+
+    assert len(units_of(7)) == held + given
+    assert snapshot(sale_id=1).taken == snapshot(sale_id=1).pending == held + given
+
+
+def test_gaps_between_units_are_filled() -> None:
+    open_ledger(1, limit=4)
+    for order_id in (501, 502, 503):
+        reserve(sale_id=1, order_id=order_id, user_id=7)
+    first, second, _ = all_pending(sale_id=1)
+    release(sale_id=1, releases=[Release(first, "expired")])
+
+    reserve(sale_id=1, order_id=BLOCK, user_id=7, quantity=2)
+
+    ids = [BLOCK, second.order_id, 503, BLOCK + 1]
+    assert units_of(7) == {f"7:{unit}": str(it) for unit, it in enumerate(ids, 1)}
+
+
+def test_all_or_none_gets_nothing_when_too_few_are_left(dump: Dump) -> None:
+    open_ledger(1, total=2, limit=5)
+    before = dump()
+
+    with pytest.raises(TooFew) as refused:
+        reserve(sale_id=1, order_id=BLOCK, user_id=7, quantity=3, all_or_none=True)
+
+    assert refused.value.left == 2
+    assert dump() == before
+    reserve(sale_id=1, order_id=BLOCK, user_id=7, quantity=2, all_or_none=True)
+    with pytest.raises(SoldOut):
+        reserve(sale_id=1, order_id=BLOCK + 64, user_id=8, quantity=2, all_or_none=True)
+
+
+def test_all_or_none_above_the_limit_names_the_held_order(dump: Dump) -> None:
+    open_ledger(1, total=9, limit=3)
+    with pytest.raises(TooFew):
+        reserve(sale_id=1, order_id=BLOCK, user_id=7, quantity=4, all_or_none=True)
+    reserve(sale_id=1, order_id=501, user_id=7)
+    before = dump()
+
+    with pytest.raises(AlreadyOrdered) as refused:
+        reserve(sale_id=1, order_id=BLOCK, user_id=7, quantity=3, all_or_none=True)
+
+    assert refused.value.order_id == 501
+    assert dump() == before
+
+
+def test_units_of_the_waiting_list_are_not_left(ledger: Any) -> None:
+    keys = open_ledger(1, total=4, limit=5, plain=0, paused=1)
+    ledger.zadd(keys.waiting, {"601:8": 1, "602:9": 2})
+    change_state(1, paused=0)
+
+    reserve(sale_id=1, order_id=BLOCK, user_id=7, quantity=5)
+
+    assert {name: int(it) for name, it in buyer_fields(1).items()} == {
+        "8:1": 601, "9:1": 602, "7:1": BLOCK, "7:2": BLOCK + 1,
+    }  # fmt: skip
+
+
+def test_last_units_of_press_note_when_sale_sold_out(ledger: Any) -> None:
+    keys = open_ledger(1, total=3, limit=3)
+    reserve(sale_id=1, order_id=BLOCK, user_id=7, quantity=2)
+    assert not parse_state(ledger.hget(keys.buyers, STATE))["sold_out_at_ms"]
+    reserve(sale_id=1, order_id=BLOCK + 64, user_id=8, quantity=2)
+    assert parse_state(ledger.hget(keys.buyers, STATE))["sold_out_at_ms"]
+
+
+def test_id_without_a_block_is_good_for_one_unit() -> None:
+    open_ledger(1, limit=5)
+    with pytest.raises(TooFew) as refused:
+        reserve(sale_id=1, order_id=501, user_id=7, quantity=3, all_or_none=True)
+    reserve(sale_id=1, order_id=501, user_id=7, quantity=3)
+
+    assert refused.value.left == 1
+    assert buyer_fields(1) == {"7:1": "501"}
+
+
+# --- reserve: other arguments ---------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -948,7 +1093,7 @@ def test_retake_takes_unit_and_clears_end_and_tries(ledger: Any) -> None:
     keys = open_ledger(1)
     entry, _ = set_aside_entry(), set_aside_entry(order_id=502, user_id=8)
 
-    retake(sale_id=1, holding=entry)
+    retake(sale_id=1, holdings=[entry])
 
     assert buyer_fields(1) == {"7:1": "501"}
     assert not ledger.exists(keys.pending)
@@ -961,10 +1106,10 @@ def test_retake_takes_unit_and_clears_end_and_tries(ledger: Any) -> None:
 def test_repeated_retake_succeeds_and_writes_nothing(dump: Dump, total: int) -> None:
     open_ledger(1, total=total)
     entry = set_aside_entry()
-    retake(sale_id=1, holding=entry)
+    retake(sale_id=1, holdings=[entry])
     before = dump()
 
-    retake(sale_id=1, holding=entry)
+    retake(sale_id=1, holdings=[entry])
 
     assert dump() == before
 
@@ -972,7 +1117,7 @@ def test_repeated_retake_succeeds_and_writes_nothing(dump: Dump, total: int) -> 
 def test_retake_keeps_ids_above_53_bits_exact(ledger: Any) -> None:
     open_ledger(1)
 
-    retake(sale_id=1, holding=Holding(ABOVE_53_BITS, ABOVE_53_BITS + 2, 1))
+    retake(sale_id=1, holdings=[Holding(ABOVE_53_BITS, ABOVE_53_BITS + 2, 1)])
 
     held = buyer_fields(1)
     assert held[f"{ABOVE_53_BITS + 2}:1"] == str(ABOVE_53_BITS)
@@ -985,7 +1130,7 @@ def test_retake_of_taken_unit_names_order_and_writes_nothing(dump: Dump) -> None
     before = dump()
 
     with pytest.raises(AlreadyOrdered) as refused:
-        retake(sale_id=1, holding=entry)
+        retake(sale_id=1, holdings=[entry])
 
     assert refused.value.order_id == 601
     assert dump() == before
@@ -996,7 +1141,7 @@ def test_retake_takes_only_its_own_unit(ledger: Any) -> None:
     set_aside_entry()
     reserve(sale_id=1, order_id=601, user_id=7)
 
-    retake(sale_id=1, holding=Holding(501, 7, 2))
+    retake(sale_id=1, holdings=[Holding(501, 7, 2)])
 
     assert buyer_fields(1) == {"7:1": "601", "7:2": "501"}
 
@@ -1008,7 +1153,7 @@ def test_retake_of_sold_unit_is_refused_and_writes_nothing(dump: Dump) -> None:
     before = dump()
 
     with pytest.raises(SoldOut):
-        retake(sale_id=1, holding=entry)
+        retake(sale_id=1, holdings=[entry])
 
     assert dump() == before
 
@@ -1019,7 +1164,7 @@ def test_retake_of_pending_order_is_refused_and_writes_nothing(dump: Dump) -> No
     before = dump()
 
     with pytest.raises(StillPending):
-        retake(sale_id=1, holding=entry)
+        retake(sale_id=1, holdings=[entry])
 
     assert dump() == before
 
@@ -1032,7 +1177,7 @@ def test_control_without_pending_check_late_release_undoes_retake(
     guard = "redis.call('ZSCORE', KEYS[2], order_id .. ':' .. field)"
     drop_guard(reservations, "_RETAKE", guard, "false")
 
-    retake(sale_id=1, holding=entry)
+    retake(sale_id=1, holdings=[entry])
     release(sale_id=1, releases=[Release(entry, "failed")])
 
     assert buyer_fields(1) == {}
@@ -1042,7 +1187,7 @@ def test_control_without_pending_check_late_release_undoes_retake(
 def test_retake_ignores_window_and_pause(ledger: Any, changes: dict[str, Any]) -> None:
     keys = open_ledger(1, **changes)
 
-    retake(sale_id=1, holding=Holding(501, 7, 1))
+    retake(sale_id=1, holdings=[Holding(501, 7, 1)])
 
     assert ledger.hget(keys.buyers, "7:1") == "501"
 
@@ -1095,6 +1240,16 @@ def test_admission_and_earlier_tokens_are_accepted(minted_ms: int | None) -> Non
     reserve(sale_id=1, order_id=501, user_id=7, minted_ms=minted_ms)
 
     assert buyer_fields(1) == {"7:1": "501"}
+
+
+@pytest.mark.parametrize("minted_ms", [ADMITTED, LATE_MS])
+def test_one_turn_in_the_room_takes_a_quantity(minted_ms: int | None) -> None:
+    open_room(1, state={"limit": 4})
+
+    with nullcontext() if minted_ms is ADMITTED else pytest.raises(NotAdmitted):
+        reserve(sale_id=1, order_id=BLOCK, user_id=7, minted_ms=minted_ms, quantity=3)
+
+    assert len(buyer_fields(1)) == (3 if minted_ms is ADMITTED else 0)
 
 
 def test_sale_without_a_room_admits_every_token() -> None:

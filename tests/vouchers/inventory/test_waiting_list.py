@@ -74,7 +74,9 @@ def sell_out(*, total: int = 1, **changes: Any) -> list[PendingEntry]:
 def join(order_id: int, user_id: int, *, at_ms: int | None = None) -> int:
     """Join the waiting list of sale 1, by default at a time equal to the order id."""
     joined_at_ms = order_id if at_ms is None else at_ms
-    return join_waiting(sale_id=1, order_id=order_id, user_id=user_id, joined_at_ms=joined_at_ms)
+    return join_waiting(
+        sale_id=1, order_id=order_id, user_id=user_id, joined_at_ms=joined_at_ms
+    ).place
 
 
 def read_waiting(ledger: Any) -> list[str]:
@@ -121,7 +123,7 @@ def test_position_follows_time_of_joining() -> None:
 
     assert join(502, 8, at_ms=1_000) == 1
 
-    assert waiting_position(sale_id=1, order_id=501, user_id=7) == 2
+    assert waiting_position(sale_id=1, order_id=501, user_id=7) == (2, 1)
 
 
 def test_joining_again_keeps_position_and_writes_nothing(dump: Dump) -> None:
@@ -144,7 +146,7 @@ def test_ids_above_53_bits_are_exact(ledger: Any) -> None:
 
     assert read_waiting(ledger) == [f"{order_id}:{user_id}", f"{order_id + 1}:{user_id + 1}"]
     assert waiting_order_ids(sale_id=1) == {order_id, order_id + 1}
-    assert waiting_position(sale_id=1, order_id=order_id, user_id=user_id) == 1
+    assert waiting_position(sale_id=1, order_id=order_id, user_id=user_id) == (1, 1)
     give_back(entry)
     assert buyer_fields(1) == {f"{user_id}:1": str(order_id)}
     [given] = all_pending(sale_id=1)
@@ -162,12 +164,14 @@ def test_buyer_may_wait_in_paused_sale_with_free_units(ledger: Any) -> None:
     assert read_waiting(ledger) == ["501:7"]
 
 
-def test_buyer_joins_behind_others_despite_free_unit(ledger: Any) -> None:
+def test_buyer_who_joins_comes_behind_others_despite_free_unit(ledger: Any) -> None:
     sell_out()
     join(501, 7)
     add_units_without_giving()
 
-    assert join(502, 8) == 2
+    assert join(502, 8) == 1
+
+    assert held_order_ids(sale_id=1, user_id=7) == [501]
 
 
 def test_buyer_below_limit_may_wait_for_another_unit(ledger: Any) -> None:
@@ -287,7 +291,7 @@ def test_leaving_moves_others_up() -> None:
     assert not leave_waiting(sale_id=1, order_id=501, user_id=7)
 
     assert waiting_position(sale_id=1, order_id=501, user_id=7) is None
-    assert waiting_position(sale_id=1, order_id=502, user_id=8) == 1
+    assert waiting_position(sale_id=1, order_id=502, user_id=8) == (1, 1)
 
 
 def test_buyer_who_left_may_join_again_at_the_end() -> None:
@@ -612,7 +616,7 @@ def test_lost_entry_is_restored_despite_free_unit(ledger: Any) -> None:
 
     place = join_waiting(sale_id=1, order_id=501, user_id=7, joined_at_ms=1, restoring=True)
 
-    assert place == 1
+    assert place == (1, 1)
     assert read_waiting(ledger) == ["501:7"]
 
 
@@ -706,4 +710,4 @@ def test_waiting_lists_of_sales_are_separate() -> None:
     give_back(entry)
 
     assert waiting_position(sale_id=1, order_id=501, user_id=7) is None
-    assert waiting_position(sale_id=11, order_id=502, user_id=7) == 1
+    assert waiting_position(sale_id=11, order_id=502, user_id=7) == (1, 1)

@@ -20,18 +20,21 @@ from django.utils import timezone, translation
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orders.draws.standing import Stage
 from orders.models import OrderStatus, RefusalReason
-from orders.receipts.service import ENTERED, QUEUED, WAITING
+from orders.receipts.service import ENTERED, QUEUED
 from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
 from seckill_site.formatting import (
     date_and_time,
     exact_date_and_time,
     money,
     spelled_duration,
+    utc_offset,
 )
+from vouchers.catalogue.audience import RULES, SALE_RULES
 from vouchers.models import Merchant, SaleState, SeckillVoucher, Voucher
 from vouchers.templatetags import seckill
-from vouchers.templatetags.buyer_texts import MAIL, MAIL_SUBJECTS, PAGES, RECEIPT
+from vouchers.templatetags.buyer_texts import MAIL, MAIL_SUBJECTS, PAGES, RECEIPT, RULES_LISTED
 
 pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("in_shanghai")]
 
@@ -108,7 +111,7 @@ def test_date_uses_shop_zone_and_page_language(
 )
 def test_utc_offset_names_time_zone(zone: str, text: str) -> None:
     with timezone.override(ZoneInfo(zone)):
-        assert seckill.utc_offset(NOON) == text
+        assert utc_offset(NOON) == text
 
 
 @pytest.mark.parametrize(("left_ms", "seconds"), [(10_000, 11), (9_999, 10), (0, 1), (-5_000, 1)])
@@ -332,7 +335,7 @@ def test_scripts_import_only_what_is_exported() -> None:
 
 
 def test_every_status_and_reason_has_a_sentence() -> None:
-    statuses = {status.value for status in OrderStatus} | {QUEUED, ENTERED, WAITING}
+    statuses = {status.value for status in OrderStatus} | {QUEUED, ENTERED, *Stage.values}
     back = {"confirming", "silent", "unconfirmed", "not_paid"}
     shown = statuses | back | {"overdue", "not_drawn", "withdrawn"}
     assert shown == set(RECEIPT["heading"]) == set(RECEIPT["text"])
@@ -373,10 +376,18 @@ def _fields(sentence: str) -> set[str | None]:
 # --- The terms of a voucher -----------------------------------------------------------------------
 
 
-def sale_of(*, refundable: bool = True, address: str = "", **fields: Any) -> SeckillVoucher:
+def sale_of(
+    *,
+    refundable: bool = True,
+    refund_unused: bool | None = False,
+    address: str = "",
+    price_cents: int = 1,
+    **fields: Any,
+) -> SeckillVoucher:
     merchant = Merchant(name="Tea", address=address)
-    voucher = Voucher(title="Tea", price_cents=1, face_value_cents=2, merchant=merchant, **fields)
-    return SeckillVoucher(voucher=voucher, refundable=refundable)
+    amounts = {"price_cents": price_cents, "face_value_cents": 2}
+    voucher = Voucher(title="Tea", merchant=merchant, **amounts, **fields)
+    return SeckillVoucher(voucher=voucher, refundable=refundable, refund_unused=refund_unused)
 
 
 @pytest.mark.parametrize(
@@ -406,3 +417,34 @@ def test_terms_say_where_until_when_and_whether_refundable(
         assert seckill.voucher_terms(sale) == english
     with translation.override("zh-hans"):
         assert seckill.voucher_terms(sale) == chinese
+
+
+@pytest.mark.parametrize(
+    ("fields", "english", "chinese"),
+    [
+        ({}, "refundable until used, automatically after the last day", "未使用可退，过期自动退"),
+        (
+            {"refundable": False},
+            "refunded automatically after the last day if not used",
+            "未使用过期自动退，此前不可退",
+        ),
+        ({"refund_unused": None}, "refundable until used", "未使用可退"),
+        ({"valid_until": None}, "refundable until used", "未使用可退"),
+        ({"price_cents": 0}, "refundable until used", "未使用可退"),
+    ],
+    ids=str,
+)
+def test_terms_say_whether_unused_vouchers_are_refunded(
+    fields: dict[str, Any], english: str, chinese: str
+) -> None:
+    of = {"refund_unused": True, "valid_until": dt.date(2026, 12, 31), **fields}
+    for language, words in (("en", english), ("zh-hans", chinese)):
+        with translation.override(language):
+            assert seckill.voucher_terms(sale_of(**of))[-1] == words
+
+
+def test_every_rule_has_its_sentences() -> None:
+    assert set(RULES_LISTED) == {it.name for it in SALE_RULES}
+    # No page of a sale offers what this one refuses.
+    assert set(PAGES["purchase"]["rule"]) == RULES.keys() - {"cancellations"}
+    assert PAGES["purchase"]["rule_button"].keys() <= RULES.keys()

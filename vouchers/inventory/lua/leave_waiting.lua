@@ -1,8 +1,8 @@
 -- leave_waiting: take a buyer off the waiting list. Safe to repeat.
 --
 -- KEYS[1]  waiting  zset
--- ARGV[1]  <order id>:<user>
+-- ARGV     <order id>:<user>, for each order id under which the buyer may be waiting
 --
 -- Returns 1 if the buyer was waiting, else 0.
 
-return redis.call('ZREM', KEYS[1], ARGV[1])
+return redis.call('ZREM', KEYS[1], unpack(ARGV))

@@ -1,4 +1,7 @@
--- reserve: accept one buyer of a sale, or refuse by name. Safe to repeat.
+-- reserve: accept a purchase of one buyer of a sale, or refuse by name. Safe to repeat.
+--
+-- A purchase is one unit, or several with an order id each. Sent again with another quantity, it gets
+-- the first answer: its first id tells.
 --
 -- Times are Redis TIME in milliseconds. Ids are strings: a Lua number is a double.
 -- Everything is checked before anything is written, because a script that fails keeps its earlier
@@ -11,7 +14,7 @@
 --                           and <window><ARGV[11]>: that first order is counted
 -- KEYS[10]   limited  zset  subjects at their limit in this window, by the orders refused for it
 -- KEYS[11]   price    string  in cents; missing: not known
--- ARGV[1]  order id
+-- ARGV[1]  order id of the first unit
 -- ARGV[2]  user id
 -- ARGV[3]  milliseconds that a kick lasts
 -- ARGV[4]  accept no new buyer who would wait longer than this for a row, in ms; 0: any wait
@@ -25,6 +28,8 @@
 --          limit allows; 0: any number
 -- ARGV[11] names the first order that this address had in this process
 -- ARGV[12] the price that the buyer agrees to, in cents; '' for any
+-- ARGV[13] the fewest units that the buyer wants; missing: this is for one unit
+-- ARGV[14…] the order ids of the further units that the buyer wants
 --
 -- Returns one text, which costs Redis less than a list: a code, and its figures after spaces
 --   ACCEPTED         the order id, accepted now or by an earlier call; and 1 if the caller must
@@ -34,6 +39,7 @@
 --   BEHIND           the age of the oldest pending entry in ms: orders are written too slowly
 --   LIMITED          the subject that is at its limit, and the milliseconds until the next window
 --   PRICE_CHANGED    the price in cents, which is not the one that the buyer agrees to
+--   TOO_FEW          how many units the buyer could get: fewer than wanted at least
 --   SOLD_OUT         when this request arrived, and when the last unit went or '', both in ms
 --   NOT_LOADED       the ledger is not loaded
 --   OTHER_SALE       the ledger is that of another sale with this id
@@ -90,18 +96,20 @@ local behind_ms = tonumber(ARGV[4])
 local late = redis.pcall('ZCOUNT', KEYS[2], 0, '(' .. integer(now_ms - behind_ms))
 if type(late) ~= 'number' then return 'NOT_LOADED' end
 -- @include take_unit
+local promised = 0 -- at most so many units are the waiting list's
 if plain == '0' and redis.call('ZCARD', KEYS[6]) > 0 then
   -- @include read_units
   -- @include check_buyer
   -- @include give_units
   -- @include sale_table
-  give_units(sale, now_ms) -- the waiting list comes first, and this buyer may be on it
+  local _, is_over = give_units(sale, now_ms) -- the waiting list comes first, and this buyer may be on it
   local code, known_id
   code, known_id, free_unit = check_buyer(sale, read_units(user_id, limit), order_id, user_id)
   if code == 'ACCEPTED' then return code .. ' ' .. known_id .. ' ' .. set_kick(redis.call('MGET', KEYS[7])[1]) end
   if code then return code .. ' ' .. known_id .. ' 0' end
   free = total + 1 - redis.call('HLEN', KEYS[1])
-  if free <= redis.call('ZCARD', KEYS[6]) then
+  promised = is_over and 0 or redis.call('ZCARD', KEYS[6]) * limit
+  if free <= promised then
     return 'SOLD_OUT' .. ' ' .. now .. ' ' .. sale.sold_out_at_ms
   end
 end
@@ -125,6 +133,18 @@ if ARGV[12] ~= '' and price and price ~= ARGV[12] and string.match(price, '^%d+$
   return 'PRICE_CHANGED' .. ' ' .. price
 end
 
+-- Several units: those that the buyer wants, the limit leaves and the waiting list does not.
+local spare, given = nil, 1
+if ARGV[13] then
+  -- @include read_units
+  -- @include spare_units
+  local fewest, free_ones, held_id = tonumber(ARGV[13]), spare_units(read_units(user_id, limit))
+  spare = free_ones
+  given = math.min(#ARGV - 12, #spare, free - promised)
+  if #spare < fewest and held_id then return 'ALREADY_ORDERED' .. ' ' .. held_id end
+  if given < fewest then return 'TOO_FEW' .. ' ' .. given end
+end
+
 -- Only who would get a unit is counted, so a refusal costs no more. Accounts are counted once something
 -- has ended: before that, the sale's limit holds. A window is a thousand seconds, which its name says
 -- without arithmetic; each starts anew.
@@ -132,27 +152,33 @@ local subject = ARGV[8]
 if subject ~= '' or plain == '0' then
   local window, most, count = string.sub(now, 1, -7), tonumber(per_address ~= '' and per_address or ARGV[9]), 0
   if subject ~= '' and most > 0 then
-    local was_first = redis.pcall('HSETNX', KEYS[9], window .. ARGV[11], '')
-    count = redis.pcall('HINCRBY', KEYS[9], window .. subject, was_first == 1 and 2 or 1)
+    local was_first = ARGV[11] ~= '' and redis.pcall('HSETNX', KEYS[9], window .. ARGV[11], '')
+    count = redis.pcall('HINCRBY', KEYS[9], window .. subject, was_first == 1 and given + 1 or given)
   end
   if plain == '0' and ARGV[10] ~= '0' and type(count) == 'number' and count <= most then
     subject, most = 'u:' .. user_id, ARGV[10] + limit - 1
-    count = redis.pcall('HINCRBY', KEYS[9], window .. subject, 1)
+    count = redis.pcall('HINCRBY', KEYS[9], window .. subject, given)
   end
   if type(count) ~= 'number' then -- a mistyped command: all counts start anew
     redis.call('UNLINK', KEYS[9])
-  elseif count == 1 or count == 2 then -- the hash may be new
+  elseif count <= given + 1 then -- the hash may be new
     redis.call('PEXPIRE', KEYS[9], 2000000)
   end
   if type(count) == 'number' and count > most then
     -- @include refuse_limited
+    -- Units that are refused together must not use up what the buyer may still have one by one.
+    if given > 1 then redis.call('HINCRBY', KEYS[9], window .. subject, -given) end
+    if given > 1 and subject ~= ARGV[8] and ARGV[8] ~= '' then
+      redis.call('HINCRBY', KEYS[9], window .. ARGV[8], -given)
+    end
     return refuse_limited(KEYS[10], subject, now_ms)
   end
 end
 
 take_unit(order_id, user_id, free_unit, now)
+for i = 2, given do take_unit(ARGV[12 + i], user_id, spare[i], now) end
 if plain == '0' then redis.call('ZREM', KEYS[6], order_id .. ':' .. user_id) end
-if free <= 1 then
+if free <= given then
   -- @include sale_table
   -- @include note_last_unit
   note_last_unit(sale, now)

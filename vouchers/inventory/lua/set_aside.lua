@@ -1,4 +1,4 @@
--- set_aside: put a pending entry aside, or take it back. Safe to repeat.
+-- set_aside: put the pending entries of a purchase aside, or take them back. Safe to repeat.
 --
 -- An entry that is set aside stays in pending, so its unit stays taken and its receipt queued; its
 -- score is raised out of the reach of workers.
@@ -7,18 +7,23 @@
 -- KEYS[2]  tries    hash  order id -> <failures> <time of the last in ms>, or 'refuse'
 -- ARGV[1]  by how much the score is raised, in ms
 -- ARGV[2]  aside, retry or refuse
--- ARGV[3]  <order id>:<user>:<unit>  ARGV[4] order id
+-- ARGV[3…] pairs, one for each entry: <order id>:<user>:<unit>, order id
 --
--- Returns 1 if the entry was moved, else 0.
+-- Returns how many entries were moved.
 -- @include integer
 
-local score, aside_ms = redis.call('ZSCORE', KEYS[1], ARGV[3]), tonumber(ARGV[1])
-local is_aside = score and tonumber(score) >= aside_ms
-if not score or is_aside == (ARGV[2] == 'aside') then return 0 end
-redis.call('ZADD', KEYS[1], integer(score + (is_aside and -aside_ms or aside_ms)), ARGV[3])
-if ARGV[2] == 'refuse' then
-  redis.call('HSET', KEYS[2], ARGV[4], 'refuse')
-else
-  redis.call('HDEL', KEYS[2], ARGV[4])
+local aside_ms, moved = tonumber(ARGV[1]), 0
+for i = 3, #ARGV, 2 do
+  local score = redis.call('ZSCORE', KEYS[1], ARGV[i])
+  local is_aside = score and tonumber(score) >= aside_ms
+  if score and is_aside ~= (ARGV[2] == 'aside') then
+    moved = moved + 1
+    redis.call('ZADD', KEYS[1], integer(score + (is_aside and -aside_ms or aside_ms)), ARGV[i])
+    if ARGV[2] == 'refuse' then
+      redis.call('HSET', KEYS[2], ARGV[i + 1], 'refuse')
+    else
+      redis.call('HDEL', KEYS[2], ARGV[i + 1])
+    end
+  end
 end
-return 1
+return moved

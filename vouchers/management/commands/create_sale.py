@@ -1,6 +1,8 @@
 """``manage.py create_sale``: put a voucher on sale from the command line."""
 
 import datetime as dt
+import tomllib
+from pathlib import Path
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -16,6 +18,7 @@ from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import (
     MAX_DRAW_WAIT_S,
+    MAX_LIMIT,
     MAX_ROOM_RATE,
     Merchant,
     RoomKind,
@@ -24,61 +27,35 @@ from vouchers.models import (
     Work,
 )
 
+MOST = {"limit": MAX_LIMIT, "room_rate": MAX_ROOM_RATE, "draw_wait": MAX_DRAW_WAIT_S}
+HELP = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+
 
 class Command(BaseCommand):
     help = "Put a new voucher on sale and load it; prints the sale's id alone on the last line."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--title", required=True)
-        parser.add_argument("--stock", type=int, required=True, help="vouchers offered")
-        parser.add_argument(
-            "--begins-in", type=int, required=True, help="seconds from now, may be negative"
-        )
-        parser.add_argument(
-            "--ends-in", type=int, required=True, help="seconds from now, after the start"
-        )
-        parser.add_argument("--limit", type=int, default=1, help="vouchers per buyer, 1 to 20")
-        parser.add_argument(
-            "--room",
-            choices=RoomKind.values,
-            default=RoomKind.OFF,
-            help="waiting room: only while it is busy, or everybody waits in it for the start",
-        )
-        parser.add_argument(
-            "--room-rate", type=int, help=f"people let in per second, 1 to {MAX_ROOM_RATE}"
-        )
-        parser.add_argument(
-            "--room-shuffled",
-            action="store_true",
-            help="draw the places of those who come before the start; with --room start",
-        )
-        parser.add_argument(
-            "--work",
-            choices=[it.name.lower() for it in Work],
-            default=Work.NONE.name.lower(),
-            help="what each buyer's browser computes before it may order",
-        )
-        parser.add_argument(
-            "--draw",
-            action="store_true",
-            help="take entries until the end, then draw; a limit of 1 and no waiting room",
-        )
-        parser.add_argument(
-            "--draw-wait",
-            type=int,
-            help=f"with --draw: seconds after the end, up to {MAX_DRAW_WAIT_S}, in which returned "
-            "units go to the others in drawn order",
-        )
+        def add(option: str, **kwargs: Any) -> None:
+            parser.add_argument(option, help=HELP[option].format(**MOST), **kwargs)
+
+        add("--title", required=True)
+        add("--stock", type=int, required=True)
+        add("--begins-in", type=int, required=True)
+        add("--ends-in", type=int, required=True)
+        add("--limit", type=int, default=1)
+        add("--room", choices=RoomKind.values, default=RoomKind.OFF)
+        add("--room-rate", type=int)
+        add("--room-shuffled", action="store_true")
+        works = [it.name.lower() for it in Work]
+        add("--work", choices=works, default=works[0])
+        add("--draw", action="store_true")
+        add("--draw-wait", type=int)
         for rule in SALE_RULES:
-            parser.add_argument(
-                rule.option, dest=rule.field, help=rule.option_help, **_argument(rule)
-            )
-        parser.add_argument("--merchant", help="the merchant's name; the default one if left out")
-        parser.add_argument(
-            "--valid-until", type=dt.date.fromisoformat, help="the voucher's last day: 2026-12-31"
-        )
-        parser.add_argument("--price-cents", type=int, default=8_000)
-        parser.add_argument("--face-value-cents", type=int, default=10_000)
+            add(rule.option, dest=rule.field, **_argument(rule))
+        add("--merchant")
+        add("--valid-until", type=dt.date.fromisoformat)
+        add("--price-cents", type=int, default=8_000)
+        add("--face-value-cents", type=int, default=10_000)
 
     def handle(self, *args: Any, **options: Any) -> None:
         now = database_now().replace(microsecond=0)
