@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +64,10 @@ def finish(history: History, sale: SeckillVoucher, report: Report) -> None:
 
 # --- Processes die --------------------------------------------------------------------------------
 
+WHILE_ENTERING = ("draw.before_store", "draw.stored")
+
 POINTS = (
-    "draw.before_store",
-    "draw.stored",
+    *WHILE_ENTERING,
     "draw.entries_closed",
     "draw.before_close",
     "draw.closed",
@@ -103,16 +105,21 @@ def test_dr_child_killed_at_any_point_loses_no_entry(
             history = History("DR", f"worker child killed at {point}")
             sale = make_draw(stock=UNITS)
             tokens = crowd_of(sale, count=ENTRIES)
-            is_early = point in ("draw.before_store", "draw.stored")
-            if is_early:
-                (inside / "failpoint").write_text(point)
-            history.fire(sale, tokens, url=draw_shop.url)
-            if not is_early:
-                (inside / "failpoint").write_text(point)
-            end(sale)
-            draw_shop.worker.wait_until(
-                lambda: not (inside / "failpoint").exists(), what=f"death at {point}"
+            died = partial(
+                draw_shop.worker.wait_until,
+                lambda: not (inside / "failpoint").exists(),
+                what=f"death at {point}",
             )
+            if point in WHILE_ENTERING:
+                (inside / "failpoint").write_text(point)
+                history.fire(sale, tokens, url=draw_shop.url)
+                died()  # first: closing stores what is left, and passes neither point
+                end(sale)
+            else:
+                history.fire(sale, tokens, url=draw_shop.url)
+                (inside / "failpoint").write_text(point)
+                end(sale)
+                died()
             history.fault_is_over()
             finish(history, sale, report)
             assert len(listed(sale)) == ENTRIES

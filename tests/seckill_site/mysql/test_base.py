@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import MySQLdb
 import pytest
-from django.db import OperationalError, connection
+from django.contrib.auth.models import User
+from django.db import OperationalError, connection, transaction
 
 from seckill_site.mysql import base
 from seckill_site.mysql.base import DatabaseWrapper
 from seckill_site.redis import breaker
-from tests.support.patience import GENEROUS_S
+from tests.support.orders import at_once, make_buyers, race
+from tests.support.patience import GENEROUS_S, wait_for
 from tests.support.stack import ROOT
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -65,6 +68,48 @@ def test_failed_statement_leaves_the_breaker_closed() -> None:
     with connection.cursor() as cursor, pytest.raises(OperationalError):
         cursor.execute("SET STATEMENT max_statement_time = 0.05 FOR SELECT SLEEP(5)")
     assert not base.breaker.open
+
+
+def _waits_for_a_row() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'")
+        [_, number] = cursor.fetchone()
+    return int(number) > 0
+
+
+@race
+@pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "control"])
+def test_statement_by_itself_survives_a_deadlock(
+    guarded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not guarded:
+        monkeypatch.setattr(base, "_MOST_ATTEMPTS", 1)
+    users = User.objects.filter(pk__in=[it.pk for it in make_buyers(10)]).order_by("-pk")
+    first, last = users.last(), users.first()
+    assert first
+    assert last
+    holding = threading.Event()
+
+    def other() -> None:
+        with transaction.atomic():
+            # With more changes than the other: InnoDB ends the transaction with the fewest.
+            for user in users.exclude(pk=last.pk).order_by("pk"):
+                User.objects.filter(pk=user.pk).update(last_name="other")
+            holding.set()
+            wait_for(_waits_for_a_row, what="a wait for a row")
+            User.objects.filter(pk=last.pk).update(last_name="other")
+
+    def by_itself() -> int:
+        assert holding.wait(GENEROUS_S)
+        return users.filter(pk__in=[first.pk, last.pk]).update(first_name="itself")
+
+    ended, updated = at_once(other, by_itself)
+    assert ended is None
+    if guarded:
+        assert updated == 2
+        assert set(users.values_list("last_name", flat=True)) == {"other"}
+    else:
+        assert "Deadlock" in str(updated)
 
 
 @pytest.mark.slow
