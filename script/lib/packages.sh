@@ -51,6 +51,12 @@ lab_packages() { "$1" "$ROOT/script/lib/lab_servers.py" "${@:2}"; }
 
 missing_galera() { [[ -e /usr/lib/galera/libgalera_smm.so ]] || say galera-4; }
 
+missing_for_operations() {
+  has promtool || say prometheus
+  has mariadb-backup || say mariadb-backup
+  has mmdebstrap || say mmdebstrap
+}
+
 # Debian has no Kafka: its jars come from Maven Central. Without them an experiment leaves it out.
 fetch_kafka() {
   local pom=$ROOT/script/lib/kafka.xml jars=$RUN/kafka
