@@ -61,7 +61,9 @@ CHROMIUM_ARGUMENTS = [
 ]
 
 
-WHOLLY_SLOW = re.compile(r"^pytestmark = \[?[^\]]*pytest\.mark\.(slow|faults|operations)\b", re.MULTILINE)
+WHOLLY_SLOW = re.compile(
+    r"^pytestmark = \[?[^\]]*pytest\.mark\.(slow|faults|operations)\b", re.MULTILINE
+)
 
 NEEDED_IN: dict[str, Callable[[str], bool]] = {
     "quick and not servers and not slow": lambda text: "pytest.mark.quick" in text,
