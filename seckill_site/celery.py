@@ -7,7 +7,14 @@ from typing import Any
 
 from celery import Celery
 from celery.exceptions import WorkerTerminate
-from celery.signals import setup_logging, task_prerun, task_success, worker_init, worker_ready
+from celery.signals import (
+    setup_logging,
+    task_prerun,
+    task_success,
+    worker_init,
+    worker_ready,
+    worker_shutting_down,
+)
 from django.db import connections
 
 from seckill_site.broker import transport
@@ -42,10 +49,15 @@ def end_without_beat(sender: Any, **_: Any) -> None:
 
     def look() -> None:
         if sender.controller.beat.exitcode not in (None, -signal.SIGTERM):  # which stops it
+            stop_looking()
             raise WorkerTerminate(1)
 
+    def stop_looking(**_: Any) -> None:
+        watch.cancel()  # a worker that ends fires its timers in a thread
+
     if sender.controller.beat:
-        sender.timer.call_repeatedly(2, look)
+        watch = sender.timer.call_repeatedly(2, look)
+        worker_shutting_down.connect(stop_looking, weak=False)
 
 
 @task_prerun.connect
