@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 from django.conf import settings
+from django.db import InterfaceError, OperationalError
 from django.utils.log import configure_logging
 
 LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -43,6 +44,19 @@ class RefusalLine(LogLine):
             words = f"{words[:LONGEST_REFUSAL]}…"
         plain = {"msg": words, "args": (), "exc_info": None, "exc_text": None, "stack_info": None}
         return super().format(logging.makeLogRecord({**record.__dict__, **plain}))
+
+
+class OutageInOneLine(logging.Filter):
+    """A filter that takes the traceback from the line of a task that an outage ended.
+
+    While the database is away, each task says so every two seconds, and the line names the error.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, OperationalError | InterfaceError):
+            record.exc_info = None
+        return True
 
 
 def log_as_the_site(*, loglevel: int | None = None, **_: Any) -> None:

@@ -180,7 +180,12 @@ SECKILL_SHOP_TIME_ZONE = env.str("SECKILL_SHOP_TIME_ZONE", default="Asia/Shangha
 SECKILL_LAB = env.bool("SECKILL_LAB", default=False)
 """Whether the runnable six steps (``lab/``) are installed, with their tables and pages."""
 
-SILENCED_SYSTEM_CHECKS = env.list("SECKILL_SILENCED_CHECKS", default=[])
+SILENCED_SYSTEM_CHECKS = [
+    # Whether other hosts of the domain have HTTPS, only its owner knows.
+    "security.W005",
+    "security.W021",
+    *env.list("SECKILL_SILENCED_CHECKS", default=[]),
+]
 """Ids of checks whose message is known and accepted (``docs/checks.md``)."""
 
 # --- Django --------------------------------------------------------------------------------------
@@ -661,7 +666,10 @@ LOGGING = {
         "line": {"()": "seckill_site.log_lines.LogLine"},
         "refusal": {"()": "seckill_site.log_lines.RefusalLine"},
     },
-    "filters": {"with_reference": {"()": "seckill_site.web.errors.WithReference"}},
+    "filters": {
+        "with_reference": {"()": "seckill_site.web.errors.WithReference"},
+        "outage": {"()": "seckill_site.log_lines.OutageInOneLine"},
+    },
     "handlers": {
         "console": {"class": "logging.StreamHandler", "formatter": "line"},
         "refusals": {"class": "logging.StreamHandler", "formatter": "refusal"},
@@ -674,7 +682,7 @@ LOGGING = {
         # A line for each sweep, every two seconds, would bury what happens to orders.
         "celery.beat": {"level": "WARNING"},
         "celery.worker.strategy": {"level": "WARNING"},
-        "celery.app.trace": {"level": "WARNING"},
+        "celery.app.trace": {"level": "WARNING", "filters": ["outage"]},
         "stripe": {"level": "WARNING"},  # a line for each call
     },
 }

@@ -17,6 +17,9 @@ FORMAT = 1
 """The version of the file; the figures of another version mean something else."""
 
 FILE: Path = settings.BASE_DIR / ".run" / "capacity.json"
+DOCUMENTED = Path(__file__).with_name("documented.json")
+"""The figures that docs/capacity.md shows, for a machine where nothing was measured."""
+
 MEASURE = "script/bench capacity"
 
 

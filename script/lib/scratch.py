@@ -110,7 +110,7 @@ def settings_of(
     settings = {
         "SECRET_KEY": "a key for private servers alone",
         "DEBUG": "false",
-        "ALLOWED_HOSTS": "localhost,127.0.0.1",
+        "ALLOWED_HOSTS": "localhost,127.0.0.1,testserver",
         "SECKILL_SITE_URL": "http://testserver",  # as Django's test client says
         "SECKILL_PAYMENT_PROVIDERS": "orders.payments.sandbox.Sandbox",
         "SECKILL_LAB": "true",  # off by default elsewhere

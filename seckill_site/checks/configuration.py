@@ -10,12 +10,15 @@ import os
 import re
 from collections.abc import Iterator
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
+from django.contrib.staticfiles.storage import staticfiles_storage
 from django.core.checks import CheckMessage, register, run_checks
 from django.db import connection
+from django.http.request import split_domain_port, validate_host
 from django.utils.module_loading import import_string
 
 from seckill_site.celery import app
@@ -30,6 +33,10 @@ SHORTEST_KEY = 32
 FEWEST_CHARACTERS_IN_KEY = 10
 KEY_FROM_AN_EXAMPLE = re.compile("insecure|change.?me|secret.?key|example", re.IGNORECASE)
 LOCAL_HOST = re.compile(r"(.*\.)?localhost|127(\.\d+){3}|\[::1\]")
+SETTINGS_FILE = Path("/etc/seckill.env")
+"""The file of ``deploy/``, which systemd and a shell have to read alike."""
+
+READ_ALIKE = re.compile(r"([A-Za-z_]\w*=([\w@%+=:,./-]*|'[^'\ufffd]*'))?[ \t]*|#.*", re.ASCII)
 TRIED_VERSIONS = {"redis": ((6, 4), (9, 0)), "django-redis": ((7, 0), (8, 0))}
 """The versions that fit the pinned packages, from the first up to but excluding the second."""
 
@@ -111,18 +118,34 @@ def check_debug(**_: Any) -> Iterator[CheckMessage]:
 def check_deployment(**_: Any) -> Iterator[CheckMessage]:
     """Find settings that suit a development alone."""
     url, keys = settings.SECKILL_SITE_URL, [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]
+    host, _port = split_domain_port(url.partition("://")[2].partition("/")[0])
     found = {
         "E007": any(map(_is_weak, keys)),  # the fallbacks verify signatures, too
         "E018": not os.environ.get("SECKILL_SITE_URL"),
         "E027": settings.HTTPS_ONLY and not settings.SECKILL_TRUSTED_PROXIES,
+        "E028": not getattr(staticfiles_storage, "hashed_files", True),
+        "E029": not validate_host(host, settings.ALLOWED_HOSTS),
         "W002": bool(os.environ.get("FAILPOINT")),
         "W003": connection.vendor == "sqlite",
         "W004": "orders.payments.sandbox.Sandbox" in settings.SECKILL_PAYMENT_PROVIDERS,
         "W005": not settings.SECKILL_STAFF_SECOND_FACTOR,
         "W006": settings.SECKILL_SMS_BACKEND == "accounts.phones.ConsoleBackend",
+        "W007": settings.EMAIL_BACKEND == "django.core.mail.backends.console.EmailBackend",
     }
     if not settings.DEBUG:
         yield from (finding(number, url=url) for number, is_so in found.items() if is_so)
+
+
+@register("settings_file")  # a tag of its own: a shop that runs stays ready while it is edited
+def check_settings_file(**_: Any) -> Iterator[CheckMessage]:
+    """Find lines that a shell would run, change or stop at."""
+    try:
+        lines = SETTINGS_FILE.read_bytes().decode(errors="replace").split("\n")
+    except (FileNotFoundError, PermissionError):
+        return
+    for number, line in enumerate(lines, 1):
+        if not READ_ALIKE.fullmatch(line):
+            yield finding("E030", path=SETTINGS_FILE, line=number)
 
 
 def _is_weak(key: str) -> bool:

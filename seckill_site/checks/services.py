@@ -236,10 +236,12 @@ def _names(cursor: Any) -> Iterator[CheckMessage]:
 
 def _constraints(probe: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
     with probe.cursor() as cursor:
-        tables = probe.introspection.table_names(cursor)
+        tables = set(probe.introspection.table_names(cursor))
+        if missing := sorted({*probe.introspection.django_table_names()} - tables):
+            yield finding("E026", count=len(missing), first=missing[0])
         for model in apps.get_models():
             if not model._meta.constraints or model._meta.db_table not in tables:
-                continue  # a missing table is a pending migration
+                continue
             there = probe.introspection.get_constraints(cursor, model._meta.db_table)
             for constraint in model._meta.constraints:
                 if not _exists(constraint, model, there.get(constraint.name, {})):

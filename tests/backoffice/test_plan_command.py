@@ -10,7 +10,8 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
-from backoffice.capacity.figures import write_figures
+from backoffice.capacity.figures import DOCUMENTED, read_figures, write_figures
+from backoffice.management.commands import plan as plan_command
 from tests.support.capacity import FIGURES
 
 pytestmark = pytest.mark.quick
@@ -49,6 +50,19 @@ def test_plan_says_what_is_not_enough(figures: Path) -> None:
     assert found["One Redis is enough"] == "NO"
     assert found["One writer is enough"] == "NO"
     assert found["Units before a buyer waits 30 s"] == "620"
+
+
+@pytest.mark.parametrize("measured", [False, True])
+def test_figures_of_the_documentation_are_the_default(
+    figures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured: bool
+) -> None:
+    path = figures if measured else tmp_path / "none.json"
+    monkeypatch.setattr(plan_command, "FILE", path)
+    out = io.StringIO()
+    sizes = ("--buyers", "20000", "--units", "2000", "--pages", "60000")
+    call_command("plan", *sizes, stdout=out)
+    found = read_figures(path if measured else DOCUMENTED)
+    assert f"By the figures of {found.measured_on}: {found.machine}." in out.getvalue()
 
 
 @pytest.mark.parametrize(

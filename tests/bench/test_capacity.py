@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from django.conf import settings
 
-from backoffice.capacity.figures import Cost, Operation
+from backoffice.capacity.figures import DOCUMENTED, Cost, Operation, read_figures
 from backoffice.capacity.prediction import predict_rehearsal
 from tests.support.capacity import FIGURES
 
@@ -51,3 +52,14 @@ def test_rehearsals_agree_within_the_tolerance(times: float, verdict: str, worst
     report = report_on_rehearsals(FIGURES, {Size(10_000, 2_000): [measured] * 2 + [slower]})
     assert [row[-1] for row in report.rows] == [verdict, "pass", "pass"]
     assert f"The greatest difference is {worst};" in report.text
+
+
+def test_documentation_shows_the_figures_of_the_default() -> None:
+    """Both come from ``script/bench capacity``: copy its file when the page changes."""
+    from bench.capacity.costs import report_on_costs
+    from bench.tables import markdown
+
+    report = report_on_costs(read_figures(DOCUMENTED))
+    lines = [*markdown(report.headings, report.rows).splitlines(), *report.text.splitlines()]
+    page = (settings.BASE_DIR / "docs/capacity.md").read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if line not in page] == []

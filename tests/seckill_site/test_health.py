@@ -14,7 +14,7 @@ from redis import Redis
 
 from seckill_site import health, process_memory
 from seckill_site.redis.ledger_connection import BACKING_OFF
-from tests.seckill_site.checks.test_configuration import configured
+from tests.seckill_site.checks.test_configuration import configured, renamed
 from tests.support.heartbeats import ORDERS, note, note_all
 from tests.support.patience import MOMENT_S, wait_for
 from vouchers.inventory.batch_journal import back_off
@@ -189,6 +189,17 @@ def test_database_that_takes_no_insert_is_missing(client):
             assert_missing(client.get("/readyz"), "database")
         finally:
             cursor.execute("DROP TRIGGER full")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_missing_table_is_named(client):
+    with renamed("django_session"):
+        response = client.get("/readyz")
+
+    text = "Tables are missing: 1."
+    named = {"ready": False, "checks": [{"id": "seckill.E026", "message": text}]}
+    assert response.status_code == 503
+    assert response.json() == {**ALL_OK, **named}
 
 
 @pytest.mark.django_db(transaction=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pytest
@@ -85,6 +86,18 @@ def test_adoption_asks_first(ledger: Any, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("builtins.input", lambda _: "n")
 
     with pytest.raises(CommandError, match="Nothing was changed"):
+        call_command("adopt_ledger")
+
+    with pytest.raises(ForeignLedger):
+        check_owner()
+
+
+def test_adoption_without_a_terminal_says_so(ledger: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_owner()
+    become_another()
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+
+    with pytest.raises(CommandError, match=r"no terminal to answer at\. Add --yes\."):
         call_command("adopt_ledger")
 
     with pytest.raises(ForeignLedger):

@@ -11,11 +11,14 @@ import time
 import zoneinfo
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
+from celery import shared_task
 from celery.signals import setup_logging
 from django.conf import settings
 from django.core.exceptions import DisallowedHost
+from django.db import InterfaceError, OperationalError
 
 from seckill_site.log_lines import LogLine
 
@@ -96,3 +99,28 @@ def test_level_of_celery_is_that_of_its_option(capsys: pytest.CaptureFixture[str
     setup_logging.send(sender=None, loglevel=logging.ERROR)
     logging.getLogger("celery.worker").warning("ready")
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "is_short"),
+    [
+        (OperationalError(2002, "no server"), True),
+        (InterfaceError("gone"), True),
+        (KeyError(), False),
+    ],
+)
+def test_task_that_an_outage_ends_writes_one_line(
+    capsys: pytest.CaptureFixture[str], error: Exception, is_short: bool
+) -> None:
+    def fail() -> None:
+        raise error
+
+    ended = shared_task(name=f"tests.ended_by_{type(error).__name__}")(fail)
+
+    logging.config.dictConfig(settings.LOGGING)
+    with mock.patch("time.sleep"):  # a process without a database pauses
+        ended.apply()
+
+    lines = capsys.readouterr().err.splitlines()
+    assert repr(error) in lines[0]
+    assert (len(lines) == 1) is is_short

@@ -1,11 +1,19 @@
 """``manage.py plan``: how many machines, processes and servers an evening needs."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from backoffice.capacity.figures import FILE, MEASURE, BadFigures, NoFigures, read_figures
+from backoffice.capacity.figures import (
+    DOCUMENTED,
+    FILE,
+    MEASURE,
+    BadFigures,
+    NoFigures,
+    read_figures,
+)
 from backoffice.capacity.planning import Evening, Plan
 from backoffice.capacity.texts import tables
 from backoffice.management.numbers import between
@@ -35,9 +43,9 @@ class Command(BaseCommand):
         text = "seconds in which all buyers press (default 10)"
         parser.add_argument("--within", type=some, default=10, help=text)
         parser.add_argument("--cores", type=some, help="of a machine (default: as measured)")
-        parser.add_argument(
-            "--figures", type=Path, default=FILE, help="file (default .run/capacity.json)"
-        )
+        text = "file (default .run/capacity.json; where there is none, those of docs/capacity.md)"
+        default = FILE if os.access(FILE, os.R_OK) else DOCUMENTED
+        parser.add_argument("--figures", type=Path, default=default, help=text)
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:

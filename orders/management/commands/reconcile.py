@@ -14,7 +14,10 @@ from vouchers.models import SeckillVoucher
 
 
 class Command(BaseCommand):
-    help = "Compare ledger and database, sale by sale; exit status 1 if a difference is left."
+    help = (
+        "Compare ledger and database, sale by sale, and repair what differs with --repair; "
+        "exit status 1 if a difference is left."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("sale_ids", nargs="*", type=int, metavar="ID", help="default: all")

@@ -31,6 +31,7 @@ from seckill_site.celery import app
 from seckill_site.checks import configuration, findings, keys, services
 from seckill_site.checks.configuration import SETTINGS, found_by
 from seckill_site.redis.ledger_connection import ledger_connection
+from seckill_site.static_storage import StaticStorage
 from tests.support.stand_ins.keys import key_pair
 from vouchers.models import SeckillVoucher
 
@@ -149,6 +150,7 @@ LOCAL_HOSTS = ["localhost", "shop.localhost", "127.0.0.1", "[::1]"]
 ODD_URLS = ["", "shop.example", "ftp://shop.example", "http://", "https://shop.example:x", "//a"]
 GOOD_URLS = ["https://shop.example", "http://127.0.0.1:8000", "http://[::1]:8"]
 
+PRINTED = "django.core.mail.backends.console.EmailBackend"
 CHECKED = [
     *(
         (configuration.check_debug, True, {"ALLOWED_HOSTS": ["localhost", host]}, ["W001"])
@@ -205,6 +207,28 @@ CHECKED = [
             (True, True, [], []),
         )
     ),
+    *(
+        (configuration.check_deployment, debug, {"EMAIL_BACKEND": backend}, found)
+        for debug, backend, found in (
+            (False, PRINTED, ["W007"]), (True, PRINTED, []),
+            (False, "django.core.mail.backends.smtp.EmailBackend", []),
+        )
+    ),
+    *(
+        (
+            configuration.check_deployment, debug,
+            {"ALLOWED_HOSTS": hosts, "SECKILL_SITE_URL": url}, found,
+        )
+        for debug, hosts, url, found in (
+            (False, ["shop.example"], "https://shop.example", []),
+            (False, [".example"], "https://shop.example:8443/path", []),
+            (False, ["[::1]"], "http://[::1]:8000", []),
+            (False, ["shop.example"], "https://www.shop.example", ["E029"]),
+            (False, ["https://shop.example"], "https://shop.example", ["E029"]),
+            (False, ["shop.example"], "http://[", ["E029"]),
+            (True, ["shop.example"], "https://www.shop.example", []),
+        )
+    ),
     *((configuration.check_site_url, True, {"SECKILL_SITE_URL": it}, ["E017"]) for it in ODD_URLS),
     *((configuration.check_site_url, True, {"SECKILL_SITE_URL": it}, []) for it in GOOD_URLS),
 ]  # fmt: skip
@@ -243,6 +267,17 @@ def test_failpoint_without_debug_is_a_warning(
 ):
     settings.DEBUG = debug
     monkeypatch.setenv("FAILPOINT", failpoint)
+
+    assert ids(configuration.check_deployment) == found
+
+
+@pytest.mark.parametrize(("debug", "found"), [(False, ["E028"]), (True, [])])
+def test_deployment_has_to_collect_its_static_files(
+    settings, deployed, monkeypatch, tmp_path, debug, found
+):
+    settings.DEBUG = debug
+    empty = StaticStorage(location=tmp_path, base_url="/static/")
+    monkeypatch.setattr(configuration, "staticfiles_storage", empty)
 
     assert ids(configuration.check_deployment) == found
 
@@ -502,6 +537,28 @@ def test_plain_index_is_no_unique_constraint(transactional_db):
     assert found == ["E023"]
 
 
+def test_missing_table_is_a_named_error(transactional_db):
+    with renamed("django_session"):
+        [error] = found_by(services.check_database)
+
+    assert (error.id, error.msg) == (
+        "seckill.E026",
+        "Tables are missing: 1. The first is django_session.",
+    )
+    assert "manage.py migrate" in str(error.hint)
+
+
+@contextmanager
+def renamed(table):
+    """Let a table be missing for a while."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER TABLE {table} RENAME TO away")
+        try:
+            yield
+        finally:
+            cursor.execute(f"ALTER TABLE away RENAME TO {table}")
+
+
 def test_unapplied_migration_is_a_named_warning(transactional_db):
     recorder = MigrationRecorder(connection)
     last = max(name for label, name in recorder.applied_migrations() if label == "orders")
@@ -527,7 +584,7 @@ def empty_database(transactional_db):
 
 
 def test_empty_database_misses_no_constraints(empty_database):
-    assert ids(services.check_database) == ["W022"]
+    assert ids(services.check_database) == ["W022", "E026"]
     assert ids(services.check_migrations) == ["W023"]
 
 
@@ -589,6 +646,16 @@ def test_missing_servers_are_only_warnings_and_can_be_silenced():
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
+def test_deploy_check_says_nothing_about_other_hosts_of_the_domain():
+    done = manage(
+        "check", "--deploy", SECKILL_HTTPS_ONLY="true", SECKILL_TRUSTED_PROXIES="10.0.0.1"
+    )
+
+    assert "(security.W005)" not in done.stderr
+    assert "(security.W021)" not in done.stderr
+
+
 def test_silenced_error_does_not_fail_the_deploy_check(settings):
     settings.SECRET_KEY = "x"
     with pytest.raises(SystemCheckError, match=r"seckill\.E007"):
@@ -611,9 +678,8 @@ def test_services_tag_without_deploy_is_refused():
 
 
 def test_every_message_has_id_hint_and_docs():
-    checks = [
-        f"seckill_site/checks/{it}.py" for it in ("configuration", "face", "keys", "services")
-    ]
+    names = ("configuration", "face", "keys", "services")
+    checks = [f"seckill_site/checks/{it}.py" for it in names]
     modules = [*checks, "backoffice/today/queues.py"]
     source = "".join((site.BASE_DIR / it).read_text() for it in modules)
     page = (site.BASE_DIR / "docs" / "checks.md").read_text()
@@ -637,7 +703,7 @@ def test_every_check_is_registered():
         for module in modules
         for name in re.findall(r"^def (check_\w+)\(\*\*_", inspect.getsource(module), re.MULTILINE)
     }
-    assert len(checks) == 15
+    assert len(checks) == 16
     assert set(checks) <= registered
     assert keys.check_shared_keys not in plain
     assert not plain & {check for check, module in checks.items() if module is services}

@@ -33,8 +33,12 @@ class Command(BaseCommand):
             f"The ledgers are those of installation {owner}; this one is {own_identity()}.\n"
             "The other must not use this Redis any more. Take them over? [y/N] "
         )
-        if not sure and input(question).strip().lower() not in ("y", "yes"):
-            raise CommandError("Nothing was changed.")
+        try:
+            if not sure and input(question).strip().lower() not in ("y", "yes"):
+                raise CommandError("Nothing was changed.")
+        except EOFError as error:
+            text = "Nothing was changed: there is no terminal to answer at. Add --yes."
+            raise CommandError(text) from error
         note_adoption()
         adopt_ledgers()
         self.stdout.write("The ledgers are ours. Workers and web servers go on by themselves.")
