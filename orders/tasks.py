@@ -16,8 +16,8 @@ from accounts import old_sessions
 from orders.audience import refusal_log
 from orders.draws import drawing
 from orders.fulfilment import reconcile as reconciling
+from orders.fulfilment import removal, worker
 from orders.fulfilment import sweep as sweeping
-from orders.fulfilment import worker
 from orders.lifecycle import last_days, notices, notifications, room_visits, waiting_list
 from orders.payments import confirmation, expiry, refunds, sandbox, settlement, unused
 from orders.payments import service as payments
@@ -140,6 +140,11 @@ sweep_long_over = _periodic(
     "sweep_long_over", lambda: sweeping.sweep(now=database_now(), long_over=True)
 )
 """Sweep the sales that ended long ago and should have nothing pending."""
+
+remove_ledgers = _periodic(
+    "remove_ledgers", lambda: removal.remove_ledgers(now=settled_clocks().earlier)
+)
+"""Remove the ledger of a sale that is long over."""
 
 watch_ledger = _periodic("watch_ledger", lambda: rebuild_after_restart(now=database_now()))
 """Rebuild ledgers that come from an earlier run of Redis, or from another server."""

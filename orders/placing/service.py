@@ -10,9 +10,20 @@ from orders.placing.publishing import publish_fulfilment
 from orders.placing.tokens import PurchaseToken, check_work, read_token
 from seckill_site.failpoints import failpoint
 from vouchers.inventory.entering import OneEntryOnly, enter_call
-from vouchers.inventory.keys import send
+from vouchers.inventory.keys import OtherSale, send
 from vouchers.inventory.rebuild import once_loaded
-from vouchers.inventory.reservations import NotReplicated, Reply, finish_reservation, reserve_call
+from vouchers.inventory.reservations import (
+    AlreadyOrdered,
+    NotReplicated,
+    Refused,
+    Reply,
+    Reservation,
+    SaleEnded,
+    finish_reservation,
+    reserve_call,
+)
+from vouchers.inventory.sale_state import LedgerRemoved
+from vouchers.models import SeckillVoucher
 
 T = TypeVar("T")
 
@@ -62,7 +73,32 @@ def place_order(
         quantity=quantity,
         all_or_none=all_or_none,
     )
-    return once_loaded(partial(send, call), sale_id=token.sale_id)
+    try:
+        return once_loaded(partial(send, call), sale_id=token.sale_id)
+    except LedgerRemoved:
+        return answer_from_rows(token, finish=finish)
+
+
+def answer_from_rows(token: PurchaseToken, *, finish: Callable[..., T]) -> T:
+    """Answer an order for a sale whose ledger was removed, as that ledger would; with SQL.
+
+    An id that was accepted gets the same answer as ever, and any other comes too late.
+    """
+    return finish(_stored_reply(token), token=token, publish=publish_fulfilment)
+
+
+def _stored_reply(token: PurchaseToken) -> Reply:
+    sale = SeckillVoucher.objects.get(pk=token.sale_id)
+    if token.identity not in (0, sale.identity):
+        return Refused(OtherSale, (f"sale {sale.pk} is not the token's",), sale.pk)
+    orders = sale.orders.filter(user=token.user_id)
+    entries = sale.draw_entries.filter(user=token.user_id, order_id=token.order_id)
+    if orders.filter(pk=token.order_id).exists() or entries.exists():
+        return Reservation(token.order_id, kick_due=False)
+    held = list(orders.filter(live=True).order_by("pk").values_list("pk", flat=True))
+    if len(held) >= sale.limit:
+        return Refused(AlreadyOrdered, (held[0],), sale.pk)
+    return Refused(SaleEnded, (f"sale {sale.pk} has ended",), sale.pk)
 
 
 def order_call(
