@@ -18,7 +18,7 @@ from orders.draws import drawing
 from orders.fulfilment import reconcile as reconciling
 from orders.fulfilment import removal, worker
 from orders.fulfilment import sweep as sweeping
-from orders.lifecycle import last_days, notices, notifications, room_visits, waiting_list
+from orders.lifecycle import last_days, notices, notifications, retention, room_visits, waiting_list
 from orders.payments import confirmation, expiry, refunds, sandbox, settlement, unused
 from orders.payments import service as payments
 from orders.placing.publishing import publish, publish_fulfilment
@@ -207,6 +207,11 @@ delete_old_refusals = _periodic(
     lambda: refusal_log.delete_old_refusals(now=settled_clocks().earlier),
 )
 """Delete what order requests were refused for, after a week."""
+
+delete_old_rows = _periodic(
+    "delete_old_rows", lambda: retention.delete_old_rows(now=settled_clocks().earlier)
+)
+"""Delete old rows about people: visits, refusals by rules, told notices, ids in finished jobs."""
 
 store_tallies = _periodic("store_tallies", lambda: store_request_counts(now=database_now()))
 """Move the counts of answered order requests into the database."""

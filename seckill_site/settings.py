@@ -524,6 +524,7 @@ _EVERY_SECONDS = {
     "remove_ledgers": 300.0,
     "delete_ended_sessions": 3600.0,
     "delete_old_refusals": 3600.0,
+    "delete_old_rows": 3600.0,
     "send_webhooks": 2.0,
     "delete_old_deliveries": 3600.0,
 }

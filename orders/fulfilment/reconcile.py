@@ -107,10 +107,11 @@ def reconcile(*, sale_id: int, repair: bool = False) -> Comparison:
 
 
 def _count_rows(sale_id: int, *, repair: bool) -> Comparison:
-    off = _recount_sold(sale_id, write=repair)
     sale = SeckillVoucher.objects.get(pk=sale_id)
     live = VoucherOrder.objects.filter(seckill_voucher=sale, live=True).count()
-    return Comparison(sale_id, sale.stock, sale.sold, live, 0, 0, None, 0 if repair else off)
+    off = sale.sold != live and _recount_sold(sale_id, write=repair)
+    sold = live if repair else sale.sold
+    return Comparison(sale_id, sale.stock, sold, live, 0, 0, None, 0 if repair else int(off))
 
 
 def reconcile_many(*, sale_ids: Sequence[int], repair: bool) -> Iterator[Comparison]:

@@ -64,6 +64,7 @@ from vouchers.inventory.sale_state import (
     LedgerTerms,
     Snapshot,
     check_not_removed,
+    last_removed,
     snapshot,
     snapshots,
     stored_snapshot,
@@ -220,7 +221,8 @@ def load_sale_exclusively(*, sale_id: int) -> None:
     :raises LedgerRemoved: it was removed, as the sale is long over.
     :raises LedgerUnavailable: also if another process is loading it.
     """
-    check_not_removed(sale_id=sale_id)
+    if known := last_removed.recall(sale_id):
+        raise LedgerRemoved(known)
     loading = LedgerKeys(sale_id).loading
     with ledger_errors():
         acquired = ledger_connection().set(loading, "1", nx=True, px=LOADING_MS)

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, assert_never
 from locks.lua_script import ScriptCall
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.clocks.machine import epoch_ms
+from seckill_site.process_memory import Memory
 from vouchers.inventory.keys import (
     ASIDE_MS,
     LedgerKeys,
@@ -56,6 +57,10 @@ class LedgerRemoved(NotLoaded):
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__("the ledger was removed, as the sale is long over")
         self.snapshot = snapshot
+
+
+last_removed = Memory[int, "Snapshot"](most=1_000, for_s=1.0)
+"""What rows say of removed ledgers, so that a crowd at an old sale does not ask one by one."""
 
 
 class BelowTaken(Exception):
@@ -231,7 +236,9 @@ def check_not_removed(*, sale_id: int) -> None:
     """
     removed = SeckillVoucher.objects.filter(pk=sale_id, ledger_removed_at__isnull=False)
     if sale := removed.select_related("voucher").first():
-        raise LedgerRemoved(stored_snapshot(sale))
+        snapshot_of_row = stored_snapshot(sale)
+        last_removed.keep(sale_id, snapshot_of_row)
+        raise LedgerRemoved(snapshot_of_row)
 
 
 def snapshot_call(*, sale_id: int, with_price: bool = False) -> ScriptCall[Snapshot | None]:
