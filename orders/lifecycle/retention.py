@@ -12,21 +12,19 @@ MOST_ROWS = 5_000
 
 MOST_JOBS = 100
 
-DAYS_30, DAYS_90 = dt.timedelta(days=30), dt.timedelta(days=90)
-
 
 def delete_old_rows(*, now: dt.datetime) -> bool:
     """Delete old rows about people, or empty them; return whether some may be left.
 
     Two calls at once do no harm: they delete the same rows.
     """
-    over, told = now - DAYS_30, now - DAYS_90
+    over, told = now - dt.timedelta(days=30), now - dt.timedelta(days=90)
     # While a sale has a line, it is restored from the visits.
     visits = RoomVisit.objects.filter(seckill_voucher__ends_at__lt=over, joined_at__lt=over)
-    # The oldest were written first, so this takes no index. Those of an earlier release have no time.
-    oldest = RuleRefusal.objects.order_by("pk")[:MOST_ROWS].values("pk")
+    # The oldest were written first, so this takes no index. An earlier release wrote no time.
+    oldest = RuleRefusal.objects.order_by("pk").values_list("pk", flat=True)[:MOST_ROWS]
     is_old = Q(refused_at__lt=over) | Q(refused_at=None, seckill_voucher__ends_at__lt=over)
-    rules = RuleRefusal.objects.filter(is_old, pk__in=[it["pk"] for it in oldest])
+    rules = RuleRefusal.objects.filter(is_old, pk__in=list(oldest))
     was_told = Q(told_at__lt=told) | Q(told_at=None, asked_at__lt=told)
     notices = Notice.objects.filter(was_told, live=False)
     return any([*map(_delete_some, (visits, rules, notices)), _empty_jobs(over)])

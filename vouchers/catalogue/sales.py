@@ -28,7 +28,7 @@ from vouchers.catalogue.rooms import date_room
 from vouchers.catalogue.staff_texts import StaffRefusal
 from vouchers.chain import CHAIN_FIELDS, note_stock
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded, ledger_errors
-from vouchers.inventory.rebuild import REMOVAL_FIELDS, close_removed, load_after_commit
+from vouchers.inventory.rebuild import load_after_commit, note_back
 from vouchers.inventory.sale_state import BelowTaken, LedgerTerms, snapshot, snapshots, write_terms
 from vouchers.inventory.waiting_room import RoomTerms
 from vouchers.lock_objects import lock_seckill_voucher, lock_vouchers
@@ -241,7 +241,7 @@ def edit_sale(
         close_to_reprice(voucher_ids=repriced, locked=locked)
         edited.note_sold_out(sale.locked_at)
         note_stock(edited, before=sale.stock)
-        edited.save(update_fields=(*_TERMS, *_LINE, *REMOVAL_FIELDS, "sold_out_at", *CHAIN_FIELDS))
+        edited.save(update_fields=(*_TERMS, *_LINE, "sold_out_at", *CHAIN_FIELDS))
         transaction.on_commit(partial(load_after_commit, sale_ids=[sale_id]))
     return edited
 
@@ -291,7 +291,7 @@ def _narrow(sale: SeckillVoucher, edited: SeckillVoucher) -> None:
     narrowed = figures.narrowed_to(LedgerTerms.from_sale(edited))
     if sale.ledger_removed_at:  # it allows nothing, and nobody can load it while the row is held
         if (sale.stock, sale.gives_until) != (edited.stock, edited.gives_until):
-            close_removed(edited)
+            note_back(edited)
     elif narrowed != figures:
         _write_locked_terms(sale, narrowed)
 

@@ -6,7 +6,7 @@ never block their sale. If one stood for a buyer, reconciling makes the entry ag
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
@@ -201,13 +201,6 @@ def read_buyers(*, sale_id: int) -> set[Holding]:
     fields.pop(STATE, None)
     members = ((name, f"{order_id}:{name}") for name, order_id in fields.items())
     return parse_holdings(sale_id=sale_id, members=members)
-
-
-def scan_buyers(*, sale_id: int) -> Iterator[Holding]:
-    """Yield every buyer, some twice, without holding all of them; what is none is left out."""
-    with ledger_errors():
-        fields = ledger_connection().hscan_iter(LedgerKeys(sale_id).buyers, count=_SCAN_COUNT)
-        yield from filter(None, (Holding.parse(f"{order_id}:{it}") for it, order_id in fields))
 
 
 def read_pending(*, sale_id: int) -> set[Holding]:

@@ -162,11 +162,6 @@ class LedgerKeys:
         return [self.sale, *self.contents, *side, *self.copies]
 
     @property
-    def removable(self) -> list[str]:
-        """The keys that leave Redis with the ledger, in the order of ``lua/remove.lua``."""
-        return [*self.movable, self.fence]
-
-    @property
     def types(self) -> dict[str, str]:
         """The type of each key; those in ``BUILT`` come first, in that order."""
         own = {name: key for name, key in vars(LedgerKeys).items() if isinstance(key, _Key)}

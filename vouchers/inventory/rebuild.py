@@ -64,7 +64,6 @@ from vouchers.inventory.sale_state import (
     LedgerTerms,
     Snapshot,
     check_not_removed,
-    last_removed,
     snapshot,
     snapshots,
     stored_snapshot,
@@ -81,9 +80,6 @@ T = TypeVar("T")
 
 FENCE_BITS = 32
 """The bits of counter in a fencing token, below the epoch."""
-
-REMOVAL_FIELDS = ("ledger_removed_at", "ledger_back_at")
-"""The columns of a sale that say whether its ledger was removed."""
 
 SIDE_KEY_TTL_S = 120
 """The side keys of a build that dies expire after this."""
@@ -136,7 +132,8 @@ def load_sale(*, sale_id: int, bring_back: bool = False) -> None:
     with ledger_errors():
         check_owner()
     if bring_back:
-        _mark_as_back(sale_id=sale_id)
+        with transaction.atomic(durable=True):
+            note_back(lock_seckill_voucher(sale_id=sale_id))
     check_not_removed(sale_id=sale_id)
     note_life()
     for longest_s in LOAD_PAUSES_S:
@@ -157,21 +154,15 @@ def load_unless_removed(*, sale_id: int) -> None:
         load_sale(sale_id=sale_id)
 
 
-def close_removed(sale: SeckillVoucher) -> None:
-    """Note in a locked row that its ledger comes back: the caller saves and then loads it.
+def note_back(sale: SeckillVoucher) -> None:
+    """Note in a locked row that its ledger comes back, if it was removed; the caller loads it.
 
     An old Redis may have brought another one back: it is closed, so that it is built anew.
     """
-    _close(sale_id=sale.pk)
-    sale.ledger_removed_at, sale.ledger_back_at = None, sale.locked_at
-
-
-def _mark_as_back(*, sale_id: int) -> None:
-    with transaction.atomic(durable=True):
-        sale = lock_seckill_voucher(sale_id=sale_id)
-        if sale.ledger_removed_at:
-            close_removed(sale)
-            sale.save(update_fields=REMOVAL_FIELDS)
+    if sale.ledger_removed_at:
+        _close(sale_id=sale.pk)
+        sale.ledger_removed_at, sale.ledger_back_at = None, sale.locked_at
+        sale.save(update_fields=["ledger_removed_at", "ledger_back_at"])
 
 
 def rebuild_sale(*, sale_id: int, epoch: str = "") -> None:
@@ -221,8 +212,6 @@ def load_sale_exclusively(*, sale_id: int) -> None:
     :raises LedgerRemoved: it was removed, as the sale is long over.
     :raises LedgerUnavailable: also if another process is loading it.
     """
-    if known := last_removed.recall(sale_id):
-        raise LedgerRemoved(known)
     loading = LedgerKeys(sale_id).loading
     with ledger_errors():
         acquired = ledger_connection().set(loading, "1", nx=True, px=LOADING_MS)

@@ -5,7 +5,6 @@ in its place, may have older data: the ledgers that come back with it are remove
 """
 
 import logging
-from enum import StrEnum
 
 from django.db import transaction
 
@@ -21,30 +20,19 @@ logger = logging.getLogger(__name__)
 LOOKED_ON = "seckill:removals"
 """The run of Redis on which no removed ledger was left."""
 
-_AT_ONCE = 1_000
 _REMOVE = ledger_script("remove")
 _passes = Passes("remove_again")
 
 
-class RemoveCode(StrEnum):
-    """The codes of ``remove.lua``."""
+def remove_ledger(*, sale: SeckillVoucher, live: int | None) -> str:
+    """Take a ledger out of Redis, or return what in it would be lost. Safe to repeat.
 
-    REMOVED = "REMOVED"
-    REBUILT = "REBUILT"
-    PENDING = "PENDING"
-    WAITING = "WAITING"
-    UNSTORED = "UNSTORED"
-    DIFFERS = "DIFFERS"
-
-
-def remove_ledger(*, sale: SeckillVoucher, live: int | None, only_look: bool = False) -> RemoveCode:
-    """Take a ledger out of Redis unless something would be lost. Safe to repeat.
-
-    The caller holds the row, with an epoch above the ledger's, or may ``only_look``. ``live`` is
-    the number of live orders, None if the ledger was removed before.
+    The caller holds the row, with an epoch above the ledger's. ``live`` is the number of live
+    orders, None if the ledger was removed before.
     """
-    args = sale.epoch, "" if live is None else live, int(not only_look)
-    return run_script(_REMOVE, LedgerKeys(sale.pk).removable, *args, read=RemoveCode)
+    put_foreign_aside(sale_id=sale.pk, identity=sale.identity)
+    keys, args = LedgerKeys(sale.pk), (sale.epoch, "" if live is None else live)
+    return run_script(_REMOVE, [*keys.movable, keys.fence], *args, read=str)
 
 
 def remove_again(*, run_id: str) -> bool:
@@ -56,31 +44,23 @@ def remove_again(*, run_id: str) -> bool:
     with ledger_errors():
         if ledger_connection().get(LOOKED_ON) == run_id:
             return False
-    removed = SeckillVoucher.objects.filter(ledger_removed_at__isnull=False)
-    ids = list(removed.order_by("pk").values_list("pk", flat=True))
-    back = [pk for start in range(0, len(ids), _AT_ONCE) for pk in _back(ids[start:][:_AT_ONCE])]
-    if back:
-        return _passes.work(_passes.in_turn(back), _remove_again) or True
-    with ledger_errors():
-        ledger_connection().set(LOOKED_ON, run_id)
-    return False
-
-
-def _back(sale_ids: list[int]) -> list[int]:
-    """Return those of these sales of which Redis has a ledger, or a part of one."""
-    with ledger_errors(), ledger_connection().pipeline(transaction=False) as pipe:
-        for keys in map(LedgerKeys, sale_ids):
-            pipe.exists(keys.sale, keys.buyers, keys.pending)
-        return [pk for pk, count in zip(sale_ids, pipe.execute(), strict=True) if count]
+        removed = SeckillVoucher.objects.filter(ledger_removed_at__isnull=False)
+        ids = list(removed.values_list("pk", flat=True))
+        with ledger_connection().pipeline(transaction=False) as pipe:
+            for keys in map(LedgerKeys, ids):
+                pipe.exists(keys.sale, keys.buyers, keys.pending)
+            back = [pk for pk, count in zip(ids, pipe.execute(), strict=True) if count]
+        if not back:
+            ledger_connection().set(LOOKED_ON, run_id)
+            return False
+    _passes.work(_passes.in_turn(back), _remove_again)
+    return True
 
 
 def _remove_again(sale_id: int) -> None:
     with transaction.atomic(durable=True):
         sale = lock_seckill_voucher(sale_id=sale_id)
-        if sale.ledger_removed_at is None:
-            return
-        put_foreign_aside(sale_id=sale_id, identity=sale.identity)
-        code = remove_ledger(sale=sale, live=None)
-    logger.warning("sale %s: its removed ledger came back: %s", sale_id, code.value.lower())
-    if code is not RemoveCode.REMOVED:
+        kept_by = remove_ledger(sale=sale, live=None) if sale.ledger_removed_at else ""
+    logger.warning("sale %s: its removed ledger came back: %s", sale_id, kept_by or "removed again")
+    if kept_by:
         load_sale(sale_id=sale_id, bring_back=True)

@@ -23,7 +23,6 @@ from typing import Any, NamedTuple, assert_never
 from locks.lua_script import ScriptCall
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.clocks.machine import epoch_ms
-from seckill_site.process_memory import Memory
 from vouchers.inventory.keys import (
     ASIDE_MS,
     LedgerKeys,
@@ -57,10 +56,6 @@ class LedgerRemoved(NotLoaded):
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__("the ledger was removed, as the sale is long over")
         self.snapshot = snapshot
-
-
-last_removed = Memory[int, "Snapshot"](most=1_000, for_s=1.0)
-"""What rows say of removed ledgers, so that a crowd at an old sale does not ask one by one."""
 
 
 class BelowTaken(Exception):
@@ -210,16 +205,8 @@ def snapshots(*, sale_ids: Iterable[int], with_price: bool = False) -> dict[int,
 
 def stored_snapshot(sale: SeckillVoucher) -> Snapshot:
     """Return a sale whose ledger was removed, as its row has it."""
-    return Snapshot(
-        now_ms=ledger_now_ms(may_wait=False),
-        epoch=sale.epoch,
-        terms=LedgerTerms.from_sale(sale),
-        loaded_at_ms=0,
-        taken=sale.sold,
-        pending=0,
-        oldest_pending_ms=None,
-        waiting=0,
-    )
+    now_ms, terms = ledger_now_ms(may_wait=False), LedgerTerms.from_sale(sale)
+    return Snapshot(now_ms, sale.epoch, terms, 0, sale.sold, 0, None, 0)
 
 
 def shown_snapshots(*, sales: Iterable[SeckillVoucher]) -> dict[int, Snapshot | None]:
@@ -236,9 +223,7 @@ def check_not_removed(*, sale_id: int) -> None:
     """
     removed = SeckillVoucher.objects.filter(pk=sale_id, ledger_removed_at__isnull=False)
     if sale := removed.select_related("voucher").first():
-        snapshot_of_row = stored_snapshot(sale)
-        last_removed.keep(sale_id, snapshot_of_row)
-        raise LedgerRemoved(snapshot_of_row)
+        raise LedgerRemoved(stored_snapshot(sale))
 
 
 def snapshot_call(*, sale_id: int, with_price: bool = False) -> ScriptCall[Snapshot | None]:

@@ -47,7 +47,6 @@ from vouchers.inventory.keys import (
 )
 from vouchers.inventory.rebuild import LoadCode, current_run_id
 from vouchers.inventory.receipt_cache import LookupCode, cache_row, look_up_receipt_call
-from vouchers.inventory.removal import RemoveCode
 from vouchers.inventory.reservations import (
     PendingEntry,
     Release,
@@ -96,7 +95,6 @@ CODES: dict[str, type[StrEnum]] = {
     "join_waiting": JoinCode,
     "load": LoadCode,
     "look_up_receipt": LookupCode,
-    "remove": RemoveCode,
     "reserve": ReserveCode,
     "withdraw_entry": WithdrawCode,
     "write_terms": WriteCode,

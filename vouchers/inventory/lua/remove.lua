@@ -7,15 +7,8 @@
 --   KEYS[2] buyers  KEYS[3] pending  KEYS[7] waiting  KEYS[11] tally  KEYS[14] visits  KEYS[18] fresh
 -- ARGV[1]   epoch of the row: a ledger of this one or a later was built since the row was read
 -- ARGV[2]   live orders of the row; '' if the ledger was removed before: then only pending counts
--- ARGV[3]   1: remove it; 0: only say whether it can be
 --
--- Returns a code
---   REMOVED   no key is left, or with 0: nothing stands against it
---   REBUILT   it was built since
---   PENDING   entries are pending, or set aside
---   WAITING   buyers are on the waiting list
---   UNSTORED  counts, visits or entries are in no row yet
---   DIFFERS   it has more or fewer buyers than there are live orders
+-- Returns '' if no key is left, or in words what the ledger has, for the log.
 
 local function size(key)
   local kind = redis.call('TYPE', key)['ok']
@@ -26,15 +19,17 @@ end
 
 local state = redis.pcall('HGET', KEYS[2], 'state') -- of a wrong type: an error, which is a table
 local epoch = type(state) == 'string' and string.match(state, '^%d+')
-if epoch and tonumber(epoch) >= tonumber(ARGV[1]) then return 'REBUILT' end
-if size(KEYS[3]) > 0 then return 'PENDING' end
+if epoch and tonumber(epoch) >= tonumber(ARGV[1]) then return 'a newer build' end
+if size(KEYS[3]) > 0 then return 'pending entries' end
 if ARGV[2] ~= '' then
-  if size(KEYS[7]) > 0 then return 'WAITING' end
-  if size(KEYS[11]) + size(KEYS[14]) + size(KEYS[18]) > 0 then return 'UNSTORED' end
+  if size(KEYS[7]) > 0 then return 'a waiting list' end
+  if size(KEYS[11]) + size(KEYS[14]) + size(KEYS[18]) > 0 then
+    return 'counts, visits or entries without a row'
+  end
   local buyers = size(KEYS[2])
   if buyers > 0 and buyers - (type(state) == 'string' and 1 or 0) ~= tonumber(ARGV[2]) then
-    return 'DIFFERS'
+    return 'other buyers than there are live orders'
   end
 end
-if ARGV[3] == '1' then redis.call('UNLINK', unpack(KEYS)) end
-return 'REMOVED'
+redis.call('UNLINK', unpack(KEYS))
+return ''
