@@ -60,7 +60,12 @@ def memory_of_old_sales(*, sales: int, buyers: int) -> tuple[int, int, int, floa
         window = {"begins_at": begins_at, "ends_at": ends_at, "stock": buyers, "sold": buyers}
         sale = SeckillVoucher.objects.create(voucher=voucher, **window)
         first_id = int((begins_at - EPOCH).total_seconds()) << SEQUENCE_BITS
-        values = {"first_id": first_id, "first_user": first_user, "sale": sale.pk, "at": begins_at}
+        values: dict[str, Any] = {
+            "first_id": first_id,
+            "first_user": first_user,
+            "sale": sale.pk,
+            "at": begins_at,
+        }
         with connection.cursor() as cursor:
             cursor.execute(_FILL.format(last=buyers - 1), values)
         load_sale(sale_id=sale.pk)

@@ -2,15 +2,14 @@
 
 import datetime as dt
 from collections import Counter
+from typing import Any
 
 from django.db.models import Q, QuerySet
 
 from orders.models import JobStatus, Notice, OrderJob, RoomVisit, RuleRefusal
 
-MOST_ROWS = 5_000
-"""The most rows that one statement deletes, so that no order waits for it long."""
-
-MOST_JOBS = 100
+MOST_ROWS, MOST_JOBS = 5_000, 100
+"""The most that one call deletes of a table, so that no order waits for it long."""
 
 
 def delete_old_rows(*, now: dt.datetime) -> bool:
@@ -27,10 +26,11 @@ def delete_old_rows(*, now: dt.datetime) -> bool:
     rules = RuleRefusal.objects.filter(is_old, pk__in=list(oldest))
     was_told = Q(told_at__lt=told) | Q(told_at=None, asked_at__lt=told)
     notices = Notice.objects.filter(was_told, live=False)
-    return any([*map(_delete_some, (visits, rules, notices)), _empty_jobs(over)])
+    old: list[QuerySet[Any]] = [visits, rules, notices]
+    return any([*map(_delete_some, old), _empty_jobs(over)])
 
 
-def _delete_some(rows: QuerySet[RoomVisit] | QuerySet[RuleRefusal] | QuerySet[Notice]) -> bool:
+def _delete_some(rows: QuerySet[Any]) -> bool:
     ids = list(rows.values_list("pk", flat=True)[:MOST_ROWS])
     rows.model.objects.filter(pk__in=ids).delete()
     return len(ids) == MOST_ROWS

@@ -35,7 +35,7 @@ from vouchers.inventory.reservations import (
     claim_kick,
     pending_entries,
 )
-from vouchers.inventory.sale_state import LedgerRemoved, snapshots, stored_snapshot
+from vouchers.inventory.sale_state import snapshots, stored_snapshot
 from vouchers.inventory.waiting_list import (
     LinePlace,
     NoLongerWaiting,
@@ -258,10 +258,7 @@ def _join(entry: WaitingEntry, *, restoring: bool = False) -> LinePlace:
         all_or_none=entry.all_or_none,
         restoring=restoring,
     )
-    try:
-        return once_loaded(ask, sale_id=entry.seckill_voucher_id)
-    except LedgerRemoved as error:
-        raise SaleEnded("the sale is long over") from error
+    return once_loaded(ask, sale_id=entry.seckill_voucher_id)
 
 
 def _leave(entry: WaitingEntry) -> bool:

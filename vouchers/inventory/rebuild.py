@@ -123,10 +123,8 @@ class _Contents:
 def load_sale(*, sale_id: int, bring_back: bool = False) -> None:
     """Make sure that the ledger is loaded and has the row's terms: build it, or copy the terms.
 
-    A ledger that was removed stays away, unless staff ``bring_back`` it.
-
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
-    :raises LedgerRemoved: it was removed, as the sale is long over.
+    :raises LedgerRemoved: it was removed, and the caller does not ``bring_back`` it.
     :raises LedgerUnavailable: Redis did not respond, or holds another installation's ledgers.
     """
     with ledger_errors():
@@ -155,12 +153,9 @@ def load_unless_removed(*, sale_id: int) -> None:
 
 
 def note_back(sale: SeckillVoucher) -> None:
-    """Note in a locked row that its ledger comes back, if it was removed; the caller loads it.
-
-    An old Redis may have brought another one back: it is closed, so that it is built anew.
-    """
+    """Note in a locked row that its ledger comes back, if it was removed; the caller loads it."""
     if sale.ledger_removed_at:
-        _close(sale_id=sale.pk)
+        _close(sale_id=sale.pk)  # an old Redis may have another one
         sale.ledger_removed_at, sale.ledger_back_at = None, sale.locked_at
         sale.save(update_fields=["ledger_removed_at", "ledger_back_at"])
 
@@ -209,7 +204,6 @@ def load_sale_exclusively(*, sale_id: int) -> None:
     """Load a sale for the first request that needs it; only one process at a time does so.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
-    :raises LedgerRemoved: it was removed, as the sale is long over.
     :raises LedgerUnavailable: also if another process is loading it.
     """
     loading = LedgerKeys(sale_id).loading

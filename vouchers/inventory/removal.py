@@ -1,8 +1,4 @@
-"""Removal: a ledger whose sale is long over leaves Redis, and the sale's row answers from then on.
-
-What to remove, ``orders/fulfilment/removal.py`` decides. A Redis that was restarted, or another one
-in its place, may have older data: the ledgers that come back with it are removed again.
-"""
+"""Taking a ledger out of Redis, again if an old Redis brings it back (``docs/adr/0049``)."""
 
 import logging
 
@@ -15,10 +11,10 @@ from vouchers.inventory.rebuild import load_sale, put_foreign_aside
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SeckillVoucher
 
-logger = logging.getLogger(__name__)
-
 LOOKED_ON = "seckill:removals"
 """The run of Redis on which no removed ledger was left."""
+
+logger = logging.getLogger(__name__)
 
 _REMOVE = ledger_script("remove")
 _passes = Passes("remove_again")

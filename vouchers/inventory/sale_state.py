@@ -32,6 +32,7 @@ from vouchers.inventory.keys import (
     send,
     send_many,
 )
+from vouchers.inventory.reservations import SaleEnded
 from vouchers.inventory.waiting_room import Line, RoomTerms, read_line, remember_line, slower
 from vouchers.models import SaleState, SeckillVoucher
 
@@ -50,8 +51,8 @@ _STATE = re.compile(
 _DRAW = re.compile(r"(\d+)d", re.ASCII)
 
 
-class LedgerRemoved(NotLoaded):
-    """The ledger of a sale that is long over was removed: its row answers (``docs/adr/0049``)."""
+class LedgerRemoved(SaleEnded, NotLoaded):
+    """The sale is long over and its ledger was removed: its row answers (``docs/adr/0049``)."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__("the ledger was removed, as the sale is long over")
@@ -217,10 +218,7 @@ def shown_snapshots(*, sales: Iterable[SeckillVoucher]) -> dict[int, Snapshot | 
 
 
 def check_not_removed(*, sale_id: int) -> None:
-    """Make sure that a sale still has a ledger in Redis, or never had one.
-
-    :raises LedgerRemoved: it was removed.
-    """
+    """Raise LedgerRemoved if the ledger of a sale was removed."""
     removed = SeckillVoucher.objects.filter(pk=sale_id, ledger_removed_at__isnull=False)
     if sale := removed.select_related("voucher").first():
         raise LedgerRemoved(stored_snapshot(sale))

@@ -19,7 +19,7 @@ async def load_once(*, sale_id: int) -> None:
     """Load a sale in a thread; only one request of this process at a time does so.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
-    :raises LedgerRemoved: its ledger was removed; the row answers all requests.
+    :raises LedgerRemoved: its row answers.
     :raises LedgerUnavailable: another request loads it, or the sale cannot be loaded now.
     :raises Busy: too much waits for a thread.
     """

@@ -27,6 +27,7 @@ from orders.placing.service import finish_order, place_order
 from orders.placing.tokens import PurchaseToken
 from orders.receipts.service import NoReceipt, find_receipt
 from seckill_site.failpoints import _Points
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.support.inspection import MOMENTARY, live_ids, sale_keys
 from tests.support.orders import (
     at_once,
@@ -48,6 +49,7 @@ from vouchers.inventory.removal import LOOKED_ON, remove_again, remove_ledger
 from vouchers.inventory.reservations import SaleEnded
 from vouchers.inventory.restart_watch import rebuild_after_restart
 from vouchers.inventory.sale_state import LedgerRemoved, snapshot
+from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import Draw, SaleMode, SeckillVoucher
 
 pytestmark = pytest.mark.django_db
@@ -446,14 +448,14 @@ def test_order_with_a_late_token_never_loads_a_ledger_that_is_being_removed(
     sale = sale_long_over(buyers)
     token = token_for(sale, buyers[0])._replace(order_id=live_ids(sale)[0])
     is_loading, answers = threading.Event(), list[Any]()
-    copy_terms, lock = rebuild._copy_terms, rebuild.lock_seckill_voucher
+    copy_terms = rebuild._copy_terms
 
     def wait_for_the_row(**kwargs: Any) -> bool:
         is_loading.set()
         return copy_terms(**kwargs)
 
     def lock_and_forget(**kwargs: Any) -> SeckillVoucher:
-        locked = lock(**kwargs)
+        locked = lock_seckill_voucher(**kwargs)
         locked.ledger_removed_at = None
         return locked
 
@@ -506,7 +508,7 @@ def late_entries(sale: SeckillVoucher) -> list[str]:
     """Make an entry pending in a sale that is over, as one that was set aside for long."""
     member = f"{id_minted(seconds_ago=60)}:{make_buyers(1)[0].pk}:1"
     order_id, _, field = member.partition(":")
-    client, keys = rebuild.ledger_connection(), LedgerKeys(sale.pk)
+    client, keys = ledger_connection(), LedgerKeys(sale.pk)
     client.hset(keys.buyers, field, order_id)
     client.zadd(keys.pending, {member: 1})
     return [member]
