@@ -38,8 +38,8 @@ def _delete_some(rows: QuerySet[Any]) -> bool:
 
 def _empty_jobs(before: dt.datetime) -> bool:
     """Drop the order ids of finished jobs; how often each reason was met stays."""
-    done = OrderJob.objects.filter(status=JobStatus.DONE, changed_at__lt=before, sums=None)
-    jobs = list(done[:MOST_JOBS])
+    done = OrderJob.objects.filter(status=JobStatus.DONE, changed_at__lt=before)
+    jobs = list(done.filter(sums__isnull=True)[:MOST_JOBS])
     for job in jobs:
         sums = dict(Counter(job.refusals.values()))
         OrderJob.objects.filter(pk=job.pk).update(order_ids=[], refusals={}, sums=sums)

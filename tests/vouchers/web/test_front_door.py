@@ -315,15 +315,3 @@ def test_removed_ledger_is_answered_by_the_row(way: Callable[..., Answer]) -> No
     assert [answer.json[name] for name in figures] == ["ended", 5, 3]
     with pytest.raises(NotLoaded):
         snapshot(sale_id=sale.pk)
-
-
-def test_crowd_at_a_removed_ledger_gets_no_503() -> None:
-    sale = make_sale(begins_at=timezone.now() - 3 * HOUR, ends_at=timezone.now() - HOUR)
-    SeckillVoucher.objects.filter(pk=sale.pk).update(ledger_removed_at=timezone.now())
-
-    async def crowd() -> list[Any]:
-        asked = (door.recent_snapshot(sale.pk) for _ in range(20))
-        return await asyncio.gather(*asked, return_exceptions=True)
-
-    found = asyncio.run_coroutine_threadsafe(crowd(), loop()).result(60)
-    assert {it.state for it in found} == {"ended"}
