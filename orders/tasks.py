@@ -16,9 +16,9 @@ from accounts import old_sessions
 from orders.audience import refusal_log
 from orders.draws import drawing
 from orders.fulfilment import reconcile as reconciling
+from orders.fulfilment import removal, worker
 from orders.fulfilment import sweep as sweeping
-from orders.fulfilment import worker
-from orders.lifecycle import last_days, notices, notifications, room_visits, waiting_list
+from orders.lifecycle import last_days, notices, notifications, retention, room_visits, waiting_list
 from orders.payments import confirmation, expiry, refunds, sandbox, settlement, unused
 from orders.payments import service as payments
 from orders.placing.publishing import publish, publish_fulfilment
@@ -141,6 +141,11 @@ sweep_long_over = _periodic(
 )
 """Sweep the sales that ended long ago and should have nothing pending."""
 
+remove_ledgers = _periodic(
+    "remove_ledgers", lambda: removal.remove_ledgers(now=settled_clocks().earlier)
+)
+"""Remove the ledger of a sale that is long over."""
+
 watch_ledger = _periodic("watch_ledger", lambda: rebuild_after_restart(now=database_now()))
 """Rebuild ledgers that come from an earlier run of Redis, or from another server."""
 
@@ -202,6 +207,11 @@ delete_old_refusals = _periodic(
     lambda: refusal_log.delete_old_refusals(now=settled_clocks().earlier),
 )
 """Delete what order requests were refused for, after a week."""
+
+delete_old_rows = _periodic(
+    "delete_old_rows", lambda: retention.delete_old_rows(now=settled_clocks().earlier)
+)
+"""Delete old rows about people: visits, refusals by rules, told notices, ids in finished jobs."""
 
 store_tallies = _periodic("store_tallies", lambda: store_request_counts(now=database_now()))
 """Move the counts of answered order requests into the database."""

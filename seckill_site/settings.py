@@ -69,6 +69,15 @@ SECKILL_SWEEP_AGE_MS = env.int("SECKILL_SWEEP_AGE_MS", default=2_000)
 if SECKILL_SWEEP_AGE_MS < 1:
     raise ImproperlyConfigured("SECKILL_SWEEP_AGE_MS is less than 1: beat sweeps that often.")
 
+try:
+    SECKILL_LEDGER_DAYS = env.int("SECKILL_LEDGER_DAYS", default=7)
+    if not 1 <= SECKILL_LEDGER_DAYS <= 3650:
+        raise ValueError
+except ValueError:
+    text = "SECKILL_LEDGER_DAYS is not a whole number of days between 1 and 3650."
+    raise ImproperlyConfigured(text) from None
+"""How long after a sale and its waiting list its ledger leaves Redis."""
+
 SECKILL_BATCH_UNITS = env.int("SECKILL_BATCH_UNITS", default=500)
 """The most pending entries that one transaction makes into orders."""
 
@@ -512,8 +521,10 @@ _EVERY_SECONDS = {
     "note_last_days": 600.0,
     "settle_payments": 1800.0,
     "sweep_long_over": 300.0,
+    "remove_ledgers": 300.0,
     "delete_ended_sessions": 3600.0,
     "delete_old_refusals": 3600.0,
+    "delete_old_rows": 3600.0,
     "send_webhooks": 2.0,
     "delete_old_deliveries": 3600.0,
 }

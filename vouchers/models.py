@@ -497,6 +497,12 @@ class SeckillVoucher(models.Model):
     batch = models.PositiveBigIntegerField(
         default=0, editable=False, help_text="The number of the last batch of orders written."
     )
+    ledger_removed_at = models.DateTimeField(
+        null=True, editable=False, help_text="When this sale's ledger left Redis; null: it has not."
+    )
+    ledger_back_at = models.DateTimeField(
+        null=True, editable=False, help_text="When staff brought a removed ledger back."
+    )
     identity = models.PositiveBigIntegerField(
         default=new_identity,
         db_default=0,  # for the release before, which knows no identity, during an update

@@ -23,7 +23,7 @@ from vouchers.catalogue.history import entry, history_text, text_of
 from vouchers.catalogue.live_changes import TermsChanged
 from vouchers.catalogue.staff_texts import refusal_text
 from vouchers.inventory.keys import LedgerUnavailable
-from vouchers.inventory.rebuild import load_sale
+from vouchers.inventory.rebuild import load_unless_removed
 from vouchers.inventory.sale_state import BelowTaken, LedgerTerms, snapshots
 from vouchers.models import RUN_PERMISSION, SeckillVoucher
 
@@ -136,7 +136,9 @@ def _links(sale_id: int) -> list[tuple[str, Any, str]]:
 
 def _carry_out(request: HttpRequest, sale_id: int, action: Action, data: dict[str, Any]) -> None:
     """Carry out an action and record it in the sale's history, in one transaction."""
-    load_sale(sale_id=sale_id)  # before the transaction; only a loaded sale can be changed in Redis
+    load_unless_removed(
+        sale_id=sale_id
+    )  # before the transaction; only a loaded sale can be changed in Redis
     with transaction.atomic():
         sale = action.do(sale_id, data)
         change = entry(*action.history(sale, data), why=data["reason"])

@@ -184,7 +184,7 @@ class OrderJobAdmin(ReadOnlyAdmin):
         job: OrderJob = context["original"]
         refusals = sorted(job.refusals.items(), key=lambda item: int(item[0]))
         page = Paginator(refusals, REFUSALS_PER_PAGE).get_page(request.GET.get("page"))
-        sums = Counter(job.refusals.values()).most_common()
+        sums = Counter(job.sums or job.refusals.values()).most_common()
         context |= {
             "runs": job.status == JobStatus.RUNNING,
             "page_obj": page,

@@ -28,7 +28,7 @@ from vouchers.catalogue.public_sales import revision_of
 from vouchers.catalogue.sales import stage_sale, terms_of
 from vouchers.catalogue.series import overlapping_sales
 from vouchers.catalogue.staff_texts import SALE_REFUSALS, refusal_text
-from vouchers.inventory.rebuild import load_sale
+from vouchers.inventory.rebuild import load_unless_removed
 from vouchers.models import SaleStage, SeckillVoucher
 
 STEPS = {
@@ -124,7 +124,7 @@ def _carry_out(request: HttpRequest, step: str, sales: Sequence[SeckillVoucher],
     for sale in sales:
         try:
             if before == SaleStage.PUBLIC:
-                load_sale(sale_id=sale.pk)  # only a loaded sale can be closed in Redis
+                load_unless_removed(sale_id=sale.pk)  # only a loaded sale can be closed in Redis
             with transaction.atomic():
                 stage_sale(sale_id=sale.pk, stage=after, check=partial(_check, _shown(sale)))
                 log_change(request, sale, change)

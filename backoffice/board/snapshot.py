@@ -22,7 +22,7 @@ from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
 from seckill_site.clocks.watch import wrong_clocks
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.request_stats import ACCEPTED, RequestCount, read_request_counts
-from vouchers.inventory.sale_state import Snapshot, snapshots
+from vouchers.inventory.sale_state import Snapshot, shown_snapshots, snapshots, stored_snapshot
 from vouchers.models import SaleState, SeckillVoucher
 
 WINDOW_S = 120
@@ -156,6 +156,8 @@ def read_board(*, sale_id: int, now: dt.datetime) -> Board:
     except LedgerUnavailable:
         ledger_answers = False
     sale = SeckillVoucher.objects.select_related("voucher", "draw").get(pk=sale_id)
+    if sale.ledger_removed_at:
+        snapshot = stored_snapshot(sale)
     counts = _counts(sale, now, may_count=ledger_answers)
     pace, answers = _answers(sale, now, counts) if ledger_answers else (None, None)
     return Board(
@@ -180,7 +182,7 @@ def read_boards(*, sales: Iterable[SeckillVoucher], now: dt.datetime) -> list[Bo
     ledgers: dict[int, Snapshot | None] = {}
     ledger_answers = True
     try:
-        ledgers = snapshots(sale_ids=[sale.pk for sale in sales])
+        ledgers = shown_snapshots(sales=sales)
     except LedgerUnavailable:
         ledger_answers = False
     return [

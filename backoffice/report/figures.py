@@ -24,7 +24,7 @@ from orders.models import OrderEvent, OrderStatus, VoucherOrder, WaitingEntry
 from vouchers.catalogue.history import history_text
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.request_stats import read_request_counts, read_stored_counts
-from vouchers.inventory.sale_state import Snapshot, snapshots
+from vouchers.inventory.sale_state import Snapshot, shown_snapshots
 from vouchers.models import SeckillVoucher
 
 SAMPLE_SIZE = 10_000
@@ -185,7 +185,7 @@ def report_sale(*, sale_id: int, now: dt.datetime) -> SaleReport:
 def _from_redis(sale: SeckillVoucher) -> tuple[Snapshot | None, list[Span], bool]:
     """Return the ledger's figures and the requests; without Redis only the stored requests."""
     try:
-        snapshot = snapshots(sale_ids=[sale.pk])[sale.pk]
+        snapshot = shown_snapshots(sales=[sale])[sale.pk]
         return snapshot, spans_of(read_request_counts(sale=sale)), True
     except LedgerUnavailable:
         return None, spans_of(read_stored_counts(sale=sale)), False

@@ -3,8 +3,8 @@
 Each process collects in memory and writes once or twice a second, so a refusal costs a request
 nothing. A process that is killed loses half a second. Nothing is decided by these rows.
 
-Refusals by rules stay. Those of order requests are for the question "why did I not get one": at
-most ``MOST_PER_SALE`` of a sale, for ``RETENTION``.
+Refusals by rules stay for a month (``orders/lifecycle/retention.py``). Those of order requests are
+for the question "why did I not get one": at most ``MOST_PER_SALE`` of a sale, for ``RETENTION``.
 """
 
 import datetime as dt

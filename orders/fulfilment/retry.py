@@ -124,7 +124,7 @@ def retry_order(*, order_id: int, by: Actor = SYSTEM, now: dt.datetime) -> None:
     sale_id = VoucherOrder.objects.values_list("seckill_voucher_id", flat=True).get(pk=order_id)
     order_ids = _retried_together(order_id)
     retry = partial(_retry, sale_id=sale_id, order_ids=order_ids, by=by, now=now)
-    once_loaded(retry, sale_id=sale_id, load=load_sale)
+    once_loaded(retry, sale_id=sale_id, load=partial(load_sale, bring_back=True))
     logger.info("orders %s of sale %s were set aside and are live now", order_ids, sale_id)
 
 

@@ -26,6 +26,7 @@ def sweep(*, now: dt.datetime, long_over: bool = False, at_once: bool = False) -
         check_owner()
     active = SeckillVoucher.still_active(now)
     sales = SeckillVoucher.objects.filter(~active if long_over else active, epoch__gt=0)
+    sales = sales.filter(ledger_removed_at=None)
     ids = sales.order_by("pk").values_list("pk", flat=True)
     due = claim_due_sweeps(sale_ids=ids, at_once=at_once)
     for sale_id in due:

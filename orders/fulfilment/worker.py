@@ -100,7 +100,7 @@ from vouchers.inventory.reservations import (
     set_kick,
 )
 from vouchers.inventory.restart_watch import is_ledger_behind_row
-from vouchers.inventory.sale_state import snapshot
+from vouchers.inventory.sale_state import LedgerRemoved, snapshot
 from vouchers.models import SeckillVoucher
 
 logger = logging.getLogger(__name__)
@@ -184,13 +184,14 @@ def _recover(error: Exception, *, sale_id: int) -> bool:
     if isinstance(error, StaleFence):
         _raise_fence(sale_id=sale_id, stored=error.stored)
         return set_kick(sale_id=sale_id)
-    if not isinstance(error, StaleBatchNumber | NotLoaded):
-        return False
+    if isinstance(error, LedgerRemoved) or not isinstance(error, StaleBatchNumber | NotLoaded):
+        return False  # nothing was pending when a ledger was removed
     if isinstance(error, StaleBatchNumber) and (
         error.proven or is_ledger_behind_row(sale_id=sale_id)
     ):
         logger.warning("sale %s: its ledger is older than its row, rebuilding it", sale_id)
-        rebuild_sale(sale_id=sale_id)
+        with suppress(LedgerRemoved):  # it came back with an old Redis
+            rebuild_sale(sale_id=sale_id)
     return set_kick(sale_id=sale_id)
 
 

@@ -35,7 +35,7 @@ from vouchers.inventory.reservations import (
     claim_kick,
     pending_entries,
 )
-from vouchers.inventory.sale_state import snapshots
+from vouchers.inventory.sale_state import snapshots, stored_snapshot
 from vouchers.inventory.waiting_list import (
     LinePlace,
     NoLongerWaiting,
@@ -192,9 +192,11 @@ def restore_lines(*, now: dt.datetime) -> bool:
 
 def _restore_line(sale_id: int, *, now: dt.datetime) -> bool:
     ledger = snapshots(sale_ids=[sale_id])[sale_id]
+    sale = SeckillVoucher.objects.get(pk=sale_id)
+    if sale.ledger_removed_at:
+        ledger = stored_snapshot(sale)
     if ledger is None:
         raise NotLoaded(f"sale {sale_id} is not loaded")
-    sale = SeckillVoucher.objects.get(pk=sale_id)
     in_line = waiting_order_ids(sale_id=sale_id)
     live = WaitingEntry.objects.filter(seckill_voucher=sale_id, live=True).order_by("pk")
     blocks = {it: blocks_from(it, count=n) for it, n in live.values_list("order_id", "quantity")}

@@ -47,7 +47,8 @@ class OrderJob(BackgroundJob):
     """One change to many orders.
 
     ``order_ids`` are the orders still to be changed; ``refusals`` has the reason for each order
-    that was not changed.
+    that was not changed. A month after the end both are emptied, and ``sums`` has the number of
+    orders by reason; null before.
     """
 
     class Kind(models.TextChoices):
@@ -63,6 +64,7 @@ class OrderJob(BackgroundJob):
     )
     order_ids = models.JSONField(default=list)
     refusals = models.JSONField(_("not changed"), default=dict)
+    sums = models.JSONField(null=True, editable=False)
     total = models.PositiveIntegerField(_("orders"))
 
     class Meta(BackgroundJob.Meta):

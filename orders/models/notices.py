@@ -51,6 +51,7 @@ class Notice(models.Model):
         ]
         indexes = [
             models.Index(fields=("seckill_voucher", "kind", "live"), name="notice_by_sale_live"),
+            models.Index(fields=("live", "told_at"), name="notice_by_live_told"),
         ]
 
     def __str__(self) -> str:

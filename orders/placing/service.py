@@ -12,7 +12,17 @@ from seckill_site.failpoints import failpoint
 from vouchers.inventory.entering import OneEntryOnly, enter_call
 from vouchers.inventory.keys import send
 from vouchers.inventory.rebuild import once_loaded
-from vouchers.inventory.reservations import NotReplicated, Reply, finish_reservation, reserve_call
+from vouchers.inventory.reservations import (
+    NotReplicated,
+    Refused,
+    Reply,
+    Reservation,
+    SaleEnded,
+    finish_reservation,
+    reserve_call,
+)
+from vouchers.inventory.sale_state import LedgerRemoved
+from vouchers.models import SeckillVoucher
 
 T = TypeVar("T")
 
@@ -62,7 +72,21 @@ def place_order(
         quantity=quantity,
         all_or_none=all_or_none,
     )
-    return once_loaded(partial(send, call), sale_id=token.sale_id)
+    try:
+        return once_loaded(partial(send, call), sale_id=token.sale_id)
+    except LedgerRemoved:
+        return answer_from_rows(token, finish=finish)
+
+
+def answer_from_rows(token: PurchaseToken, *, finish: Callable[..., T]) -> T:
+    """Answer an order for a sale whose ledger was removed: what is a row was accepted."""
+    sale = SeckillVoucher.objects.get(pk=token.sale_id)
+    orders = sale.orders.filter(pk=token.order_id, user=token.user_id)
+    entries = sale.draw_entries.filter(order_id=token.order_id, user=token.user_id)
+    reply: Reply = Refused(SaleEnded, (f"sale {sale.pk} has ended",), sale.pk)
+    if orders.exists() or entries.exists():
+        reply = Reservation(token.order_id, kick_due=False)
+    return finish(reply, token=token, publish=publish_fulfilment)
 
 
 def order_call(

@@ -19,7 +19,7 @@ from vouchers.catalogue.listing import public_sale
 from vouchers.inventory.holdings import BuyerHoldings, known_buyer_call, read_buyer_holdings
 from vouchers.inventory.keys import LedgerUnavailable, send
 from vouchers.inventory.purchases import purchase_of
-from vouchers.inventory.sale_state import Snapshot, snapshots
+from vouchers.inventory.sale_state import Snapshot, shown_snapshots
 from vouchers.inventory.waiting_room import Place, PlaceState, Visitor
 from vouchers.models import SaleStage, SaleState, SeckillVoucher
 
@@ -159,7 +159,7 @@ def purchase_offer(
     must_answer = sale.work > 0 and not has_answered
     ledger_answers = True
     try:
-        ledger = snapshots(sale_ids=[sale_id])[sale_id]
+        ledger = shown_snapshots(sales=[sale])[sale_id]
         if user_id and visitor:
             known, place = _read_buyer(sale, user_id, visitor)
     except LedgerUnavailable:

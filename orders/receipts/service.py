@@ -320,6 +320,9 @@ def _entered(sale_id: int, order_id: int, user_id: int) -> Receipt | None:
 
 
 def _lost(sale_id: int, order_id: int, ledger: Snapshot, has_token: bool) -> Receipt:
+    if not ledger.loaded_at_ms:  # it was removed, once all that was accepted were rows
+        public_sale(sale_id=sale_id)
+        raise NoReceipt("the order was never accepted")
     if not is_same_ledger(sale_id=sale_id, loaded_at_ms=ledger.loaded_at_ms):
         # Lost and rebuilt since the first look, or restored from older data: it may come back.
         raise LedgerUnavailable("the ledger was replaced while it was read")

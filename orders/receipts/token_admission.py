@@ -136,7 +136,7 @@ def buyer_from_rows(
     entry_id = known.holdings.entry_id if known else 0
     status = buyer_status(sale_id=sale_id, user_id=user_id, entry_id=entry_id)
     sale = public_sale(sale_id=sale_id)
-    if known is None and sale.room_opened_ms:
+    if known is None and sale.room_opened_ms and not sale.ledger_removed_at:
         load_sale_exclusively(sale_id=sale_id)
         known = send(known_buyer_call(sale_id=sale_id, user_id=user_id, visitor=visitor))
         if known is None:

@@ -14,7 +14,7 @@ from django.http import Http404
 
 from orders.audience.refusal_log import Refused, note_refusal
 from orders.placing.publisher import publisher
-from orders.placing.service import order_call
+from orders.placing.service import answer_from_rows, order_call
 from orders.placing.tokens import PurchaseToken, read_token
 from orders.receipts.service import cached_receipt_call
 from orders.web.order_answers import (
@@ -30,12 +30,13 @@ from orders.web.request_parsing import LARGEST_BODY_BYTES, OrderRequest, read_js
 from orders.web.serializers import receipt_json
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.front_door.requests import Environ, request_language, request_path
-from seckill_site.front_door.threads import Busy
+from seckill_site.front_door.threads import Busy, threads
 from seckill_site.web.clients import client_address
 from seckill_site.web.request_rates import RateLimited, check_account, check_address
 from seckill_site.web.responses import Answer, names_html
 from vouchers.catalogue.public_sales import last_public, recall_sale
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded, ask
+from vouchers.inventory.sale_state import LedgerRemoved
 from vouchers.models import SeckillVoucher
 from vouchers.web.loading import load_once
 from vouchers.web.public import known_sale
@@ -132,7 +133,11 @@ async def _place(token: PurchaseToken, order: OrderRequest, *, address: str) -> 
         try:
             return await ask(call)
         except NotLoaded:
-            await load_once(sale_id=token.sale_id)
+            try:
+                await load_once(sale_id=token.sale_id)
+            except LedgerRemoved:
+                answer = partial(answer_from_rows, token, finish=finish_and_count)
+                return await threads().query(answer)
         return await ask(call)
     except REFUSED as error:
         return count_refusal(refusal_of(error), sale_id=token.sale_id, user_id=token.user_id)

@@ -456,6 +456,17 @@ class Shop:
         orders = VoucherOrder.objects.filter(seckill_voucher=sale, live=True)
         assert orders.count() == 1
 
+    def remove_ledger(self) -> None:
+        """The ledger of a sale that was over ten days ago leaves Redis."""
+        sale = make_sale(begins_in_s=-11 * 86_400, ends_in_s=-10 * 86_400, loaded=False)
+        self.again(partial(load_sale, sale_id=sale.pk))
+
+        def is_removed() -> bool:
+            tasks.remove_ledgers()
+            return SeckillVoucher.objects.get(pk=sale.pk).ledger_removed_at is not None
+
+        self.wait(is_removed, what="a removed ledger")
+
     def count_answers(self) -> None:
         """No answer is counted twice. What Redis refuses to count is lost, as documented."""
         for _ in range(3):
@@ -473,6 +484,7 @@ class Shop:
             self.edit_and_rebuild,
             self.wait_in_room,
             self.draw,
+            self.remove_ledger,
             self.count_answers,
         ]
         for step in steps:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,17 @@ import pytest
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db import connection
+from django.utils import timezone
 
+from orders import tasks
 from orders.fulfilment import attempts
 from orders.fulfilment.reconcile import reconcile
 from orders.fulfilment.worker import fulfil_sale
-from orders.models import VoucherOrder
+from orders.models import OrderStatus, VoucherOrder
 from orders.placing.publishing import publish_fulfilment
 from orders.placing.tokens import read_token
 from orders.tasks import reconcile as reconcile_task
+from seckill_site import failpoints
 from seckill_site.celery import app
 from seckill_site.redis.ledger_connection import ledger_connection
 from tests.concurrency.sales import (
@@ -44,6 +48,7 @@ from tests.support.patience import wait_for
 from tests.support.sales import change_state, reserve
 from tests.support.stack import ROOT, Shop, Stack
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded
+from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.reservations import Release, SoldOut, pending_entries, release
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
@@ -219,6 +224,81 @@ def damaged_sale(history: History, name: str, damage: str, shop: Shop) -> Seckil
         client.set(key, "no ledger")
     history.fault_is_over()
     return sale
+
+
+# --- R1: lost while it is being removed -----------------------------------------------------------
+
+POINTS = ("remove.compared", "remove.unlinked")
+REMOVE = "from orders.tasks import remove_ledgers as it; it()"
+
+
+def sale_long_over() -> SeckillVoucher:
+    """Return a sale that was over ten days ago, with five paid orders."""
+    sale = make_sale(stock=10)
+    buyers_of_sale(sale, count=5)
+    fulfil_sale(sale_id=sale.pk)
+    VoucherOrder.objects.filter(seckill_voucher=sale).update(status=OrderStatus.PAID)
+    ends_at = timezone.now() - timedelta(days=10)
+    window = {"begins_at": ends_at - timedelta(hours=1), "ends_at": ends_at}
+    SeckillVoucher.objects.filter(pk=sale.pk).update(**window)
+    load_sale(sale_id=sale.pk)
+    return sale
+
+
+def assert_removed_in_the_end(sale: SeckillVoucher) -> None:
+    """Let beat go on: the ledger leaves Redis, the row says so, and it can come back whole."""
+
+    def is_removed() -> bool:
+        tasks.watch_ledger()
+        tasks.remove_ledgers()
+        sale.refresh_from_db()
+        return sale.ledger_removed_at is not None
+
+    wait_for(is_removed, what="a removed ledger")
+    keys = LedgerKeys(sale.pk)
+    assert not ledger_connection().exists(keys.sale, *keys.contents, keys.fence)
+    assert reconcile(sale_id=sale.pk).difference == 0
+    load_sale(sale_id=sale.pk, bring_back=True)
+    assert (snapshot(sale_id=sale.pk).taken, reconcile(sale_id=sale.pk).difference) == (5, 0)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("point", POINTS)
+def test_r1_ledger_killed_in_a_removal_loses_no_order(own_ledger: OwnRedis, point: str) -> None:
+    sale = sale_long_over()
+
+    def kill(reached: str) -> None:
+        if reached == point:
+            own_ledger.kill()
+
+    failpoints.tell(kill)
+    try:
+        tasks.remove_ledgers()
+    finally:
+        failpoints.tell(lambda _: None)
+    own_ledger.start()
+    assert_removed_in_the_end(sale)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("point", POINTS)
+def test_r1_worker_killed_in_a_removal_loses_no_order(point: str) -> None:
+    sale = sale_long_over()
+    assert in_a_process(REMOVE, failpoint=point).wait(60) == -signal.SIGKILL
+    assert_removed_in_the_end(sale)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_r1_removed_ledger_goes_again_when_redis_went_back(
+    own_ledger: OwnRedis, tmp_path: Path
+) -> None:
+    sale = sale_long_over()
+    with went_back(own_ledger, tmp_path / "old"):
+        tasks.remove_ledgers()
+        sale.refresh_from_db()
+        assert sale.ledger_removed_at
+    assert loaded(sale)
+    assert_removed_in_the_end(sale)
 
 
 # --- R1: gone back --------------------------------------------------------------------------------

@@ -238,6 +238,8 @@ def test_worker_turns_a_request_into_an_order(client: Client) -> None:
         ("reconcile", "orders.fulfilment.reconcile.reconcile_running"),
         ("restore_lines", "orders.lifecycle.waiting_list.restore_lines"),
         ("delete_old_refusals", "orders.audience.refusal_log.delete_old_refusals"),
+        ("delete_old_rows", "orders.lifecycle.retention.delete_old_rows"),
+        ("remove_ledgers", "orders.fulfilment.removal.remove_ledgers"),
         ("delete_ended_sessions", "accounts.old_sessions.delete_ended_sessions"),
         ("store_tallies", "orders.tasks.store_request_counts"),
         ("store_visits", "orders.lifecycle.room_visits.store_visits"),

@@ -183,9 +183,13 @@ def test_missing_required_setting_is_named(monkeypatch, name):
         ("SECKILL_LEDGER_REPLICAS", "-1"),
         ("SECKILL_LEDGER_REPLICAS_MS", "0"),
         ("SECKILL_LEDGER_REPLICAS_MS", "451"),
+        ("SECKILL_LEDGER_DAYS", "0"),
+        ("SECKILL_LEDGER_DAYS", "a week"),
+        ("SECKILL_LEDGER_DAYS", "7.5"),
+        ("SECKILL_LEDGER_DAYS", "9999999999"),
     ],
 )
-def test_impossible_wait_for_replicas_is_refused(monkeypatch, name, value):
+def test_impossible_number_is_refused(monkeypatch, name, value):
     monkeypatch.setenv(name, value)
 
     with pytest.raises(ImproperlyConfigured, match=name):

@@ -33,10 +33,11 @@ SEQUENCES = {"seckill:order-ids", "seckill:order-blocks"}
 OF_BEAT = (
     *("lock:notifications", "lock:notices", "lock:webhooks", "lock:expire", "lock:reconcile"),
     *("lock:restore_lines", "lock:store_", "lock:watch_ledger", "lock:draws"),
+    *("lock:remove_ledgers", "lock:remove_again"),
 )
 PASSING = (
     *(*OF_BEAT, *(f"{{{name}}}" for name in OF_BEAT)),
-    *("seckill:clocks", "seckill:heartbeats", "seckill:keys"),
+    *("seckill:clocks", "seckill:heartbeats", "seckill:keys", "seckill:removals"),
 )
 """How keys begin that come and go, or change, while beat runs."""
 

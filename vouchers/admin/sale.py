@@ -49,7 +49,7 @@ from vouchers.catalogue.staff_texts import SALE_REFUSALS, refusal_text
 from vouchers.forms.moments import SplitMomentField, SplitMomentInput
 from vouchers.forms.sale import SaleForm
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
-from vouchers.inventory.rebuild import load_sale
+from vouchers.inventory.rebuild import load_unless_removed
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import RUN_PERMISSION, SaleStage, SeckillVoucher
 
@@ -193,7 +193,7 @@ class SeckillVoucherAdmin(SaleColumns, RecordedAdmin):
     def prepare(self, object_id: str) -> None:
         """Load the sale: an edit needs the units taken."""
         if re.fullmatch("[0-9]{1,18}", object_id):
-            load_sale(sale_id=int(object_id))
+            load_unless_removed(sale_id=int(object_id))
 
     def changeform_view(
         self, request: HttpRequest, object_id: str | None = None, *args: Any, **kwargs: Any
@@ -292,6 +292,8 @@ class SeckillVoucherAdmin(SaleColumns, RecordedAdmin):
         return answer
 
     def _report_loading(self, request: HttpRequest, sale: SeckillVoucher) -> None:
+        if sale.ledger_removed_at:
+            return  # it is long over
         try:
             live = snapshot(sale_id=sale.pk)
         except (NotLoaded, LedgerUnavailable):

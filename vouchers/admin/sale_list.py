@@ -212,7 +212,7 @@ def load_into_redis(
     """Load the ledgers now instead of for the first buyer."""
     try:
         for sale in queryset:
-            load_sale(sale_id=sale.pk)
+            load_sale(sale_id=sale.pk, bring_back=True)
     except LedgerUnavailable:
         text = gettext("Redis did not respond. Try again.")
         model_admin.message_user(request, text, messages.ERROR)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from django.db.models import QuerySet
 
 from vouchers.inventory.keys import LedgerUnavailable
-from vouchers.inventory.sale_state import snapshots
+from vouchers.inventory.sale_state import shown_snapshots
 from vouchers.models import SaleStage, SaleState, SeckillVoucher
 
 _ORDER = (
@@ -63,7 +63,7 @@ def cards(*, sales: Iterable[SeckillVoucher], now: dt.datetime) -> list[SaleCard
     """Return a card for each sale, from the row alone if the ledger does not respond."""
     sales = list(sales)
     try:
-        live = snapshots(sale_ids=[sale.pk for sale in sales])
+        live = shown_snapshots(sales=sales)
     except LedgerUnavailable:
         live = {}
     return [

@@ -120,7 +120,7 @@ def _change(*, sale_id: int, seen: dict[str, Any], **changes: Any) -> SeckillVou
 def _lock_unchanged(sale_id: int, seen: dict[str, Any]) -> SeckillVoucher:
     """Lock the row of a sale that is not over and has the terms ``seen``."""
     sale = lock_seckill_voucher(sale_id=sale_id)
-    if _ledger_now(sale_id) >= sale.ends_at:
+    if sale.ledger_removed_at or _ledger_now(sale_id) >= sale.ends_at:
         raise SaleOver
     if any(getattr(sale, name) != value for name, value in seen.items()):
         raise TermsChanged

@@ -28,7 +28,7 @@ from vouchers.catalogue.rooms import date_room
 from vouchers.catalogue.staff_texts import StaffRefusal
 from vouchers.chain import CHAIN_FIELDS, note_stock
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded, ledger_errors
-from vouchers.inventory.rebuild import load_after_commit
+from vouchers.inventory.rebuild import load_after_commit, note_back
 from vouchers.inventory.sale_state import BelowTaken, LedgerTerms, snapshot, snapshots, write_terms
 from vouchers.inventory.waiting_room import RoomTerms
 from vouchers.lock_objects import lock_seckill_voucher, lock_vouchers
@@ -206,7 +206,8 @@ def edit_sale(
     :raises StaysPublic: it would become a draft again and has buyers; nothing changed.
     :raises OrdersOnTheirWay: the price would change; the caller tries again (``once_at_rest``).
     :raises PriceIsSettled: the price would change, and a draw of the voucher has entries.
-    :raises LedgerUnavailable: the edit narrows, and Redis did not respond or has no ledger.
+    :raises LedgerUnavailable: the edit narrows or brings a removed ledger back, and Redis did not
+        respond or has no ledger.
     :raises django.core.exceptions.ValidationError: a rule of the model is broken.
     """
     with transaction.atomic():
@@ -234,10 +235,7 @@ def edit_sale(
         repriced = _edit_voucher(edited, details, may_run=may_run) if details else []
         # After all other refusals: a rollback does not undo a write to Redis.
         _check_untouched(sale, edited, now_ms)
-        figures = LedgerTerms.from_sale(sale)
-        narrowed = figures.narrowed_to(LedgerTerms.from_sale(edited))
-        if narrowed != figures:
-            _write_locked_terms(sale, narrowed)
+        _narrow(sale, edited)
         failpoint("edit.narrowed")
         transaction.on_commit(partial(failpoint, "edit.committed"))
         close_to_reprice(voucher_ids=repriced, locked=locked)
@@ -285,6 +283,17 @@ def _check_draw(sale: SeckillVoucher, edited: SeckillVoucher) -> None:
     moves = (sale.begins_at, sale.ends_at) != (edited.begins_at, edited.ends_at)
     if moves or (not draw.finished_at and edited.stock < (draw.units or 0)):
         raise ListIsClosed
+
+
+def _narrow(sale: SeckillVoucher, edited: SeckillVoucher) -> None:
+    """Let the ledger allow no more than the sale does before and after an edit."""
+    figures = LedgerTerms.from_sale(sale)
+    narrowed = figures.narrowed_to(LedgerTerms.from_sale(edited))
+    if sale.ledger_removed_at:  # it allows nothing, and nobody can load it while the row is held
+        if (sale.stock, sale.gives_until) != (edited.stock, edited.gives_until):
+            note_back(edited)
+    elif narrowed != figures:
+        _write_locked_terms(sale, narrowed)
 
 
 def stage_sale(
@@ -381,6 +390,8 @@ def _close_unless_bought(sale: SeckillVoucher) -> bool:
     """Return whether the sale has buyers or entries; if not, close its ledger to them."""
     if sale.orders.exists() or sale.draw_entries.exists():
         return True
+    if sale.ledger_removed_at:
+        return False
     figures = LedgerTerms.from_sale(sale)
     _write_locked_terms(sale, replace(figures, paused=True))
     closed = snapshot(sale_id=sale.pk)

@@ -23,6 +23,7 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from functools import partial
@@ -58,7 +59,16 @@ from vouchers.inventory.keys import (
 )
 from vouchers.inventory.purchases import purchase_of
 from vouchers.inventory.reservations import ENDED_RETENTION_MS
-from vouchers.inventory.sale_state import LedgerTerms, Snapshot, snapshot, snapshots, write_terms
+from vouchers.inventory.sale_state import (
+    LedgerRemoved,
+    LedgerTerms,
+    Snapshot,
+    check_not_removed,
+    snapshot,
+    snapshots,
+    stored_snapshot,
+    write_terms,
+)
 from vouchers.inventory.stored_line import restore_places, stored_line
 from vouchers.inventory.waiting_list import stored_place
 from vouchers.lock_objects import lock_seckill_voucher
@@ -110,14 +120,19 @@ class _Contents:
     waiting: dict[str, float] = field(default_factory=dict)
 
 
-def load_sale(*, sale_id: int) -> None:
+def load_sale(*, sale_id: int, bring_back: bool = False) -> None:
     """Make sure that the ledger is loaded and has the row's terms: build it, or copy the terms.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
+    :raises LedgerRemoved: it was removed, and the caller does not ``bring_back`` it.
     :raises LedgerUnavailable: Redis did not respond, or holds another installation's ledgers.
     """
     with ledger_errors():
         check_owner()
+    if bring_back:
+        with transaction.atomic(durable=True):
+            note_back(lock_seckill_voucher(sale_id=sale_id))
+    check_not_removed(sale_id=sale_id)
     note_life()
     for longest_s in LOAD_PAUSES_S:
         time.sleep(random.uniform(0, longest_s))
@@ -129,6 +144,20 @@ def load_sale(*, sale_id: int) -> None:
         if _build_ledger(sale_id=sale_id, epoch=epoch):
             return
     raise LedgerUnavailable(f"other processes are loading sale {sale_id}")
+
+
+def load_unless_removed(*, sale_id: int) -> None:
+    """Load a sale for a change that its row alone can take if the ledger was removed."""
+    with suppress(LedgerRemoved):
+        load_sale(sale_id=sale_id)
+
+
+def note_back(sale: SeckillVoucher) -> None:
+    """Note in a locked row that its ledger comes back, if it was removed; the caller loads it."""
+    if sale.ledger_removed_at:
+        _close(sale_id=sale.pk)  # an old Redis may have another one
+        sale.ledger_removed_at, sale.ledger_back_at = None, sale.locked_at
+        sale.save(update_fields=["ledger_removed_at", "ledger_back_at"])
 
 
 def rebuild_sale(*, sale_id: int, epoch: str = "") -> None:
@@ -144,7 +173,7 @@ def rebuild_sale(*, sale_id: int, epoch: str = "") -> None:
         check_owner()
         # First, because only the terms may still say that the entries are those of another sale.
         identity = SeckillVoucher.objects.get(pk=sale_id).identity
-        _put_foreign_aside(sale_id=sale_id, identity=identity)
+        put_foreign_aside(sale_id=sale_id, identity=identity)
         if not _close(sale_id=sale_id, epoch=epoch):
             return
     failpoint("load.closed")
@@ -209,19 +238,22 @@ def load_after_commit(*, sale_ids: Iterable[int]) -> None:
     """
     for sale_id in sale_ids:
         try:
-            load_sale(sale_id=sale_id)
+            load_unless_removed(sale_id=sale_id)
         except (LedgerUnavailable, DatabaseError) as error:
             logger.warning("sale %s is saved but not loaded: %s", sale_id, error)
             return
 
 
 def snapshot_or_load(*, sale_id: int) -> Snapshot:
-    """Return the sale as the ledger has it, and load it first if needed.
+    """Return the sale as the ledger has it, and load it first if needed; a removed one by its row.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     :raises LedgerUnavailable: also if another process is loading it.
     """
-    return once_loaded(partial(snapshot, sale_id=sale_id), sale_id=sale_id)
+    try:
+        return once_loaded(partial(snapshot, sale_id=sale_id), sale_id=sale_id)
+    except LedgerRemoved as removed:
+        return removed.snapshot
 
 
 def ensure_safe_fence(*, sale_id: int, stored: int) -> int:
@@ -267,6 +299,8 @@ def _copy_terms(*, sale_id: int) -> bool:
     """Copy the row's terms into a loaded ledger; False if none is loaded."""
     with transaction.atomic(durable=True):
         sale = lock_seckill_voucher(sale_id=sale_id)
+        if sale.ledger_removed_at:
+            return False
         try:
             write_terms(sale_id=sale_id, terms=LedgerTerms.from_sale(sale))
         except NotLoaded:
@@ -277,10 +311,17 @@ def _copy_terms(*, sale_id: int) -> bool:
 def _raise_epoch(*, sale_id: int) -> int:
     with transaction.atomic(durable=True):
         sale = lock_seckill_voucher(sale_id=sale_id)
-        sale.epoch += 1
-        sale.fence = max(sale.fence, sale.epoch << FENCE_BITS)
-        add_mark(sale, Mark.EPOCH, sale.epoch)
+        if sale.ledger_removed_at:
+            raise LedgerRemoved(stored_snapshot(sale))
+        add_mark(sale, Mark.EPOCH, raise_epoch(sale))
         sale.save(update_fields=["epoch", "fence", *CHAIN_FIELDS])
+    return sale.epoch
+
+
+def raise_epoch(sale: SeckillVoucher) -> int:
+    """Raise the epoch and the fence of a locked row, which the caller saves; return the epoch."""
+    sale.epoch += 1
+    sale.fence = max(sale.fence, sale.epoch << FENCE_BITS)
     return sale.epoch
 
 
@@ -292,7 +333,7 @@ def _build_ledger(*, sale_id: int, epoch: int) -> bool:
     """
     with transaction.atomic(durable=True):
         sale = lock_seckill_voucher(sale_id=sale_id)
-        _put_foreign_aside(sale_id=sale_id, identity=sale.identity)
+        put_foreign_aside(sale_id=sale_id, identity=sale.identity)
         if snapshots(sale_ids=[sale_id])[sale_id] is not None:
             # Another process has built it and buyers are reserving. What is read now would be out
             # of date when installed, if that ledger were lost in between.
@@ -323,7 +364,8 @@ def _close(*, sale_id: int, epoch: str = "") -> bool:
     return run_script(_UNLOAD, [LedgerKeys(sale_id).buyers], epoch, read=bool)
 
 
-def _put_foreign_aside(*, sale_id: int, identity: int) -> None:
+def put_foreign_aside(*, sale_id: int, identity: int) -> None:
+    """Move the ledger of another sale with this id out of the way. Safe to repeat."""
     foreign_build = run_script(
         _PUT_FOREIGN_ASIDE, LedgerKeys(sale_id).movable, identity, FOREIGN_KEPT_MS, read=str
     )

@@ -15,6 +15,7 @@ from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.keys import STATE, LedgerKeys, ledger_errors
 from vouchers.inventory.passes import Passes
 from vouchers.inventory.rebuild import current_run_id, rebuild_sale
+from vouchers.inventory.removal import remove_again
 from vouchers.inventory.sale_state import parse_state
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SeckillVoucher
@@ -50,7 +51,8 @@ def rebuild_after_restart(*, now: dt.datetime) -> bool:
         logger.warning("sale %s: its ledger is of another run or sale, rebuilding it", sale_id)
         rebuild_sale(sale_id=sale_id, epoch=epochs[sale_id])
 
-    return _passes.work(_passes.in_turn(epochs), rebuild)
+    is_left = _passes.work(_passes.in_turn(epochs), rebuild)
+    return remove_again(run_id=run_id) or is_left
 
 
 def is_same_ledger(*, sale_id: int, loaded_at_ms: int) -> bool:

@@ -21,6 +21,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, assert_never
 
 from locks.lua_script import ScriptCall
+from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.clocks.machine import epoch_ms
 from vouchers.inventory.keys import (
     ASIDE_MS,
@@ -31,6 +32,7 @@ from vouchers.inventory.keys import (
     send,
     send_many,
 )
+from vouchers.inventory.reservations import SaleEnded
 from vouchers.inventory.waiting_room import Line, RoomTerms, read_line, remember_line, slower
 from vouchers.models import SaleState, SeckillVoucher
 
@@ -47,6 +49,14 @@ _STATE = re.compile(
 
 
 _DRAW = re.compile(r"(\d+)d", re.ASCII)
+
+
+class LedgerRemoved(SaleEnded, NotLoaded):
+    """The sale is long over and its ledger was removed: its row answers (``docs/adr/0049``)."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__("the ledger was removed, as the sale is long over")
+        self.snapshot = snapshot
 
 
 class BelowTaken(Exception):
@@ -192,6 +202,26 @@ def snapshots(*, sale_ids: Iterable[int], with_price: bool = False) -> dict[int,
     calls = [snapshot_call(sale_id=sale_id, with_price=with_price) for sale_id in sale_ids]
     ledgers = send_many(calls)
     return dict(zip(sale_ids, ledgers, strict=True))
+
+
+def stored_snapshot(sale: SeckillVoucher) -> Snapshot:
+    """Return a sale whose ledger was removed, as its row has it."""
+    now_ms, terms = ledger_now_ms(may_wait=False), LedgerTerms.from_sale(sale)
+    return Snapshot(now_ms, sale.epoch, terms, 0, sale.sold, 0, None, 0)
+
+
+def shown_snapshots(*, sales: Iterable[SeckillVoucher]) -> dict[int, Snapshot | None]:
+    """Return several sales for a page: as :func:`snapshots`, and removed ledgers by their rows."""
+    sales = list(sales)
+    live = snapshots(sale_ids=[sale.pk for sale in sales if not sale.ledger_removed_at])
+    return live | {sale.pk: stored_snapshot(sale) for sale in sales if sale.ledger_removed_at}
+
+
+def check_not_removed(*, sale_id: int) -> None:
+    """Raise LedgerRemoved if the ledger of a sale was removed."""
+    removed = SeckillVoucher.objects.filter(pk=sale_id, ledger_removed_at__isnull=False)
+    if sale := removed.select_related("voucher").first():
+        raise LedgerRemoved(stored_snapshot(sale))
 
 
 def snapshot_call(*, sale_id: int, with_price: bool = False) -> ScriptCall[Snapshot | None]:

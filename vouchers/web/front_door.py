@@ -13,7 +13,7 @@ from seckill_site.process_memory import Flights, Memory
 from seckill_site.web.responses import Answer, names_html, unavailable_answer
 from vouchers.catalogue.public_sales import KnownSale, last_public
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded, ask
-from vouchers.inventory.sale_state import Snapshot, snapshot_call
+from vouchers.inventory.sale_state import LedgerRemoved, Snapshot, snapshot_call
 from vouchers.models import SeckillVoucher
 from vouchers.web.live_answer import NOT_LOADED_TEXT, live_answer
 from vouchers.web.loading import load_once
@@ -76,7 +76,10 @@ async def recent_snapshot(sale_id: int) -> Snapshot:
     :raises LedgerUnavailable: Redis did not respond.
     :raises NotLoaded: the sale cannot be loaded.
     """
-    sample, snapshot = await _loaded_sample(sale_id)
+    try:
+        sample, snapshot = await _loaded_sample(sale_id)
+    except LedgerRemoved as removed:
+        return removed.snapshot
     # Advance the time, so that the state changes at start and end: a little late, because the
     # snapshot is older than its arrival, but never early.
     age_ms = round((monotonic() - sample.received_at) * 1000)

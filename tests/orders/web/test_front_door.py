@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.utils import timezone
 from django.utils.module_loading import import_string
 from pytest_django import Settings
 from redis.connection import parse_url
@@ -527,3 +528,20 @@ def test_order_is_answered_while_the_broker_blocks(monkeypatch: pytest.MonkeyPat
     finally:
         is_back.set()
     assert publisher.drain(longest_s=GENEROUS_S)
+
+
+@pytest.mark.parametrize("way", [ask, wsgi.ask])
+def test_late_token_of_a_removed_ledger_is_answered_by_rows(way: Callable[..., Answer]) -> None:
+    sale = make_sale()
+    known, other = tokens_for(sale, make_buyers(2))
+    assert place(known).status == 202
+    fulfil_sale(sale_id=sale.pk)
+    ledger_connection().unlink(*LedgerKeys(sale.pk).movable)
+    SeckillVoucher.objects.filter(pk=sale.pk).update(ledger_removed_at=timezone.now())
+
+    path = f"/vouchers/{sale.pk}/orders/"
+    answers = [way("POST", path, {"token": it.sign()}) for it in (known, other)]
+
+    assert [(it.status, it.json.get("code")) for it in answers] == [(202, None), (409, "ended")]
+    assert answers[0].json["order_id"] == str(known.order_id)
+    assert held_order_ids(sale_id=sale.pk, user_id=known.user_id) == []

@@ -381,6 +381,54 @@ def test_chosen_sales_are_loaded(shop, redis_gone):
     assert [snapshot(sale_id=sale.pk).remaining for sale in sales] == [5, 5]
 
 
+def sale_without_ledger():
+    """Return a sale that was over long ago, and whose ledger has left Redis."""
+    now = timezone.now().replace(microsecond=0)
+    window = {"begins_at": now - 900 * HOUR, "ends_at": now - 800 * HOUR}
+    return make_sale(**window, stock=5, epoch=1, ledger_removed_at=now - HOUR)
+
+
+def is_back(sale):
+    """Say whether row and Redis agree that the ledger is there."""
+    try:
+        snapshot(sale_id=sale.pk)
+    except NotLoaded:
+        assert stored(sale).ledger_removed_at
+        return False
+    return stored(sale).ledger_removed_at is None
+
+
+@committing
+def test_removed_ledger_comes_back_for_its_stock_and_not_for_a_title(shop):
+    sale = sale_without_ledger()
+
+    assert shop.post(change_url(sale), entries_of(sale, title="Soup")).status_code == 302
+    assert (stored(sale).voucher.title, is_back(sale)) == ("Soup", False)
+
+    edited = entries_of(sale, title="Soup", stock="9")
+    assert shop.post(change_url(sale), edited).status_code == 302
+    assert is_back(sale)
+    assert snapshot(sale_id=sale.pk).remaining == 9
+
+
+@committing
+def test_chosen_removed_ledgers_come_back(shop):
+    sale = sale_without_ledger()
+    data = {"action": "load_into_redis", "_selected_action": [sale.pk]}
+
+    assert "Ready to sell." in said(shop.post(LIST, data))
+    assert is_back(sale)
+
+
+@committing
+def test_sale_with_a_removed_ledger_is_deleted(shop):
+    sale = sale_without_ledger()
+
+    shop.post(f"{LIST}{sale.pk}/delete/", {"post": "yes"})
+
+    assert not SeckillVoucher.objects.exists()
+
+
 # --- checks while a form is filled in -------------------------------------------------------------
 
 

@@ -908,7 +908,7 @@ def test_control_without_identity_strangers_are_inherited(
     ledger: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sale = sale_with_a_reused_id(ledger)
-    monkeypatch.setattr(rebuild, "_put_foreign_aside", lambda **_: None)
+    monkeypatch.setattr(rebuild, "put_foreign_aside", lambda **_: None)
     lose_state(sale.pk)
 
     load_sale(sale_id=sale.pk)

@@ -26,6 +26,8 @@ from tests.support.wsgi import Answer
 from vouchers.catalogue import public_sales
 from vouchers.catalogue.public_sales import learn_sale
 from vouchers.inventory import keys
+from vouchers.inventory.keys import NotLoaded
+from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SaleStage, SeckillVoucher
 from vouchers.web import front_door as door
 
@@ -301,3 +303,15 @@ def test_draft_shows_itself_in_its_form_to_staff_alone() -> None:
     staff = User.objects.create(username="owner", is_staff=True, is_superuser=True)
     assert page(path, HTTP_COOKIE=session_cookie(staff)).status == 200
     assert page(path).status == 404
+
+
+@both
+def test_removed_ledger_is_answered_by_the_row(way: Callable[..., Answer]) -> None:
+    sale = make_sale(begins_at=timezone.now() - 3 * HOUR, ends_at=timezone.now() - HOUR, sold=2)
+    SeckillVoucher.objects.filter(pk=sale.pk).update(ledger_removed_at=timezone.now())
+    answer = live(sale.pk, way)
+    assert answer.status == 200
+    figures = ("state", "total", "remaining")
+    assert [answer.json[name] for name in figures] == ["ended", 5, 3]
+    with pytest.raises(NotLoaded):
+        snapshot(sale_id=sale.pk)

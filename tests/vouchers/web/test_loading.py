@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.db import DatabaseError
@@ -12,6 +13,7 @@ from django.db import DatabaseError
 from seckill_site.front_door import threads
 from tests.support.patience import GENEROUS_S
 from vouchers.inventory.keys import LedgerUnavailable
+from vouchers.inventory.sale_state import LedgerRemoved
 from vouchers.web import loading
 from vouchers.web.loading import load_once
 
@@ -21,6 +23,7 @@ pytestmark = pytest.mark.quick
 @pytest.fixture(autouse=True)
 def no_database(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "close_old_connections", lambda: None)
+    monkeypatch.setattr(loading, "check_not_removed", lambda **_: None)
 
 
 def test_one_request_at_a_time_loads_a_sale(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,3 +63,20 @@ def test_sale_may_be_loaded_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
     asyncio.run(twice())
     assert outcomes == []
+
+
+def test_crowd_at_a_removed_ledger_hears_so_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+
+    def look(*, sale_id: int) -> None:
+        looks.append(sale_id)
+        raise LedgerRemoved(Mock())
+
+    monkeypatch.setattr(loading, "check_not_removed", look)
+
+    async def crowd() -> list[Any]:
+        requests = [load_once(sale_id=1) for _ in range(20)]
+        return await asyncio.gather(*requests, return_exceptions=True)
+
+    assert {type(it) for it in asyncio.run(crowd())} == {LedgerRemoved}
+    assert looks == [1]
