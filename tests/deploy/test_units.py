@@ -40,5 +40,5 @@ def test_no_unit_relies_on_niceness() -> None:
     """Each unit is a control group: niceness would count only within it."""
     units = [*DEPLOY.glob("*.service"), *DEPLOY.glob("*.d/*.conf")]
 
-    assert len(units) == 5
+    assert len(units) == 6
     assert not [it.name for it in units if "Nice" in settings_of(it)]
