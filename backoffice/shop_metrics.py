@@ -9,7 +9,6 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from pathlib import Path
 from threading import Lock
 from time import monotonic
 from typing import Any
@@ -33,6 +32,7 @@ from seckill_site.celery import app
 from seckill_site.clocks.database import database_now
 from seckill_site.exposition import clocks
 from seckill_site.health import current_parts
+from seckill_site.models import Installation
 from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.request_stats import read_live_counts
@@ -127,6 +127,9 @@ def _of_database() -> Iterator[Metric]:
     late_s = ((name, (now - it).total_seconds() if it else 0) for name, it in late.items())
     yield _gauge("late_seconds", "For how long the first of what is due waits.", *late_s,
                  label="work")  # fmt: skip
+    backed_up_at = getattr(Installation.objects.first(), "backed_up_at", None)
+    at_s = backed_up_at.timestamp() if backed_up_at else None
+    yield _gauge("backup_timestamp_seconds", "When the last good backup was.", ("", at_s))
     silent = Payment.objects.filter(status=PaymentStatus.OPEN, silent_since__isnull=False)
     since = silent.order_by().values_list("provider").annotate(Min("silent_since"))
     silent_s = ((name, (now - at).total_seconds()) for name, at in since)
@@ -198,9 +201,9 @@ FIGURES: dict[str, Callable[[], Iterable[Metric]]] = {
 class Shop(Collector):
     """The figures of the shop, each part asked by one thread at a time."""
 
-    def __init__(self, *, backup: Path | None = None) -> None:
-        """Take the file that each good backup touches, where there are backups."""
-        self._backup, self._lock = backup, Lock()
+    def __init__(self) -> None:
+        """Prepare the threads; the first scrape starts them."""
+        self._lock = Lock()
         self._pool = ThreadPoolExecutor(len(FIGURES), thread_name_prefix="metrics")
         self._asked: dict[str, Future[list[Metric]]] = {}
 
@@ -217,9 +220,6 @@ class Shop(Collector):
         yield _gauge("up", "Whether a part responds.", *parts.items(), label="part")
         for answer in asked.values():
             yield from answer.result() if answer.done() else ()
-        if self._backup and self._backup.exists():
-            at_s = self._backup.stat().st_mtime
-            yield _gauge("backup_timestamp_seconds", "When the last good backup was.", ("", at_s))
 
 
 def _read(name: str) -> list[Metric]:

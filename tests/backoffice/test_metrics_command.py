@@ -150,16 +150,6 @@ def test_figures_that_fail_leave_the_others(
     assert "no figures of redis: gone" in caplog.text
 
 
-def test_backup_says_when_it_was(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(shop_metrics, "FIGURES", {})
-    monkeypatch.setattr(shop_metrics, "current_parts", dict)
-    stamp = tmp_path / "stamp"
-    assert shown(shop := Shop(backup=stamp)) == {}
-    stamp.touch()
-    os.utime(stamp, (5, 5))
-    assert shown(shop) == {("backup_timestamp_seconds",): 5}
-
-
 def test_directory_has_to_be_there_and_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,7 +30,6 @@ class Command(BaseCommand):
             help="holds the PROMETHEUS_MULTIPROC_DIR of each unit (/run/seckill)",
         )
         parser.add_argument("--shop", action="store_true", help="on one machine of the shop")
-        parser.add_argument("--backup", type=Path, help="with --shop: a file of the last backup")
 
     def handle(self, *args: Any, **options: Any) -> None:
         check_directory(options["directory"])
@@ -38,7 +37,7 @@ class Command(BaseCommand):
         registry.register(Units(options["directory"]))
         if options["shop"]:
             limit_database()
-            registry.register(Shop(backup=options["backup"]))
+            registry.register(Shop())
         address, port = options["address"], options["port"]
         try:
             server, thread = start_http_server(port, address, registry)
