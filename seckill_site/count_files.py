@@ -7,22 +7,14 @@ which it maps into its memory. If a mapped file has holes and the disk is full, 
 the process: SIGBUS, which no ``except`` catches. So a file gets all its blocks before it is mapped.
 A process whose directory has no room for them, or cannot be written to, counts in memory, and
 shows its own counts alone. If only its child finds no room, the child counts in its files, too:
-some of those counts overwrite each other.
-
-Note [Counts of the dead]
-~~~~~~~~~~~~~~~~~~~~~~~~~
-A counter must not fall when a child process ends, and files must not pile up. So each new process
-adds the files of ended ones into one, that of process 0. A reader and this sum lock each other out.
-A process that is killed in that very moment leaves some counts twice, never less. There are no
-gauges in these files: one of an ended process would stay.
+some of those counts overwrite each other. ``docs/adr/0051`` says what becomes of ended processes.
 """
 
 import fcntl
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
-from time import monotonic, sleep
 
 from prometheus_client.core import Metric
 from prometheus_client.mmap_dict import MmapedDict, mmap_key
@@ -32,8 +24,6 @@ FILE_BYTES = 128 * 1024
 """The size of a file of counts: several times what all of them take, so that none has to grow."""
 
 KINDS = ("counter", "histogram")
-LOCK = "lock"
-READER_WAITS_S = 0.5
 
 
 class CountFiles:
@@ -65,8 +55,9 @@ class CountFiles:
                     path.unlink()
             raise
         self._owner = os.getpid()
-        with suppress(Exception):  # the next process tries again
-            sum_ended(self.directory)
+        with suppress(Exception), (self.directory / "lock").open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            sum_ended(self.directory)  # or else the next process does
 
 
 def _allocate(path: Path) -> None:
@@ -75,72 +66,33 @@ def _allocate(path: Path) -> None:
 
 
 def sum_ended(directory: Path) -> None:
-    """Add up the files of ended processes: Note [Counts of the dead]."""
-    with _locked(directory, fcntl.LOCK_EX, wait_s=0) as is_alone:
-        for kind in KINDS if is_alone else ():
-            ended = [it for it in directory.glob(f"{kind}_*.db") if not _lives(it)]
-            if len(ended) > 1:
-                _sum(ended, directory / f"{kind}_0.db")
-
-
-def _sum(ended: list[Path], total: Path) -> None:
-    metrics = MultiProcessCollector.merge(  # type: ignore[no-untyped-call]
-        [str(it) for it in ended], accumulate=False
-    )
-    new = total.with_suffix(".new")
-    new.unlink(missing_ok=True)
-    _allocate(new)
-    file = MmapedDict(str(new))  # type: ignore[no-untyped-call]
-    for metric in metrics:
-        for it in metric.samples:
-            names, values = list(it.labels), list(it.labels.values())
-            key = mmap_key(metric.name, it.name, names, values, metric.documentation)
-            file.write_value(key, it.value, 0.0)  # type: ignore[no-untyped-call]
-    file.close()  # type: ignore[no-untyped-call]
-    new.replace(total)
-    for path in ended:
-        if path != total:
+    """Add the files of ended processes to those of process 0."""
+    for kind in KINDS:
+        total, new = directory / f"{kind}_0.db", directory / f"{kind}.new"
+        ended = [it for it in directory.glob(f"{kind}_*.db") if not _lives(it)]
+        if len(ended) < 2:
+            continue
+        new.unlink(missing_ok=True)
+        _allocate(new)
+        file = MmapedDict(str(new))  # type: ignore[no-untyped-call]
+        paths = map(str, ended)
+        for metric in MultiProcessCollector.merge(paths, accumulate=False):  # type: ignore[no-untyped-call]
+            for it in metric.samples:
+                labels = list(it.labels), list(it.labels.values())
+                key = mmap_key(metric.name, it.name, *labels, metric.documentation)
+                file.write_value(key, it.value, 0.0)  # type: ignore[no-untyped-call]
+        file.close()  # type: ignore[no-untyped-call]
+        new.replace(total)
+        for path in set(ended) - {total}:
             path.unlink()
 
 
 def _lives(path: Path) -> bool:
-    number = path.stem.rpartition("_")[2]
-    if not number.isdecimal() or number == "0":
-        return number != "0"
+    pid = int(path.stem.rpartition("_")[2])
     try:
-        os.kill(int(number), 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-@contextmanager
-def _locked(directory: Path, how: int, *, wait_s: float) -> Iterator[bool]:
-    """Try to take the lock of a directory; yield whether that worked."""
-    until, flags = monotonic() + wait_s, os.O_RDONLY | (os.O_CREAT if how == fcntl.LOCK_EX else 0)
-    try:
-        file = os.open(directory / LOCK, flags, 0o644)
-    except OSError:  # nobody has summed anything here yet
-        yield False
-        return
-    try:
-        is_held = _try_lock(file, how)
-        while not is_held and monotonic() < until:
-            sleep(0.01)
-            is_held = _try_lock(file, how)
-        yield is_held
-    finally:
-        os.close(file)  # which unlocks it
-
-
-def _try_lock(file: int, how: int) -> bool:
-    try:
-        fcntl.flock(file, how | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+        return pid > 0 and os.kill(pid, 0) is None
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
 
 
 def counts_in(directory: Path) -> Iterable[Metric]:
@@ -148,6 +100,9 @@ def counts_in(directory: Path) -> Iterable[Metric]:
 
     :raises Exception: the directory or a file in it cannot be read.
     """
-    with _locked(directory, fcntl.LOCK_SH, wait_s=READER_WAITS_S):
-        collector = MultiProcessCollector(None, str(directory))  # type: ignore[no-untyped-call]
-        return list(collector.collect())  # type: ignore[no-untyped-call]
+    collector = MultiProcessCollector(None, str(directory))  # type: ignore[no-untyped-call]
+    before, found = set[Path](), list[Metric]()
+    while before != (before := set(directory.glob("*.db"))):  # none was added to another meanwhile
+        with suppress(FileNotFoundError):
+            found = list(collector.collect())  # type: ignore[no-untyped-call]
+    return found

@@ -1,10 +1,11 @@
-"""Metrics in Prometheus' text format: of this process and its siblings, and of the clocks."""
+"""Metrics in Prometheus' text format: of this process and its siblings, of units, of the clocks."""
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
-from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
+from prometheus_client import REGISTRY, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -15,46 +16,16 @@ from seckill_site.metrics import files
 logger = logging.getLogger(__name__)
 
 
-class _Clocks(Collector):
-    def collect(self) -> Iterator[Metric]:
-        yield from clocks()
+class Metrics(Collector):
+    """What these functions return when Prometheus asks."""
 
-
-class _Siblings(Collector):
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, *read: Callable[[], Iterable[Metric]]) -> None:
+        """Call none of them yet."""
+        self._read = read
 
     def collect(self) -> Iterable[Metric]:
-        return counts_in(self._directory)
-
-
-class Units(Collector):
-    """The counts of all units of this machine: of each directory in one, by its name."""
-
-    def __init__(self, directory: Path) -> None:
-        """Take the directory that holds one for each unit."""
-        self._directory = directory
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the counts of each unit, with its name as a label."""
-        metrics: dict[str, Metric] = {}
-        for unit in sorted(it for it in self._directory.iterdir() if it.is_dir()):
-            try:
-                found = counts_in(unit)
-            except Exception as error:  # it has just ended
-                logger.warning("the counts of %s cannot be read: %s", unit.name, error)
-                continue
-            for metric in found:
-                whole = Metric(metric.name, metric.documentation, metric.type)
-                for it in metric.samples:
-                    metrics.setdefault(metric.name, whole).add_sample(
-                        it.name, {**it.labels, "unit": unit.name}, it.value
-                    )
-        yield from metrics.values()
-
-
-_clocks = CollectorRegistry()
-_clocks.register(_Clocks())
+        """Return all of it."""
+        return chain.from_iterable(read() for read in self._read)
 
 
 def clocks() -> Iterator[Metric]:
@@ -67,18 +38,33 @@ def clocks() -> Iterator[Metric]:
         yield family
 
 
+def counts_of_units(directory: Path) -> Iterable[Metric]:
+    """Return the counts of each unit of a machine, with its directory's name as a label."""
+    metrics: dict[str, Metric] = {}
+    for unit in sorted(it for it in directory.iterdir() if it.is_dir()):
+        try:
+            found = counts_in(unit)
+        except Exception as error:  # it has just ended
+            logger.warning("the counts of %s cannot be read: %s", unit.name, error)
+            continue
+        for metric in found:
+            whole = Metric(metric.name, metric.documentation, metric.type)
+            whole = metrics.setdefault(metric.name, whole)
+            for it in metric.samples:
+                whole.add_sample(it.name, {**it.labels, "unit": unit.name}, it.value)
+    return metrics.values()
+
+
 def exposition() -> bytes:
     """Return all metrics of this process, its siblings and the clocks."""
-    return _of_processes() + generate_latest(_clocks)
+    return _of_processes() + generate_latest(Metrics(clocks))
 
 
 def _of_processes() -> bytes:
     """Return the counts of all processes, or if they cannot be read those of this one."""
-    if files:
-        registry = CollectorRegistry()
-        registry.register(_Siblings(files.directory))
+    if directory := files and files.directory:
         try:
-            return generate_latest(registry)
+            return generate_latest(Metrics(lambda: counts_in(directory)))
         except Exception as error:  # a missing directory, a broken file
             logger.warning("the counts of all processes cannot be read: %s", error)
     return generate_latest(REGISTRY)

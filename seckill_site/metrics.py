@@ -1,12 +1,12 @@
 """What the processes of the shop count for Prometheus.
 
-``docs/monitoring.md`` lists these, and ``tests/seckill_site/test_metrics.py`` all labels: none
-holds a user, an address, a token or an order id. Counts are summed over the processes of a unit if
-``PROMETHEUS_MULTIPROC_DIR`` is set (``count_files.py``).
+No label holds a user, an address, a token or an order id. Counts are summed over the processes of a
+unit if ``PROMETHEUS_MULTIPROC_DIR`` is set (``count_files.py``).
 """
 
 import logging
 import os
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -36,77 +36,57 @@ if files:
 else:
     values.ValueClass = values.MutexValue
 
-SECONDS = (0.005, 0.025, 0.1, 0.5, 2)
-"""Upper bounds of most times; few, because each costs a series for each kind of request."""
+_DEFINED = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 
-REQUESTS = Counter("seckill_requests_total", "Requests by kind and status.", ["kind", "status"])
-REQUEST_SECONDS = Histogram(
-    "seckill_request_seconds", "Time to answer a request, by kind.", ["kind"], buckets=SECONDS
-)
-ORDER_REQUESTS = Counter(
-    "seckill_order_requests_total", "Order requests by how they were answered.", ["answer"]
-)
-REFUSALS = Counter("seckill_refusals_total", "Refused order requests by their code.", ["code"])
-PUBLISHES = Counter("seckill_publishes_total", "Fulfil tasks published, by outcome.", ["outcome"])
-BATCHES = Counter("seckill_batches_total", "Batches of entries that were written.")
-RETRIES = Counter("seckill_retries_total", "Batches that failed and were tried again.")
-FULFILLED = Counter(
-    "seckill_fulfilled_total", "Accepted reservations that became rows, by status.", ["status"]
-)
-SET_ASIDE = Counter("seckill_set_aside_total", "Purchases that failed every time.")
-BACKOFFS = Counter(
-    "seckill_backoffs_total", "Pauses of a sale because the database took no orders of it."
-)
-LOST_LEASES = Counter("seckill_lost_leases_total", "Locks lost while orders were written.")
-LOCK_WAITS = Counter(
-    "seckill_lock_waits_total", "Sales and buyers left for later, as another had the lock.", ["of"]
-)
-RECONCILED = Counter("seckill_reconciled_total", "Sales compared by beat, by outcome.", ["outcome"])
-DIFFERENCES = Counter("seckill_differences_total", "Differences between ledger and rows found.")
-JUNK = Counter(
-    "seckill_ledger_junk_total",
-    "Entries and messages dropped or put aside because the shop did not write them.",
-)
-BREAKERS = Counter("seckill_breaker_openings_total", "Servers that stopped responding.", ["server"])
-PROVIDER_CALLS = Counter(
-    "seckill_provider_calls_total", "Calls of payment providers.", ["provider", "outcome"]
-)
-PAYMENTS = Counter(
-    "seckill_payments_total", "Payments settled, by provider and outcome.", ["provider", "outcome"]
-)
-MESSAGES = Counter("seckill_messages_total", "Mails and texts, by outcome.", ["way", "outcome"])
-WEBHOOKS = Counter("seckill_webhooks_total", "Attempts to deliver webhooks.", ["outcome"])
-LIMITED_REQUESTS = Counter(
-    "seckill_limited_requests_total", "Requests answered 429, by the limit.", ["limit"]
-)
-LEDGER_SECONDS = Histogram(
-    "seckill_ledger_seconds",
-    "Time of ledger calls; of a burst, the oldest.",
-    buckets=SECONDS,
-)
-DATABASE_SECONDS = Histogram("seckill_database_seconds", "Time of statements.", buckets=SECONDS)
-LOOP_LAG = Histogram(
-    "seckill_loop_lag_seconds",
-    "By how much the event loop of a web process was late, once a second.",
-    buckets=(0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 5),
-)
 
-_OF_A_SALE = frozenset({"live", "token", "room", "waiting", "draw", "chain", "notice"})
-_FIRST = frozenset(
-    {"accounts", "admin", "api", "healthz", "me", "metrics", "orders", "payments", "readyz"}
-    | {"staff", "static"}
-)
+def _counter(name: str) -> Counter:
+    it = _DEFINED["counter"][name]
+    return Counter(f"seckill_{name}_total", it["text"], it.get("labels", ()))
+
+
+def _histogram(name: str) -> Histogram:
+    it = _DEFINED["histogram"][name]
+    buckets = it.get("buckets", _DEFINED["default_buckets"])
+    return Histogram(f"seckill_{name}_seconds", it["text"], it.get("labels", ()), buckets=buckets)
+
+
+REQUESTS = _counter("requests")
+REQUEST_SECONDS = _histogram("request")
+ORDER_REQUESTS = _counter("order_requests")
+REFUSALS = _counter("refusals")
+PUBLISHES = _counter("publishes")
+BATCHES = _counter("batches")
+RETRIES = _counter("retries")
+FULFILLED = _counter("fulfilled")
+SET_ASIDE = _counter("set_aside")
+BACKOFFS = _counter("backoffs")
+LOST_LEASES = _counter("lost_leases")
+LOCK_WAITS = _counter("lock_waits")
+RECONCILED = _counter("reconciled")
+DIFFERENCES = _counter("differences")
+JUNK = _counter("ledger_junk")
+BREAKERS = _counter("breaker_openings")
+PROVIDER_CALLS = _counter("provider_calls")
+PAYMENTS = _counter("payments")
+MESSAGES = _counter("messages")
+WEBHOOKS = _counter("webhooks")
+LIMITED_REQUESTS = _counter("limited_requests")
+LEDGER_SECONDS = _histogram("ledger")
+DATABASE_SECONDS = _histogram("database")
+LOOP_LAG = _histogram("loop_lag")
+
+_KINDS = _DEFINED["kinds"]
 
 
 def kind_of(path: str) -> str:
     """Return the kind of request that a path is of; there are twenty."""
     first, *rest = path.split("/", 4)[1:] or [""]
     if first != "vouchers":
-        return first if first in _FIRST else "page"
+        return first if first in _KINDS["first"] else "page"
     of_sale = rest[1] if len(rest) > 1 else ""
     if of_sale == "orders":
         return "receipt" if rest[2:] and rest[2] else "order"
-    return of_sale if of_sale in _OF_A_SALE else "sale"
+    return of_sale if of_sale in _KINDS["of_sale"] else "sale"
 
 
 def count_request(path: str, status: int, started_s: float) -> None:

@@ -159,7 +159,7 @@ def shop(stack: Stack, tmp_path: Path, settings: Any) -> Iterator[Shop]:
         }
         units = tmp_path / "units"
 
-        def unit(name: str) -> dict[str, str]:
+        def unit(name: str) -> dict[str, Any]:
             (units / name).mkdir(parents=True)
             return {**environ, "PROMETHEUS_MULTIPROC_DIR": str(units / name)}
 
@@ -182,7 +182,7 @@ def shop(stack: Stack, tmp_path: Path, settings: Any) -> Iterator[Shop]:
 def pay_for(order: VoucherOrder) -> str:
     """Send a buyer to the provider, and return the reference of the payment."""
     site = "https://shop.example"
-    urls = {"return_url": f"{site}/back", "notify_url": f"{site}/notify"}
+    urls: dict[str, Any] = {"return_url": f"{site}/back", "notify_url": f"{site}/notify"}
     start_payment(order_id=order.pk, now=timezone.now(), **urls)
     return str(Payment.objects.get(order=order).reference)
 

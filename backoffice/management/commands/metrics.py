@@ -1,18 +1,17 @@
 """``manage.py metrics``: metrics on a port of their own, without the threads of Django."""
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import start_http_server
 
 from backoffice.management.numbers import between
 from backoffice.shop_metrics import Shop
-from seckill_site.exposition import Units
-
-PORT = 9808
+from seckill_site.exposition import Metrics, counts_of_units
 
 
 class Command(BaseCommand):
@@ -20,35 +19,28 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--address", default="127.0.0.1", help="where to listen (127.0.0.1)")
-        port = between(1, 65535)
-        parser.add_argument("--port", type=port, default=PORT, help=f"the port ({PORT})")
-        parser.add_argument(
-            "--directory",
-            type=Path,
-            default=Path("/run/seckill"),
-            help="holds the PROMETHEUS_MULTIPROC_DIR of each unit (/run/seckill)",
-        )
-        parser.add_argument("--shop", action="store_true", help="on one machine of the shop")
+        add, units = parser.add_argument, Path("/run/seckill")
+        add("--address", default="127.0.0.1", help="where to listen (127.0.0.1)")
+        add("--port", type=between(1, 65535), default=9808, help="the port (9808)")
+        add("--directory", type=Path, default=units, help=f"with one for each unit ({units})")
+        add("--shop", action="store_true", help="on one machine of the shop")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        check_directory(options["directory"])
-        registry = CollectorRegistry()
-        registry.register(Units(options["directory"]))
+        directory, at = options["directory"], (options["port"], options["address"])
+        check_directory(directory)
+        read = [partial(counts_of_units, directory)]
         if options["shop"]:
-            limit_database()
-            registry.register(Shop())
-        address, port = options["address"], options["port"]
+            database = settings.DATABASES["default"]["OPTIONS"]
+            if "read_timeout" in database:  # not the ten minutes of other commands
+                database.update(connect_timeout=1, read_timeout=1, write_timeout=1)
+            read.append(Shop().collect)
         try:
-            server, thread = start_http_server(port, address, registry)
+            _, thread = start_http_server(*at, Metrics(*read))
         except OSError as error:
-            why = error.strerror or error
-            raise CommandError(f"cannot listen on {address}:{port}: {why}", returncode=2) from error
-        self.stdout.write(f"metrics at http://{address}:{port}/metrics")
-        try:
-            thread.join()
-        except KeyboardInterrupt:
-            server.shutdown()
+            why = f"cannot listen on {at[1]}:{at[0]}: {error.strerror or error}"
+            raise CommandError(why, returncode=2) from error
+        self.stdout.write(f"metrics at http://{at[1]}:{at[0]}/metrics")
+        thread.join()
 
 
 def check_directory(directory: Path) -> None:
@@ -57,16 +49,8 @@ def check_directory(directory: Path) -> None:
     :raises CommandError: it is missing, or somebody else's.
     """
     try:
-        owner = directory.stat().st_uid
         next(directory.iterdir(), None)
     except OSError as error:
         raise CommandError(f"{directory}: {error.strerror}", returncode=2) from error
-    if owner not in (0, os.geteuid()):
+    if directory.stat().st_uid not in (0, os.geteuid()):
         raise CommandError(f"{directory} belongs to another user", returncode=2)
-
-
-def limit_database() -> None:
-    """Let no statement of this process wait, as those of other commands do."""
-    options = settings.DATABASES["default"]["OPTIONS"]
-    if "connect_timeout" in options:
-        options.update(connect_timeout=1, read_timeout=1, write_timeout=1)

@@ -9,7 +9,6 @@ from django.contrib.admin.models import LogEntry
 from django.test import Client
 from django.utils import timezone
 
-from backoffice.admin import pauses
 from tests.support.html_forms import Filled
 from tests.support.sales import HOUR, make_loaded_sale
 from tests.support.staff import said, staff_with
@@ -63,28 +62,11 @@ def test_pause_wants_a_reason(owner: Client) -> None:
     assert paused(sale) == [(False, False)]
 
 
-def test_sales_that_are_over_or_paused_are_left_out(owner: Client) -> None:
+def test_sale_that_is_over_is_named_and_stops_no_other(owner: Client) -> None:
     now = timezone.now()
-    running = make_loaded_sale()
     over = make_loaded_sale(begins_at=now - 3 * HOUR, ends_at=now - 2 * HOUR)
-    page = owner.get(f"{LIST}pause/?ids={running.pk},{over.pk}")
-    assert page.context["left_out"] == 1
-    assert [it.pk for it, _ in page.context["sales"]] == [running.pk]
-    assert owner.get(f"{LIST}resume/?ids={running.pk}").status_code == 302
-
-
-def test_sale_that_another_paused_meanwhile_is_named(
-    owner: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, second = make_loaded_sale(), make_loaded_sale()
-    carry_out = pauses.carry_out
-
-    def overtaken(request: Any, sale_id: int, *rest: Any) -> Any:
-        if sale_id == first.pk:
-            carry_out(request, sale_id, *rest)
-        return carry_out(request, sale_id, *rest)
-
-    monkeypatch.setattr(pauses, "carry_out", overtaken)
-    answer = confirm(owner, "pause", first, second, reason="late")
-    assert any("changed the sale first" in text for text in said(answer))
-    assert paused(first, second) == [(True, True)] * 2
+    running, stopped = make_loaded_sale(), make_loaded_sale(paused=True)
+    texts = said(confirm(owner, "pause", over, stopped, running, reason="late"))
+    assert paused(running) == [(True, True)]
+    assert history(over) == history(stopped) == []
+    assert sorted(text.partition(":")[0] for text in texts) == ["error", "error", "success"]
