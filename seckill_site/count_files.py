@@ -90,9 +90,10 @@ def sum_ended(directory: Path) -> None:
 def _lives(path: Path) -> bool:
     pid = int(path.stem.rpartition("_")[2])
     try:
-        return pid > 0 and os.kill(pid, 0) is None
+        os.kill(pid, 0)
     except OSError as error:
         return not isinstance(error, ProcessLookupError)
+    return pid > 0
 
 
 def counts_in(directory: Path) -> Iterable[Metric]:

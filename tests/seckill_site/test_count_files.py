@@ -119,7 +119,7 @@ def test_reader_looks_again_where_files_were_added_up_meanwhile(
 ) -> None:
     """A control: what it reads first is counted twice, in a file and in the sum."""
     restart(tmp_path, 3)
-    read, seen = MultiProcessCollector.collect, []
+    read, seen = MultiProcessCollector.collect, list[list[Path]]()
 
     def collect(self: MultiProcessCollector) -> list[Metric]:
         found = read(self)

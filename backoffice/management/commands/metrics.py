@@ -28,7 +28,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         directory, at = options["directory"], (options["port"], options["address"])
         check_directory(directory)
-        read = [partial(counts_of_units, directory)]
+        read: list[Any] = [partial(counts_of_units, directory)]
         if options["shop"]:
             database = settings.DATABASES["default"]["OPTIONS"]
             if "read_timeout" in database:  # not the ten minutes of other commands
