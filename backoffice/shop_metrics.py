@@ -159,34 +159,30 @@ class Shop:
 
     def __init__(self) -> None:
         """Prepare the threads; the first scrape starts them."""
-        self._pool = ThreadPoolExecutor(len(FIGURES) + 1, thread_name_prefix="metrics")
+        self._pool = ThreadPoolExecutor(len(FIGURES), thread_name_prefix="metrics")
         self._lock, self._asked = Lock(), dict[str, Future[list[Metric]]]()
 
     def collect(self) -> Iterator[Metric]:
         """Yield what the parts say in time."""
         until_s = monotonic() + LONGEST_S
-        reads = {it: _of(it) for it in FIGURES} | {"clocks": lambda: list(clocks())}
         with self._lock:
-            for name, read in reads.items():
-                if name not in self._asked or self._asked[name].done():
-                    self._asked[name] = self._pool.submit(read)
+            for part in FIGURES:
+                if part not in self._asked or self._asked[part].done():
+                    self._asked[part] = self._pool.submit(_read, part)
             asked = list(self._asked.values())
-        parts = current_parts()
+        yield _metric("up", current_parts())
         wait(asked, timeout=max(0, until_s - monotonic()))
-        yield _metric("up", parts)
         for answer in asked:
             yield from answer.result() if answer.done() else ()
 
 
-def _of(part: str) -> Callable[[], list[Metric]]:
-    def read() -> list[Metric]:
-        try:
-            return [_metric(*it) for it in FIGURES[part]()]
-        except Exception as error:  # whatever it is, the others go on
-            logger.warning("no figures of %s: %s", part, error)
-            return []
-
-    return read
+def _read(part: str) -> list[Metric]:
+    try:
+        metrics = [_metric(*it) for it in FIGURES[part]()]
+        return [*metrics, *clocks()] if part == "redis" else metrics
+    except Exception as error:  # whatever it is, the others go on
+        logger.warning("no figures of %s: %s", part, error)
+        return []
 
 
 def _metric(name: str, values: Values) -> Metric:
