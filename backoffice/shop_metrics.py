@@ -33,6 +33,7 @@ from seckill_site.clocks.database import database_now
 from seckill_site.exposition import clocks
 from seckill_site.health import current_parts
 from seckill_site.models import Installation
+from seckill_site.process_memory import Latest
 from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.request_stats import read_live_counts
@@ -47,7 +48,7 @@ STATEMENT_S = 1
 
 SHOWN_SALES, WATCHED_SALES = 20, 300
 
-_watched: list[int] = []
+_watched = Latest[list[int]]([])
 """The sales that may still change, the latest start first, as the database said last."""
 
 _DEFINED = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
@@ -64,8 +65,8 @@ def _of_ledger() -> Iterator[Figure]:
     yield "redis_run", int(info["run_id"][:8], 16)
     yield "redis_replicas", info.get("connected_slaves", 0)
     yield "redis_replicas_wanted", settings.SECKILL_LEDGER_REPLICAS
-    found = snapshots(sale_ids=list(_watched))
-    known = {pk: ledger for pk in list(_watched) if (ledger := found.get(pk))}
+    found = snapshots(sale_ids=_watched.value)  # in the same order
+    known = {pk: ledger for pk, ledger in found.items() if ledger}
     for name in ("pending", "set_aside", "waiting"):
         yield name, sum(getattr(it, name) for it in known.values())
     ages = [it.now_ms - it.oldest_pending_ms for it in known.values() if it.oldest_pending_ms]
@@ -87,12 +88,12 @@ def _of_database() -> Iterator[Figure]:
     now = database_now()
     begun = SeckillVoucher.objects.filter(SeckillVoucher.still_active(now), begins_at__lte=now)
     begun = begun.filter(stage=SaleStage.PUBLIC).order_by("-begins_at", "-pk")
-    _watched[:] = begun.values_list("pk", flat=True)[:WATCHED_SALES]
+    _watched.learn(list(begun.values_list("pk", flat=True)[:WATCHED_SALES]))
     running = begun.filter(ends_at__gt=now).values_list("pk", flat=True)[:SHOWN_SALES]
     yield "sale_requests_per_second", _rates(list(running), now)
     with suppress(LedgerUnavailable):
         # An order may become a row between the looks at both: it does not at two looks.
-        yield "sales_differing", len(_differing(_differing(list(_watched))))
+        yield "sales_differing", len(_differing(_differing(_watched.value)))
     may_go_at = Coalesce("notify_at", "at")
     since = {
         "payments": payments_waiting_since(now=now),
