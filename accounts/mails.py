@@ -10,6 +10,7 @@ from django.core.mail import EmailMessage
 from django.utils import translation
 
 from accounts.contacts import confirmed_contact
+from seckill_site.metrics import MESSAGES, counted
 from seckill_site.redis.breaker import Breaker
 
 logger = logging.getLogger(__name__)
@@ -27,7 +28,9 @@ class MailNotSent(Exception):
 PAUSE_S = 10
 """How long nobody waits for a mail server that was away."""
 
-breaker = Breaker(MailNotSent, pause_s=PAUSE_S, longest_attempt_s=2 * settings.EMAIL_TIMEOUT)
+breaker = Breaker(
+    MailNotSent, server="mail", pause_s=PAUSE_S, longest_attempt_s=2 * settings.EMAIL_TIMEOUT
+)
 
 REFUSALS = (
     smtplib.SMTPRecipientsRefused,
@@ -71,7 +74,8 @@ def send_mail(email: str, render: Callable[[], EmailMessage]) -> None:
     try:
         with breaker.attempt():
             try:
-                mail.send()
+                with counted(MESSAGES, "mail"):
+                    mail.send()
             except REFUSALS as error:
                 refusal = error
     except (OSError, MailNotSent) as error:

@@ -10,6 +10,8 @@ from allauth.account.fields import PhoneField
 from django.conf import settings
 from django.utils.module_loading import import_string
 
+from seckill_site.metrics import MESSAGES, counted
+
 COUNTRY_CODE = "+86"
 """Stands before a number without one: eleven digits that begin with 1."""
 
@@ -49,7 +51,8 @@ def send_text(phone: str, text: str) -> None:
 
     :raises OSError: it cannot be sent at the moment.
     """
-    _backend(settings.SECKILL_SMS_BACKEND).send(phone, text)
+    with counted(MESSAGES, "text"):
+        _backend(settings.SECKILL_SMS_BACKEND).send(phone, text)
 
 
 def as_phone(text: str) -> str:

@@ -30,7 +30,7 @@ from seckill_site.checks.services import (
     probe_connection,
 )
 from seckill_site.clocks.watch import report_clocks, wrong_clocks
-from seckill_site.metrics import exposition
+from seckill_site.exposition import exposition
 from seckill_site.process_memory import Latest, Memory
 from seckill_site.redis.ledger_connection import BACKING_OFF, ledger_connection
 from seckill_site.web.responses import allow

@@ -1,137 +1,117 @@
-"""Counters for Prometheus; summed over processes if ``PROMETHEUS_MULTIPROC_DIR`` is set.
+"""What the processes of the shop count for Prometheus.
 
-Note [Room for counts]
-~~~~~~~~~~~~~~~~~~~~~~
-Counting must never stop a process or refuse an order. Each process counts in files of its own,
-which it maps into its memory. If a mapped file has holes and the disk is full, the next count ends
-the process: SIGBUS, which no ``except`` catches. So a file gets all its blocks before it is mapped.
-A process whose directory has no room for them, or cannot be written to, counts in memory, and
-shows its own counts alone. If only its child finds no room, the child counts in its files, too:
-some of those counts overwrite each other.
+No label holds a user, an address, a token or an order id. Counts are summed over the processes of a
+unit if ``PROMETHEUS_MULTIPROC_DIR`` is set (``count_files.py``).
 """
 
 import logging
 import os
+import tomllib
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from time import perf_counter
 
-from prometheus_client import (
-    REGISTRY,
-    CollectorRegistry,
-    Counter,
-    Histogram,
-    generate_latest,
-    values,
-)
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.multiprocess import MultiProcessCollector
-from prometheus_client.registry import Collector
+from prometheus_client import Counter, Histogram, values
 
-from seckill_site.clocks.watch import clocks_ahead_s
+from seckill_site.count_files import CountFiles
 
 logger = logging.getLogger(__name__)
 
-FILE_BYTES = 64 * 1024
-"""The size of a file of counts: several times what all of them take, so that none has to grow."""
 
-
-class _Files:
-    """The files in which a process counts: Note [Room for counts]."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory, self._owner = directory, 0
-        self._make_room()
-
-    def owner(self) -> int:
-        """Return whose files this process counts in: its own, or without room its parent's."""
-        if self._owner != os.getpid():
-            with suppress(OSError):
-                self._make_room()
-        return self._owner
-
-    def _make_room(self) -> None:
-        paths = [self.directory / f"{kind}_{os.getpid()}.db" for kind in ("counter", "histogram")]
-        try:
-            for path in paths:
-                with path.open("ab") as file:
-                    os.posix_fallocate(file.fileno(), 0, FILE_BYTES)
-        except OSError:
-            for path in paths:  # an empty one could not be read
-                with suppress(OSError):
-                    path.unlink()
-            raise
-        self._owner = os.getpid()
-
-
-def _shared_files() -> _Files | None:
+def _count_files() -> CountFiles | None:
     """Return the files to count in, None if this process counts in memory."""
     directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
     try:
-        return _Files(Path(directory)) if directory else None
+        return CountFiles(Path(directory)) if directory else None
     except OSError as error:
         logger.warning("counting in memory, because there is no room: %s", error)
         return None
 
 
-_files = _shared_files()
-if _files:
-    values.ValueClass = values.MultiProcessValue(_files.owner)  # type: ignore[no-untyped-call]
+files = _count_files()
+if files:
+    values.ValueClass = values.MultiProcessValue(files.owner)  # type: ignore[no-untyped-call]
 else:
     values.ValueClass = values.MutexValue
 
-ORDER_REQUESTS = Counter(
-    "seckill_order_requests_total", "Order requests by how they were answered.", ["answer"]
-)
-PUBLISHES = Counter("seckill_publishes_total", "Fulfil tasks published, by outcome.", ["outcome"])
-FULFILLED = Counter(
-    "seckill_fulfilled_total", "Accepted reservations that became rows, by status.", ["status"]
-)
-BACKOFFS = Counter(
-    "seckill_backoffs_total", "Pauses of a sale because the database took no orders of it."
-)
-JUNK = Counter(
-    "seckill_ledger_junk_total",
-    "Entries and messages dropped or put aside because the shop did not write them.",
-)
-LIMITED_REQUESTS = Counter(
-    "seckill_limited_requests_total", "Requests answered 429, by the limit.", ["limit"]
-)
-LOOP_LAG = Histogram(
-    "seckill_loop_lag_seconds",
-    "By how much the event loop of a web process was late, once a second.",
-    buckets=(0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 5),
-)
+_DEFINED = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 
 
-class _Clocks(Collector):
-    """By how much each clock is ahead of that of Redis, read when it is asked for."""
-
-    def collect(self) -> Iterator[Metric]:
-        text = "Seconds by which a clock is ahead of that of Redis."
-        family = GaugeMetricFamily("seckill_clock_ahead_seconds", text, labels=["clock"])
-        for name, ahead_s in clocks_ahead_s().items():
-            family.add_metric([name], ahead_s)
-        if family.samples:
-            yield family
+def _counter(name: str) -> Counter:
+    it = _DEFINED["counter"][name]
+    return Counter(f"seckill_{name}_total", it["text"], it.get("labels", ()))
 
 
-_clocks = CollectorRegistry()
-_clocks.register(_Clocks())
+def _histogram(name: str) -> Histogram:
+    it = _DEFINED["histogram"][name]
+    buckets = it.get("buckets", _DEFINED["default_buckets"])
+    return Histogram(f"seckill_{name}_seconds", it["text"], it.get("labels", ()), buckets=buckets)
 
 
-def exposition() -> bytes:
-    """Return all metrics in Prometheus' text format."""
-    return _of_processes() + generate_latest(_clocks)
+REQUESTS = _counter("requests")
+REQUEST_SECONDS = _histogram("request")
+ORDER_REQUESTS = _counter("order_requests")
+REFUSALS = _counter("refusals")
+PUBLISHES = _counter("publishes")
+BATCHES = _counter("batches")
+RETRIES = _counter("retries")
+FULFILLED = _counter("fulfilled")
+SET_ASIDE = _counter("set_aside")
+BACKOFFS = _counter("backoffs")
+LOST_LEASES = _counter("lost_leases")
+LOCK_WAITS = _counter("lock_waits")
+RECONCILED = _counter("reconciled")
+DIFFERENCES = _counter("differences")
+JUNK = _counter("ledger_junk")
+BREAKERS = _counter("breaker_openings")
+PROVIDER_CALLS = _counter("provider_calls")
+PAYMENTS = _counter("payments")
+MESSAGES = _counter("messages")
+WEBHOOKS = _counter("webhooks")
+LIMITED_REQUESTS = _counter("limited_requests")
+LEDGER_SECONDS = _histogram("ledger")
+DATABASE_SECONDS = _histogram("database")
+LOOP_LAG = _histogram("loop_lag")
+
+_KINDS = _DEFINED["kinds"]
 
 
-def _of_processes() -> bytes:
-    """Return the counts of all processes, or if they cannot be read those of this one."""
-    if _files:
-        registry = CollectorRegistry()
-        try:
-            MultiProcessCollector(registry, str(_files.directory))  # type: ignore[no-untyped-call]
-            return generate_latest(registry)
-        except Exception as error:  # a missing directory, a broken file
-            logger.warning("the counts of all processes cannot be read: %s", error)
-    return generate_latest(REGISTRY)
+def kind_of(path: str) -> str:
+    """Return the kind of request that a path is of; there are twenty."""
+    first, *rest = path.split("/", 4)[1:] or [""]
+    if first != "vouchers":
+        return first if first in _KINDS["first"] else "page"
+    of_sale = rest[1] if len(rest) > 1 else ""
+    if of_sale == "orders":
+        return "receipt" if rest[2:] and rest[2] else "order"
+    return of_sale if of_sale in _KINDS["of_sale"] else "sale"
+
+
+def count_request(path: str, status: int, started_s: float) -> None:
+    """Count a request that was begun at this time of ``perf_counter``."""
+    counter, histogram = _of_request(kind_of(path), status)
+    counter.inc()
+    histogram.observe(perf_counter() - started_s)
+
+
+@cache
+def _of_request(kind: str, status: int) -> tuple[Counter, Histogram]:
+    return REQUESTS.labels(kind, str(status)), REQUEST_SECONDS.labels(kind)
+
+
+@contextmanager
+def counted(
+    of: Counter, *labels: str, refusals: tuple[type[Exception], ...] = ()
+) -> Iterator[None]:
+    """Count the block as ``ok``, or if it raises as ``refused`` or ``failed``."""
+    try:
+        yield
+    except refusals:
+        of.labels(*labels, "refused").inc()
+        raise
+    except Exception:
+        of.labels(*labels, "failed").inc()
+        raise
+    of.labels(*labels, "ok").inc()

@@ -67,7 +67,10 @@ def board_action(request: HttpRequest, *, sale_id: int, action_name: str) -> Htt
     try:
         action.check(board)
         if form.is_valid():
-            _carry_out(request, sale_id, action, form.cleaned_data)
+            sale, change = carry_out(request, sale_id, action, form.cleaned_data)
+            messages.success(request, text_of(change))
+            if not _is_in_redis(sale):
+                messages.warning(request, TEXTS["not_in_redis"])
             return _back(sale_id)
     except BelowTaken as error:
         form.add_error("stock", refusal_text(error))
@@ -134,7 +137,9 @@ def _links(sale_id: int) -> list[tuple[str, Any, str]]:
     ]
 
 
-def _carry_out(request: HttpRequest, sale_id: int, action: Action, data: dict[str, Any]) -> None:
+def carry_out(
+    request: HttpRequest, sale_id: int, action: Action, data: dict[str, Any]
+) -> tuple[SeckillVoucher, str]:
     """Carry out an action and record it in the sale's history, in one transaction."""
     load_unless_removed(
         sale_id=sale_id
@@ -144,9 +149,7 @@ def _carry_out(request: HttpRequest, sale_id: int, action: Action, data: dict[st
         change = entry(*action.history(sale, data), why=data["reason"])
         log_change(request, sale, change)
     fulfil_line(sale_id=sale_id)
-    messages.success(request, text_of(change))
-    if not _is_in_redis(sale):
-        messages.warning(request, TEXTS["not_in_redis"])
+    return sale, change
 
 
 def _is_in_redis(sale: SeckillVoucher) -> bool:

@@ -15,6 +15,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from backoffice.admin.pages import TEXTS
+from backoffice.admin.pauses import PAUSES, pause_action
 from backoffice.admin.stages import STEPS, stage_action
 from backoffice.board.snapshot import SaleSum
 from backoffice.board.texts import sum_verdict
@@ -44,7 +45,12 @@ class SaleAdmin(SeckillVoucherAdmin):
 
     list_display: Any = (*SeckillVoucherAdmin.list_display, "sum")
     readonly_fields: ClassVar[Any] = (*SeckillVoucherAdmin.readonly_fields, "sum")
-    actions: Any = (*map(stage_action, STEPS), *SeckillVoucherAdmin.actions, "reconcile")
+    actions: Any = (
+        *map(stage_action, STEPS),
+        *map(pause_action, PAUSES),
+        *SeckillVoucherAdmin.actions,
+        "reconcile",
+    )
 
     def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
         title, state, *others = self.list_display

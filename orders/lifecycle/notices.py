@@ -219,6 +219,16 @@ def notices_due(*, now: dt.datetime) -> list[Notice]:
     return due
 
 
+def notices_waiting_since(*, now: dt.datetime) -> dt.datetime | None:
+    """Return since when the reminder of a start that is most overdue waits, if one does."""
+    ahead = dt.timedelta(seconds=settings.SECKILL_REMIND_BEFORE_S)
+    first = [_asked(pk, Kind.START, now).first() for pk in _sales_about_to_start(now)]
+    due = (
+        max(it.seckill_voucher.begins_at - ahead, it.notify_at or it.asked_at) for it in first if it
+    )
+    return min(due, default=None)
+
+
 def _asked(sale_id: int, kind: Notice.Kind, now: dt.datetime) -> QuerySet[Notice]:
     notices = Notice.objects.filter(seckill_voucher=sale_id, kind=kind, live=True)
     notices = notices.filter(Q(notify_at=None) | Q(notify_at__lte=now))

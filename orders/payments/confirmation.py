@@ -106,4 +106,4 @@ def _confirm(payment: Payment, now: dt.datetime) -> float | None:
 
 @cache
 def _breaker(provider: str) -> Breaker:
-    return Breaker(ProviderSilent, pause_s=SILENT_PAUSE_S)
+    return Breaker(ProviderSilent, server="provider", pause_s=SILENT_PAUSE_S)

@@ -21,6 +21,7 @@ from django.utils.module_loading import import_string
 
 from orders.models import MoneyDirection
 from seckill_site.formatting import OURS
+from seckill_site.metrics import PROVIDER_CALLS, counted
 from seckill_site.process_memory import ProcessMemory
 
 if TYPE_CHECKING:
@@ -293,6 +294,7 @@ class _Calls(ProcessMemory):
 
 
 _calls = _Calls()
+_ANSWERS = (ChargeRefused, RefundRefused, PartlyRefunded)
 
 
 def call_provider(name: str, call: Callable[[PaymentProvider], T]) -> T:
@@ -305,7 +307,8 @@ def call_provider(name: str, call: Callable[[PaymentProvider], T]) -> T:
     if not places.acquire(blocking=False):
         raise TooManyCalls(f"provider {name} is not asked: others wait for theirs")
     try:
-        return call(provider_named(name))
+        with counted(PROVIDER_CALLS, name, refusals=_ANSWERS):
+            return call(provider_named(name))
     except (SoftTimeLimitExceeded, ProviderUnavailable):
         raise
     except Exception as error:

@@ -22,7 +22,7 @@ class BrokerSkipped(Exception):
     """The broker did not take the last message, and is not asked yet."""
 
 
-breaker = Breaker(BrokerSkipped, pause_s=settings.SECKILL_PUBLISH_PAUSE_MS / 1000)
+breaker = Breaker(BrokerSkipped, server="broker", pause_s=settings.SECKILL_PUBLISH_PAUSE_MS / 1000)
 
 FULFIL_SALE = "orders.tasks.fulfill_sale"
 """Published by name, so a web process does not import what only workers run."""

@@ -13,7 +13,7 @@ from orders.placing.tokens import PurchaseToken, WorkMissing
 from orders.web.refusals import REFUSED, Refusal, refusal_answer, refusal_of, sold_out_refusal
 from orders.web.request_parsing import OrderRequest
 from orders.web.serializers import accepted_text
-from seckill_site.metrics import ORDER_REQUESTS
+from seckill_site.metrics import ORDER_REQUESTS, REFUSALS
 from seckill_site.web.responses import Answer
 from vouchers.inventory import sold_out_cache
 from vouchers.inventory.keys import NotLoaded
@@ -106,6 +106,7 @@ def owner_answer(content: dict[str, Any], *, status: int = 200) -> Answer:
 def count_refusal(refusal: Refusal, *, sale_id: int, user_id: int | None = None) -> Refusal:
     """Count a refused order request, and return the refusal; note whose valid token it was."""
     answer = refusal.counted_as or refusal.code
+    REFUSALS.labels(answer).inc()
     if user_id is not None:
         note_refusal(Refused(sale_id, answer, user_id))
     _count(sale_id=sale_id, status=refusal.status, answer=answer)

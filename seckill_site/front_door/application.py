@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from time import perf_counter
 from typing import IO, Any
 
 from django.conf import settings
@@ -42,6 +43,7 @@ from seckill_site.front_door.shells import Shells, StoredAnswer, length_of, visi
 from seckill_site.front_door.sign_in_gate import TooManySignIns, sign_in_gate
 from seckill_site.front_door.threads import Busy, threads
 from seckill_site.kept_settings import kept
+from seckill_site.metrics import count_request
 from seckill_site.process_memory import Memory
 from seckill_site.web.request_rates import (
     RATE_LIMITED_TEXT,
@@ -126,7 +128,20 @@ class FrontDoor:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "http":
-            await self._answer(environ_of(scope), receive, send)
+            await self._measure(environ_of(scope), receive, send)
+
+    async def _measure(self, environ: Environ, receive: Receive, send: Send) -> None:
+        started_s, path, status = perf_counter(), environ["PATH_INFO"], 499  # the client left
+
+        async def noting(message: dict[str, Any]) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        try:
+            await self._answer(environ, receive, noting)
+        finally:
+            count_request(path, status, started_s)
 
     async def _answer(self, environ: Environ, receive: Receive, send: Send) -> None:
         body: IO[bytes] | None = None

@@ -40,6 +40,7 @@ from locks.lua_script import Command, ScriptCall, is_unknown_script
 from seckill_site.clocks.ledger import learn_ledger_time
 from seckill_site.front_door.per_loop import PerLoop
 from seckill_site.kept_settings import kept
+from seckill_site.metrics import LEDGER_SECONDS
 from seckill_site.redis.primary import HANDSHAKE, is_doubt
 from seckill_site.redis.watched_connections import WatchedConnections
 
@@ -135,6 +136,7 @@ class LedgerNode:
         self._written: deque[_Question | _Then] = deque()
         self._asked = asyncio.Event()
         self._tried = asyncio.Event()
+        self._timed: _Question | None = None
         self._broken = ""
         self._closing = False
         self._serving: asyncio.Task[None] | None = None
@@ -259,6 +261,7 @@ class LedgerNode:
             burst = list(self._unwritten)
             self._unwritten.clear()
             self._written.extend(burst)
+            self._timed = burst[0] if burst else None
             packed = [it.packed for it in burst]
             then = _Then(burst) if burst and burst[0].call.then else None
             if then:
@@ -279,6 +282,8 @@ class LedgerNode:
             if len(asked.replies) < asked.wanted:
                 continue
             self._written.popleft()
+            if asked is self._timed:
+                LEDGER_SECONDS.observe(self._loop.time() - asked.asked_at_s)
             if isinstance(asked, _Then):
                 for question in asked.burst:
                     question.replies += asked.replies

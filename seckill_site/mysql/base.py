@@ -11,15 +11,17 @@ done again here. One within a transaction takes that with it: whoever began it d
 """
 
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any
 
 import MySQLdb
 from django.db import OperationalError
 from django.db.backends.mysql import base, features
 
+from seckill_site.metrics import DATABASE_SECONDS
 from seckill_site.redis.breaker import Breaker
 
-breaker = Breaker(MySQLdb.OperationalError)
+breaker = Breaker(MySQLdb.OperationalError, server="database")
 
 _DEADLOCK = 1213
 _MOST_ATTEMPTS = 5
@@ -38,11 +40,19 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.execute_wrappers.append(_again_after_deadlock)
+        self.execute_wrappers += [_again_after_deadlock, _timed]
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         with breaker.attempt():
             return super().get_new_connection(conn_params)
+
+
+def _timed(execute: Callable[..., Any], *args: Any) -> Any:
+    started_s = perf_counter()
+    try:
+        return execute(*args)
+    finally:
+        DATABASE_SECONDS.observe(perf_counter() - started_s)
 
 
 def _again_after_deadlock(

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
 
+from seckill_site.metrics import BREAKERS
 from seckill_site.process_memory import ProcessMemory
 
 PAUSE_S = 0.2
@@ -28,11 +29,12 @@ class Breaker(ProcessMemory):
         self,
         error: type[Exception],
         *,
+        server: str = "other",
         pause_s: float = PAUSE_S,
         longest_attempt_s: float = LONGEST_ATTEMPT_S,
     ) -> None:
-        """Closed; ``error`` is what an attempt that is not made raises."""
-        self._error = error
+        """Closed; an attempt that is not made raises ``error``. Metrics name the ``server``."""
+        self._error, self._server = error, server
         self.pause_s = pause_s
         self._longest_attempt_s = longest_attempt_s
         super().__init__()
@@ -48,6 +50,8 @@ class Breaker(ProcessMemory):
 
     def trip(self, error: Exception, *, pause_s: float | None = None) -> None:
         """Open it: the server did not respond. No attempt is made during the pause."""
+        if not self._why:
+            BREAKERS.labels(self._server).inc()
         self._why = str(error) or repr(error)
         self._next_attempt_at = monotonic() + (self.pause_s if pause_s is None else pause_s)
 

@@ -1,5 +1,6 @@
 """Connections of threads to the ledger's Redis, which watch who the server is (``primary.py``)."""
 
+from time import perf_counter
 from typing import Any
 
 from redis import Connection, ConnectionPool, RedisError
@@ -7,6 +8,7 @@ from redis.connection import AbstractConnection
 from redis.exceptions import ConnectionError as NotConnected
 from redis.exceptions import TimeoutError as NoReply
 
+from seckill_site.metrics import LEDGER_SECONDS
 from seckill_site.redis.breaker import Breaker
 from seckill_site.redis.primary import HANDSHAKE, Primary, is_doubt
 
@@ -21,7 +23,7 @@ class WatchedConnections(ConnectionPool):
         super().__init__(connection_class=watched, **options)
         self.primary = Primary()
         self.primary.closes(self._close_all)
-        self.breaker = Breaker(NotConnected)
+        self.breaker = Breaker(NotConnected, server="redis")
 
     def distrust(self) -> None:
         """Close all connections of the process to this server, those of event loops included."""
@@ -43,15 +45,24 @@ class _Watched(AbstractConnection):
     """A connection that heeds the doubts and the silence of its server."""
 
     pool: WatchedConnections
+    _sent_s = 0.0
 
     def connect_check_health(self, *args: Any, **options: Any) -> None:
         if not self.is_connected:
             with self.pool.breaker.attempt():
                 super().connect_check_health(*args, **options)
 
+    def send_packed_command(self, *args: Any, **options: Any) -> None:
+        self._sent_s = perf_counter()
+        super().send_packed_command(*args, **options)  # type: ignore[no-untyped-call]
+
     def read_response(self, *args: Any, **options: Any) -> Any:
+        sent_s, self._sent_s = self._sent_s, 0.0
         try:
-            return super().read_response(*args, **options)
+            reply = super().read_response(*args, **options)
+            if sent_s:  # the first of a pipeline
+                LEDGER_SECONDS.observe(perf_counter() - sent_s)
+            return reply
         except NoReply as error:
             self.pool.breaker.trip(error)
             self.pool.distrust()

@@ -37,6 +37,7 @@ NOT_LINKED = {
     "admin:accounts_invitation_resend",
     # What an action of a list leads to, for the chosen rows.
     *("admin:sale-copies", "admin:sale-publish", "admin:sale-withdraw"),
+    *("admin:sale-pause", "admin:sale-resume"),
     *("admin:orders_voucherorder_cancel_many", "admin:orders_voucherorder_refund_many"),
     "admin:orders_rehearsal_cancel",
     # Linked while an address is limited, which may end before the walk gets there.

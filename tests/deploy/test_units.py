@@ -40,5 +40,17 @@ def test_no_unit_relies_on_niceness() -> None:
     """Each unit is a control group: niceness would count only within it."""
     units = [*DEPLOY.glob("*.service"), *DEPLOY.glob("*.d/*.conf")]
 
-    assert len(units) == 5
+    assert len(units) == 6
     assert not [it.name for it in units if "Nice" in settings_of(it)]
+
+
+def test_each_unit_counts_in_a_directory_that_ends_with_it() -> None:
+    directories = set()
+    for unit in DEPLOY.glob("*.service"):
+        lines = unit.read_text().splitlines()
+        (directory,) = [it for it in lines if it.startswith("RuntimeDirectory=")]
+        directories.add(directory := directory.removeprefix("RuntimeDirectory="))
+        assert not [it for it in lines if "Preserve" in it]
+        counts = [it for it in lines if f"PROMETHEUS_MULTIPROC_DIR=/run/{directory}" in it]
+        assert bool(counts) == (unit.name != "seckill-metrics.service")  # which only reads
+    assert len(directories) == 5

@@ -137,6 +137,8 @@ PAGES = {
     "admin:sale-publish": Row(WORKS, WORKS, query="?ids={draft}"),
     "admin:sale-withdraw": Row(WORKS, WORKS, query="?ids={coming}"),
     "admin:sale-withdraw, begun": Row(WORKS, RUNS, query="?ids={sale}"),
+    "admin:sale-pause": Row(RUNS, RUNS, send=END, query="?ids={sale}"),
+    "admin:sale-resume": Row(RUNS, RUNS, query="?ids={paused}"),
     "admin:sale-copies": Row(WORKS, WORKS, send=CREATE, query="?ids={sale}"),
     "admin:sale-series": Row(WORKS, WORKS, send=SERIES, query="?sale={sale}"),
     # The board
@@ -306,6 +308,8 @@ ACTIONS = {
     # The action of a list: who may, and of what.
     ("vouchers_seckillvoucher", "publish"): Row(LOOKS, NOBODY, "draft"),
     ("vouchers_seckillvoucher", "withdraw"): Row(LOOKS, NOBODY, "coming"),
+    ("vouchers_seckillvoucher", "pause"): Row(LOOKS, NOBODY, "sale"),
+    ("vouchers_seckillvoucher", "resume"): Row(LOOKS, NOBODY, "paused"),
     ("vouchers_seckillvoucher", "copy"): Row(LOOKS, NOBODY, "sale"),
     ("vouchers_seckillvoucher", "load_into_redis"): Row(LOOKS, RUNS, "unloaded"),
     ("vouchers_seckillvoucher", "reconcile"): Row(LOOKS, RUNS, "unloaded"),
@@ -330,6 +334,7 @@ LEAD_ON = {
     "cancel_selected": RUNS,
     "refund_selected": RUNS,
     "export_selected": RUNS,
+    **dict.fromkeys(("pause", "resume"), RUNS),
     **dict.fromkeys(("copy", "publish", "withdraw"), WORKS),
 }
 """Who gets an answer from actions that change nothing: a question, a file, a form."""

@@ -11,12 +11,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from prometheus_client import REGISTRY
+from prometheus_client.metrics import MetricWrapperBase
 
+from seckill_site import metrics
 from tests.support.stack import ROOT
 
 COUNT = """
 import os, shutil, sys
-from seckill_site import metrics
+from seckill_site import exposition, metrics
 
 directory, lose_it = sys.argv[1:]
 metrics.JUNK.inc()
@@ -24,7 +27,7 @@ if lose_it:
     shutil.rmtree(directory)
 if child := os.fork():
     os.waitpid(child, 0)
-    sys.stdout.write(metrics.exposition().decode())
+    sys.stdout.write(exposition.exposition().decode())
 else:
     metrics.JUNK.inc()
     metrics.PUBLISHES.labels("sent").inc()
@@ -53,7 +56,7 @@ def test_counts_are_summed_over_processes(tmp_path: Path) -> None:
 def test_files_of_counts_have_no_holes(tmp_path: Path) -> None:
     """A count in a hole of a file would end its process on a full disk."""
     counted(tmp_path)
-    sizes = [(it.stat().st_size, it.stat().st_blocks * 512) for it in tmp_path.iterdir()]
+    sizes = [(it.stat().st_size, it.stat().st_blocks * 512) for it in tmp_path.glob("*.db")]
     assert len(sizes) == 4
     assert all(blocks >= size for size, blocks in sizes)
 
@@ -72,3 +75,64 @@ def test_lost_directory_leaves_the_own_counts(tmp_path: Path) -> None:
 def test_file_that_cannot_be_read_leaves_the_own_counts(tmp_path: Path) -> None:
     (tmp_path / "counter_1.db").touch()
     assert "seckill_ledger_junk_total 1.0" in counted(tmp_path)
+
+
+LABELS = {
+    "seckill_batches": (),
+    "seckill_backoffs": (),
+    "seckill_breaker_openings": ("server",),
+    "seckill_database_seconds": (),
+    "seckill_differences": (),
+    "seckill_fulfilled": ("status",),
+    "seckill_ledger_junk": (),
+    "seckill_ledger_seconds": (),
+    "seckill_limited_requests": ("limit",),
+    "seckill_lock_waits": ("of",),
+    "seckill_loop_lag_seconds": (),
+    "seckill_lost_leases": (),
+    "seckill_messages": ("way", "outcome"),
+    "seckill_order_requests": ("answer",),
+    "seckill_payments": ("provider", "outcome"),
+    "seckill_provider_calls": ("provider", "outcome"),
+    "seckill_publishes": ("outcome",),
+    "seckill_reconciled": ("outcome",),
+    "seckill_refusals": ("code",),
+    "seckill_request_seconds": ("kind",),
+    "seckill_requests": ("kind", "status"),
+    "seckill_retries": (),
+    "seckill_set_aside": (),
+    "seckill_webhooks": ("outcome",),
+}
+"""All labels of what processes count: none may hold a user, an address, a token or an order id."""
+
+
+def test_all_labels_are_known() -> None:
+    counters = [it for it in vars(metrics).values() if isinstance(it, MetricWrapperBase)]
+    own = [it for counter in counters for it in counter.describe()]
+    assert {it.name for it in own} == LABELS.keys()
+    assert {it.name for it in REGISTRY.collect() if it.name.startswith("seckill_")} <= LABELS.keys()
+    for metric in REGISTRY.collect():
+        for it in metric.samples if metric.name in LABELS else ():
+            assert set(it.labels) - {"le"} == set(LABELS[metric.name])
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/", "page"),
+        ("/vouchers/12/", "sale"),
+        ("/vouchers/12/live/", "live"),
+        ("/vouchers/12/token/", "token"),
+        ("/vouchers/12/orders/", "order"),
+        ("/vouchers/12/orders/9/", "receipt"),
+        ("/vouchers/12/orders/9/pay/", "receipt"),
+        ("/vouchers/12/anything-else/", "sale"),
+        ("/admin/orders/order/9/", "admin"),
+        ("/a-made-up-path/", "page"),
+        ("/metrics", "metrics"),
+        ("*", "page"),
+        ("", "page"),
+    ],
+)
+def test_kind_names_no_id(path: str, kind: str) -> None:
+    assert metrics.kind_of(path) == kind

@@ -269,6 +269,16 @@ class Stack:
         self._wait(lambda: process.wait_for_log("beat sends"))
         return process
 
+    def metrics(self, directory: Path, *options: str, **environ: str) -> Web:
+        """Start ``manage.py metrics`` and wait until it listens; its ``url`` has no slash."""
+        port = free_port()
+        command = ["manage", "metrics", "--port", str(port), "--directory", str(directory)]
+        name, popen, log = self._start("metrics", [*command, *options], environ)
+        metrics = Web(name, popen, log, port)
+        self.processes.append(metrics)
+        self._wait(lambda: metrics.wait_for_log("metrics at "))
+        return metrics
+
     def _wait(self, wait: Callable[[], None]) -> None:
         """Wait now, or where several start together at the end of their block."""
         if self._starting is None:

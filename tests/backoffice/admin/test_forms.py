@@ -42,6 +42,7 @@ COMPARED = {
 
 NOTHING_STORED = {
     # Refused unless the thing is in the state that the page is about.
+    **dict.fromkeys(("admin:sale-pause", "admin:sale-resume"), "their state"),
     **dict.fromkeys(("pause", "resume", "open-room", "close-room", "lift-limits"), "its state"),
     **dict.fromkeys(("retry-unwritten", "refuse-unwritten"), "its state"),
     **dict.fromkeys(("delete", "cancel", "refund", "rest_refund", "count_refund"), "its state"),

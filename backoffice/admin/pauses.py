@@ -1,0 +1,61 @@
+"""Pausing and resuming the chosen sales, after a page that asks for the reason."""
+
+from functools import partial
+from typing import Any
+
+from django.contrib import admin, messages
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.utils.translation import gettext
+
+from backoffice.admin.board import carry_out
+from backoffice.admin.pages import SALE, check_may, office
+from backoffice.board.actions import ACTION_REFUSALS, ACTIONS
+from vouchers.admin.sale_list import lead_on, list_of
+from vouchers.admin.series import chosen_sales
+from vouchers.catalogue.history import text_of
+from vouchers.catalogue.staff_texts import refusal_text
+from vouchers.models import RUN_PERMISSION, SeckillVoucher
+
+PAUSES = ("pause", "resume")
+
+
+def pause_action(name: str) -> Any:
+    """Return the action of the list that leads to the page."""
+    action = partial(lead_on, f"admin:sale-{name}")
+    action.__name__ = name  # type: ignore[attr-defined]
+    return admin.action(description=ACTIONS[name].texts["button"], permissions=["run"])(action)
+
+
+def pause_page(request: HttpRequest, *, action_name: str) -> HttpResponse:
+    """Ask for the reason, then pause or resume each sale that allows it; say which do not."""
+    check_may(request, RUN_PERMISSION)
+    action = ACTIONS[action_name]
+    sales = chosen_sales(request, office.get_model_admin(SeckillVoucher))
+    form = action.form(request.POST or None)
+    if not form.is_valid():
+        return office.show(
+            request,
+            "vouchers/seckillvoucher/pauses.html",
+            opts=SALE,
+            title=action.texts["button"],
+            sales=sales,
+            form=form,
+            yes=action.texts["confirm"],
+            back=list_of([]),
+        )
+    for sale in sales:
+        try:
+            _, change = carry_out(request, sale.pk, action, form.cleaned_data)
+            level, text = messages.SUCCESS, text_of(change)
+        except ACTION_REFUSALS as error:
+            level, text = messages.ERROR, refusal_text(error)
+        except SeckillVoucher.DoesNotExist:
+            level, text = messages.ERROR, gettext("The sale has been deleted.")
+        said = gettext("%(names)s: %(reason)s") % {"names": sale, "reason": text}
+        messages.add_message(request, level, said)
+    return HttpResponseRedirect(list_of([it.pk for it in sales]))
+
+
+for _name in PAUSES:
+    _route = f"vouchers/seckillvoucher/{_name}/"
+    office.page(_route, name=f"sale-{_name}", action_name=_name)(pause_page)
