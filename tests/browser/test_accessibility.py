@@ -543,7 +543,7 @@ def test_focus_stays_on_the_button(window: Window, visit: Visit) -> None:
     tab_to(page, "buy")
     main, button = page.locator("#main"), page.locator("#buy")
     expect(main).to_have_attribute("data-state", "scheduled")
-    expect(main).to_have_attribute("data-state", "open", timeout=20_000)
+    expect(main).to_have_attribute("data-state", "open")
     expect(button).to_be_focused()
     page.keyboard.press("Enter")
     expect(main).to_have_attribute("data-state", "busy")

@@ -43,9 +43,6 @@ pytestmark = [
     pytest.mark.usefixtures("row_locks", "workers"),
 ]
 
-A_WHILE_MS = 75_000
-"""Longer than a page in line waits before it asks again."""
-
 SALE_KNOWN_MS = 1_500
 """A web process answers for a second from what it knows of a sale; and half a second more."""
 
@@ -85,8 +82,8 @@ def number_on(page: Page) -> int:
 
 def expect_to_buy(page: Page, sale: SeckillVoucher) -> None:
     """Expect that a page is led to the sale by itself, and buy."""
-    page.wait_for_url(f"**{purchase_url(sale)}", timeout=A_WHILE_MS)
-    expect(page.locator("#buy-label")).to_have_text("Buy now", timeout=A_WHILE_MS)
+    page.wait_for_url(f"**{purchase_url(sale)}")
+    expect(page.locator("#buy-label")).to_have_text("Buy now")
     page.click("#buy")
     page.wait_for_url("**/orders/*/")
     expect(page.locator("#receipt")).to_have_attribute("data-status", "unpaid")
@@ -136,7 +133,7 @@ def test_buyer_without_javascript_waits_in_line_and_then_buys(person: Person) ->
     expect(page.locator("main")).to_contain_text("This page reloads in")
     let_in(sale)
     button = page.get_by_role("button", name="Buy now")
-    button.click(timeout=A_WHILE_MS)  # it is there once the page has reloaded itself
+    button.click()  # it is there once the page has reloaded itself
     expect(page.locator("#receipt")).to_have_attribute("data-status", "unpaid")
 
 
@@ -301,7 +298,7 @@ def test_title_says_whose_turn_it_is(person: Person) -> None:
     number_on(page)
     expect(page).not_to_have_title(re.compile("your turn"))
     let_in(sale)
-    page.wait_for_url(f"**{purchase_url(sale)}", timeout=A_WHILE_MS)
+    page.wait_for_url(f"**{purchase_url(sale)}")
     expect(page).to_have_title(re.compile("^It is your turn · "))
 
 
@@ -545,7 +542,7 @@ def test_page_keeps_asking_while_redis_is_away(people: Person, module_stack: Sta
         assert ledger_connection().delete(LedgerKeys(sale.pk).room)
         line.heal()
 
-        expect(page.locator("#note")).to_be_hidden(timeout=A_WHILE_MS)
+        expect(page.locator("#note")).to_be_hidden()
         assert number - 60 < number_on(page) <= number
         faults.leave()
         assert faults.found == []
