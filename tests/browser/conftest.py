@@ -48,6 +48,9 @@ IN_A_HURRY = """
 
 expect.set_options(timeout=PATIENT_MS)  # not five seconds, for which a machine may stand still
 
+NO_LIMITS = "AbortSignal.timeout = () => new AbortController().signal;"
+"""A script for a page: no request of it is given up, however long the answer takes."""
+
 Person = Callable[..., Page]
 
 # Starting a shop costs more than most tests in it. So all modules here have one web server, and
@@ -178,6 +181,12 @@ def begin_in(sale: SeckillVoucher, seconds: int) -> dt.datetime:
 def cut(route: Route) -> None:
     """Abort a request before it reaches the server."""
     route.abort()
+
+
+def keep_from_hearing(page: Page) -> None:
+    """Let no further answer of live/ reach a page, not even one that is on its way."""
+    with page.expect_event("requestfailed", lambda it: it.url.endswith("/live/")):
+        page.route("**/live/", cut)
 
 
 def put_on_sale(**terms: Any) -> SeckillVoucher:

@@ -538,7 +538,7 @@ def test_keyboard_alone_skips_to_content_and_buys(window: Window, visit: Visit) 
 
 
 def test_focus_stays_on_the_button(window: Window, visit: Visit) -> None:
-    page = visit("ben", put_on_sale(window, begins_in_s=6), size=PHONE)
+    page = visit("ben", put_on_sale(window, begins_in_s=20), size=PHONE)
     page.route("**/orders/", refuse_for_now)
     tab_to(page, "buy")
     main, button = page.locator("#main"), page.locator("#buy")

@@ -19,6 +19,7 @@ from tests.fixtures.processes import on_both_ways
 from tests.support.orders import make_order, reserved
 from tests.support.patience import wait_for
 from tests.support.stack import Web
+from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
 
 pytestmark = [
@@ -88,10 +89,10 @@ def test_open_receipt_shows_payment_and_refund_without_reload(people: Person) ->
 def test_code_comes_within_seconds_of_the_return(
     people: Person, choice: str, within_s: int
 ) -> None:
-    """The best of three, because the machine may stand still."""
+    """The best of some, because the machine may stand still."""
     best_ms = within_s * 10_000.0
-    for name in ("ann", "ben", "cora"):
-        page = signed_in(people, name, **PHONE)
+    for number in range(8):
+        page = signed_in(people, f"payer {number}", **PHONE)
         order = buy(page, make_sale(stock=1))
         page.click("#pay")
         page.wait_for_url("**/sandbox/*/")
@@ -133,16 +134,17 @@ def test_open_receipt_shows_that_the_order_expired(people: Person) -> None:
     sale = make_sale(stock=1)
     page = signed_in(people, "ann")
     order = buy(page, sale)
-    soon = timezone.now() + dt.timedelta(seconds=4)
+    soon = timezone.now() + dt.timedelta(seconds=20)
     VoucherOrder.objects.filter(pk=order.pk).update(pay_by=soon)
     page.reload()
-    expect(page.locator("#pay-left")).to_have_text(re.compile(r"^00:0[1-4]$"))
+    expect(page.locator("#pay-left")).to_have_text(re.compile(r"^00:[0-2]\d$"))
 
     expect(page.locator("#heading")).to_have_text("Order closed: not paid in time")
     expect(page.locator("#doing")).to_be_empty()
     expect(page.get_by_role("link", name="Back to the sale")).to_be_visible()
     order.refresh_from_db()
     assert order.status == OrderStatus.EXPIRED
+    wait_for(lambda: snapshot(sale_id=sale.pk).remaining == 1, what="the unit in the ledger")
     assert_the_sum_is_right(sale, ordered=0)
 
 

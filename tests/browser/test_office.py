@@ -348,7 +348,7 @@ def test_report_leads_from_a_day_to_its_sales(
     page.goto("/admin/reports/")
     assert_fits(page)
     page.locator("tbody th a").last.click()
-    assert "by=sale" in page.url
+    page.wait_for_url("**by=sale**")
     assert_fits(page)
     expect(page.locator("tbody tr").first).to_be_visible()
     with page.expect_download() as download:
