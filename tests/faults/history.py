@@ -33,7 +33,7 @@ from orders.receipts.service import NoReceipt, Receipt, find_receipt
 from seckill_site.clocks.machine import epoch_ms
 from tests.concurrency.sales import order_requests
 from tests.support.crowd import NO_ANSWER, Answer, fire
-from tests.support.patience import GENEROUS_S, wait_for
+from tests.support.patience import GENEROUS_S, Stalls, running_s, wait_for
 from vouchers.chain import has_chain
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.purchases import blocks_from, is_all_or_none, purchase_of
@@ -111,6 +111,7 @@ class History:
         self.others: list[Answer] = []
         self.recoveries: list[float] = []
         self._guard = threading.Lock()
+        self.stalls = Stalls()
         self._fault_ended: float | None = None
 
     # --- Recording --------------------------------------------------------------------------------
@@ -211,12 +212,12 @@ class History:
 
     def fault_is_over(self) -> None:
         """The recovery is measured from now on."""
-        self._fault_ended = time.monotonic()
+        self._fault_ended = running_s()
 
     def recovered(self) -> float:
         """Note that things are as they were, and return how long it took since the fault's end."""
         assert self._fault_ended is not None, "no fault has ended"
-        seconds = time.monotonic() - self._fault_ended
+        seconds = running_s() - self._fault_ended
         with self._guard:
             self.recoveries.append(seconds)
         return seconds
@@ -286,6 +287,7 @@ class History:
     def check_answers(self, *, slowest_seconds: float = SLOWEST_SECONDS) -> None:
         """Assert that every answer came in time and is one that a buyer may get."""
         answers = [event.answer for event in self.events] + self.others
+        slowest_seconds += self.stalls.seconds()
         for answer in answers:
             assert answer.seconds <= slowest_seconds, f"too slow: {answer}"
             if answer.status == NO_ANSWER:

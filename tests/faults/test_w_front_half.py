@@ -297,11 +297,15 @@ def test_w3_silent_redis_keeps_no_crowd_waiting(front: Front, report: Report) ->
         assert {answer.status for answer in answers} == {503}
         told_nothing = [answer for answer in (*others, *answers) if answer.status == 503]
         assert {answer.headers["retry-after"] for answer in told_nothing} == {"1"}
-        assert max(answer.seconds for answer in (*others, *answers)) < LONGEST_ANSWER_S
+        stalled_s = history.stalls.seconds()
+        longest_s = max(answer.seconds for answer in (*others, *answers))
+        assert longest_s < LONGEST_ANSWER_S + stalled_s
         # Those who came first waited for one timeout, and nobody for a second one after it.
-        assert min(answer.seconds for answer in others[: len(personal) : 3]) < 2 * LONGEST_S
+        first_s = min(answer.seconds for answer in others[: len(personal) : 3])
+        assert first_s < 2 * LONGEST_S + stalled_s
         seconds = sorted(answer.seconds for answer in answers)
-        assert seconds[len(seconds) // 2] < LONGEST_S  # most of them after somebody's timeout
+        # Most of them came after somebody's timeout.
+        assert seconds[len(seconds) // 2] < LONGEST_S + stalled_s
         front.ledger_line.heal()
 
     until_told(history, sale, url=front.far.url)
@@ -392,7 +396,7 @@ def test_w4_missing_broker_delays_buyer_under_a_second(
         history.settle(sale)  # while the broker is still away for the web process
 
     assert {answer.status for answer in answers} == {202}
-    assert max(answer.seconds for answer in answers) < 1
+    assert max(answer.seconds for answer in answers) < 1 + history.stalls.seconds()
     assert front.far.text().count("not sent, it will be swept") > log_lines
     assert finish(history, sale, report).orders == BUYERS
 
