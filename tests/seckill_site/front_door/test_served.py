@@ -184,7 +184,7 @@ def test_announced_uploads_refuse_no_order(servers: dict[str, Web]) -> None:
         wait_for(lambda: unanswered(clients) < len(clients), what="the first refusal")
         answers = fire(requests, url=web.url)
         assert sorted(it.status for it in answers) == [202] * UNITS + [409] * (BUYERS - UNITS)
-        wait_for(lambda: unanswered(clients) == 0, what="answers to all", seconds=10)
+        wait_for(lambda: unanswered(clients) == 0, what="answers to all")
 
 
 CHUNKED = "Transfer-Encoding: chunked"
