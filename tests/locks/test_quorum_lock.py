@@ -189,7 +189,7 @@ def test_quorum_lock_ends_when_a_majority_dies(
             server.kill()
         killed_at = time.monotonic()
         assert eventually(lambda: lock.lost)
-        assert time.monotonic() - killed_at < LEASE_MS / 1000 + 8
+        assert time.monotonic() - killed_at < LEASE_MS / 1000 + 20
         assert eventually(lambda: told)
         assert throughout(lambda: len(told) == 1, for_s=0.5)
         with pytest.raises(LockNotOwned):
