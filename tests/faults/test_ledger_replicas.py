@@ -44,6 +44,7 @@ def order(sale: SeckillVoucher, token: str) -> Any:
     return Client().post(f"/vouchers/{sale.pk}/orders/", {"token": token})
 
 
+@pytest.mark.usefixtures("impatient_redis")
 def test_lost_answer_is_repeated_only_once_replicated(
     pair: Pair, one_replica: None, use_ledger: Callable[[str], None]
 ) -> None:
