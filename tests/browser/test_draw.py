@@ -94,15 +94,15 @@ def test_sale_page_counts_entries_live(person: Person) -> None:
 
 def test_draw_is_checked_in_the_browser(person: Person) -> None:
     sale = drawn()
-    page, sizes = person(), list[int]()
+    page, sizes = person(), dict[str, int]()
 
     def note(request: Request) -> None:
         if not request.url.endswith((".css", ".txt", ".svg")):
-            sizes.append(request.sizes()["responseBodySize"])
+            sizes[request.url] = request.sizes()["responseBodySize"]  # a slow page asks again
 
     page.on("requestfinished", note)
     page.goto(f"/vouchers/{sale.pk}/draw/", wait_until="networkidle")
-    assert sum(sizes) <= LARGEST_PAGE_BYTES
+    assert sum(sizes.values()) <= LARGEST_PAGE_BYTES
     page.click("#check")
     expect(page.locator("#result")).to_contain_text("Correct")
     for order_id in listed(sale):
