@@ -201,10 +201,10 @@ async function poll() {
 
 function onAnswer(data, receivedAt) {
   clock.addSample(data.now_ms, receivedAt);
+  if (stale) announce(sentences.fresh); // before news of the sale, which matter more
+  stale = false;
   show(data);
   shown = data;
-  if (stale) announce(sentences.fresh);
-  stale = false;
   find("[data-stale]").hidden = true;
   board.classList.remove("board--stale");
   tick();

@@ -73,6 +73,7 @@ def test_recovery_codes_are_copied_at_once(client: Client, ada: User) -> None:
 
 
 @pytest.mark.servers  # without a cache no code is taken: it could be one that was used
+@pytest.mark.usefixtures("one_day")  # a code is good for half a minute
 def test_totp_is_set_up_and_asked_for(client: Client, ada: User) -> None:
     sign_in(client)
     page = client.get("/accounts/2fa/totp/activate/")
@@ -93,6 +94,7 @@ def test_totp_is_set_up_and_asked_for(client: Client, ada: User) -> None:
     assert signed_in_as(other) == "ada"
 
 
+@pytest.mark.usefixtures("one_day")
 @pytest.mark.parametrize("path", ["/accounts/2fa/authenticate/", "/accounts/2fa/reauthenticate/"])
 def test_code_of_an_app_without_the_cache_is_told(
     client: Client, ada: User, settings: Any, path: str
@@ -123,6 +125,7 @@ def test_wrong_code_of_an_app_is_just_wrong(client: Client, ada: User) -> None:
     ]
 
 
+@pytest.mark.usefixtures("one_day")  # a code is good for half a minute
 def test_recovery_code_signs_in_once(client: Client, ada: User) -> None:
     sign_in(client)
     secret = client.get("/accounts/2fa/totp/activate/").context["form"].secret

@@ -46,6 +46,11 @@ IN_A_HURRY = """
 """
 """A script for a page: its pauses between requests are a tenth as long."""
 
+expect.set_options(timeout=PATIENT_MS)  # not five seconds, for which a machine may stand still
+
+NO_LIMITS = "AbortSignal.timeout = () => new AbortController().signal;"
+"""A script for a page: no request of it is given up, however long the answer takes."""
+
 Person = Callable[..., Page]
 
 # Starting a shop costs more than most tests in it. So all modules here have one web server, and
@@ -106,7 +111,7 @@ def people(browser: Browser, served: Web, db: None) -> Iterator[Person]:
         settings = {"locale": "en-GB", "viewport": {"width": 1280, "height": 800}, **options}
         context = browser.new_context(base_url=served.url, **settings)
         contexts.append(context)
-        context.set_default_timeout(15_000)
+        context.set_default_timeout(PATIENT_MS)
         context.on("weberror", lambda failure: errors.append(str(failure.error)))
         if user:
             sign_in(context, user, url=served.url)
@@ -114,8 +119,15 @@ def people(browser: Browser, served: Web, db: None) -> Iterator[Person]:
 
     yield page_of
     for context in contexts:
-        context.close()
+        close(context)
     assert not errors, "scripts failed on a page"
+
+
+def close(context: BrowserContext) -> None:
+    """Close it, although a request of a page may still be in the hands of a test."""
+    for page in context.pages:
+        page.unroute_all(behavior="ignoreErrors")
+    context.close()
 
 
 @pytest.fixture
@@ -169,6 +181,12 @@ def begin_in(sale: SeckillVoucher, seconds: int) -> dt.datetime:
 def cut(route: Route) -> None:
     """Abort a request before it reaches the server."""
     route.abort()
+
+
+def keep_from_hearing(page: Page) -> None:
+    """Let no further answer of live/ reach a page, not even one that is on its way."""
+    with page.expect_event("requestfailed", lambda it: it.url.endswith("/live/")):
+        page.route("**/live/", cut)
 
 
 def put_on_sale(**terms: Any) -> SeckillVoucher:
@@ -225,7 +243,7 @@ def tabs(browser: Browser, window: Window, web: Web) -> Iterator[Person]:
         if key not in pages:
             locale = {"en": "en-GB", "zh": "zh-CN"}[language]
             context = browser.new_context(base_url=web.url, locale=locale, **options)
-            context.set_default_timeout(15_000)
+            context.set_default_timeout(PATIENT_MS)
             if who:
                 sign_in(context, window.people[who], url=web.url)
             pages[key] = context.new_page()
@@ -253,8 +271,8 @@ class Faults:
 
     def leave(self) -> None:
         for page in self._pages:
+            page.unroute_all(behavior="ignoreErrors")
             page.goto("about:blank")
-            page.unroute_all()
             page.remove_listener("console", self._console)
             page.remove_listener("pageerror", self._failure)
             page.remove_listener("request", self._request)

@@ -19,6 +19,7 @@ from tests.fixtures.processes import on_both_ways
 from tests.support.orders import make_order, reserved
 from tests.support.patience import wait_for
 from tests.support.stack import Web
+from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
 
 pytestmark = [
@@ -26,9 +27,6 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.usefixtures("row_locks", "workers"),
 ]
-
-A_WHILE_MS = 30_000
-"""The time a page may take to show what beat or the sandbox has done."""
 
 
 def signed_in(people: Person, name: str, **options: object) -> Page:
@@ -54,7 +52,7 @@ def is_paid(order: VoucherOrder) -> bool:
 
 
 def expect_the_code(page: Page, order: VoucherOrder) -> None:
-    expect(page.locator("#receipt")).to_have_attribute("data-status", "paid", timeout=A_WHILE_MS)
+    expect(page.locator("#receipt")).to_have_attribute("data-status", "paid")
     order.refresh_from_db()
     assert order.code
     expect(page.locator("#code")).to_have_text(written_code(order.code))
@@ -81,7 +79,7 @@ def test_open_receipt_shows_payment_and_refund_without_reload(people: Person) ->
     assert not page.locator("#pay").count()
 
     confirm(page, "Request a refund", "Yes, refund it")
-    expect(page.locator("#heading")).to_have_text("Refunded", timeout=A_WHILE_MS)
+    expect(page.locator("#heading")).to_have_text("Refunded")
     assert not page.locator("#code").count()
     wait_until_quiet(sale)
     assert_the_sum_is_right(sale, ordered=0)
@@ -91,10 +89,10 @@ def test_open_receipt_shows_payment_and_refund_without_reload(people: Person) ->
 def test_code_comes_within_seconds_of_the_return(
     people: Person, choice: str, within_s: int
 ) -> None:
-    """The best of three, because the machine may stand still."""
+    """The best of some, because the machine may stand still."""
     best_ms = within_s * 10_000.0
-    for name in ("ann", "ben", "cora"):
-        page = signed_in(people, name, **PHONE)
+    for number in range(8):
+        page = signed_in(people, f"payer {number}", **PHONE)
         order = buy(page, make_sale(stock=1))
         page.click("#pay")
         page.wait_for_url("**/sandbox/*/")
@@ -122,7 +120,7 @@ def test_cancelled_unit_goes_to_the_waiting_buyer(people: Person) -> None:
     confirm(ann, "Cancel this order", "Yes, cancel it")
     expect(ann.locator("#heading")).to_have_text("Cancelled")
 
-    ben.wait_for_url("**/orders/*/", timeout=A_WHILE_MS)
+    ben.wait_for_url("**/orders/*/")
     expect(ben.locator("#receipt")).to_have_attribute("data-status", "unpaid")
     expect(ben.locator("#pay")).to_be_enabled()
     owner = VoucherOrder.objects.get(seckill_voucher=sale, live=True).user
@@ -136,18 +134,17 @@ def test_open_receipt_shows_that_the_order_expired(people: Person) -> None:
     sale = make_sale(stock=1)
     page = signed_in(people, "ann")
     order = buy(page, sale)
-    soon = timezone.now() + dt.timedelta(seconds=4)
+    soon = timezone.now() + dt.timedelta(seconds=20)
     VoucherOrder.objects.filter(pk=order.pk).update(pay_by=soon)
     page.reload()
-    expect(page.locator("#pay-left")).to_have_text(re.compile(r"^00:0[1-4]$"))
+    expect(page.locator("#pay-left")).to_have_text(re.compile(r"^00:[0-2]\d$"))
 
-    expect(page.locator("#heading")).to_have_text(
-        "Order closed: not paid in time", timeout=A_WHILE_MS
-    )
+    expect(page.locator("#heading")).to_have_text("Order closed: not paid in time")
     expect(page.locator("#doing")).to_be_empty()
     expect(page.get_by_role("link", name="Back to the sale")).to_be_visible()
     order.refresh_from_db()
     assert order.status == OrderStatus.EXPIRED
+    wait_for(lambda: snapshot(sale_id=sale.pk).remaining == 1, what="the unit in the ledger")
     assert_the_sum_is_right(sale, ordered=0)
 
 
@@ -168,7 +165,7 @@ def test_turn_while_offline_leads_to_the_order_later(people: Person) -> None:
     wait_for(entries.exists, what="the end of the entry")
     ben.context.set_offline(False)
 
-    ben.wait_for_url("**/orders/*/", timeout=A_WHILE_MS)
+    ben.wait_for_url("**/orders/*/")
     expect(ben.locator("#receipt")).to_have_attribute("data-status", "unpaid")
 
 
@@ -189,7 +186,7 @@ def test_buyer_waits_for_several_and_is_led_to_what_came(people: Person, script:
     if not script:
         ben.reload()
     text = re.compile("You have 1 of your 3 vouchers")
-    expect(ben.locator("#wanted")).to_have_text(text, timeout=A_WHILE_MS)
+    expect(ben.locator("#wanted")).to_have_text(text)
     expect(ben.locator("#heading")).to_have_text("You are next in line")
     assert ben.evaluate("document.documentElement.scrollWidth") <= 360
     ben.get_by_role("link", name="See your order").click()

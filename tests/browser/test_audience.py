@@ -155,7 +155,7 @@ def make_young(name: str, *, left: dt.timedelta, hours: int) -> User:
 
 
 def test_young_account_reads_its_day_and_then_buys(person: Person, web: Web) -> None:
-    young = make_young("gus", left=dt.timedelta(seconds=5), hours=2)
+    young = make_young("gus", left=dt.timedelta(seconds=20), hours=2)
     page = person(young, locale="en")
     page.goto(f"{web.url}/vouchers/{put_on_sale(account_age_h=2).pk}/")
     label = page.locator("#buy-label")

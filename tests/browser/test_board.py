@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Person, cut, make_person
+from tests.browser.conftest import NO_LIMITS, Person, cut, make_person, run_first
 from tests.concurrency.sales import crowd_of, make_sale, order_requests, wait_until_quiet
 from tests.support.crowd import fire
 from tests.support.stack import Web
@@ -49,6 +49,7 @@ def expect_figure(page: Page, name: str, text: str) -> None:
 def test_figures_follow_orders(operator: Person, web: Web, violations: list[str]) -> None:
     sale = make_sale(stock=300)
     page = operator()
+    run_first(page, NO_LIMITS)
     page.goto(board_of(sale))
     expect_figure(page, "left", "300")
     expect(page.locator("[data-clock]")).to_contain_text("Ends in 00:0")

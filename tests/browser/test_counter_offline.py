@@ -159,7 +159,7 @@ def test_ended_session_leads_to_the_sign_in(counter: Page, voucher: VoucherOrder
     counter.context.clear_cookies()
     counter.context.set_offline(False)
     counter.wait_for_url("**/accounts/login/**")
-    assert not counter.evaluate(IS_KEPT)
+    wait_for(lambda: not counter.evaluate(IS_KEPT), what="an empty device")
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from orders.models import OrderStatus, VoucherOrder
 from tests.browser.conftest import PHONE, Person, make_person, sign_in
 from tests.concurrency.sales import make_sale
 from tests.support.orders import make_order
-from tests.support.patience import wait_for
+from tests.support.patience import MOMENT_S, eventually, wait_for
 from tests.support.payments import receipt_url
 from tests.support.stack import Web
 
@@ -46,6 +46,19 @@ def keep(people: Person) -> Keep:
 
 def wait_until_empty(page: Page) -> None:
     wait_for(lambda: not page.evaluate(IS_KEPT), what="an empty device")
+
+
+def open_until(page: Page, path: str, is_done: Callable[[], bool], *, what: str) -> None:
+    """Open a page until its contact with the shop has had an effect on the device.
+
+    Where the shop is late, the device shows what it keeps, and nothing happens.
+    """
+
+    def opened() -> bool:
+        page.goto(path)
+        return eventually(is_done, within_s=MOMENT_S)
+
+    wait_for(opened, what=what)
 
 
 def expect_nothing_offline(page: Page) -> None:
@@ -127,8 +140,7 @@ def test_sign_out_empties_the_device(keep: Keep) -> None:
 def test_another_account_empties_the_device(keep: Keep, web: Web, path: str) -> None:
     page = keep("olga")
     sign_in(page.context, make_person("otto"), url=web.url)
-    page.goto(path)
-    wait_until_empty(page)
+    open_until(page, path, lambda: not page.evaluate(IS_KEPT), what="an empty device")
 
 
 @pytest.mark.slow
@@ -136,8 +148,7 @@ def test_another_account_empties_the_device(keep: Keep, web: Web, path: str) -> 
 def test_session_that_ended_empties_the_device(keep: Keep, path: str) -> None:
     page = keep("olga")
     page.context.clear_cookies()
-    page.goto(path)
-    wait_until_empty(page)
+    open_until(page, path, lambda: not page.evaluate(IS_KEPT), what="an empty device")
     expect_nothing_offline(page)
 
 
@@ -169,9 +180,10 @@ def test_refund_removes_a_code_at_the_next_contact(keep: Keep, page_of: str) -> 
     page = keep(name)
     VoucherOrder.objects.filter(pk=order.pk).update(status=OrderStatus.REFUNDED, live=None)
 
-    page.goto({"codes": CODES, "receipt": receipt_url(order)}.get(page_of, "/orders/"))
+    path = {"codes": CODES, "receipt": receipt_url(order)}.get(page_of, "/orders/")
 
-    wait_for(lambda: "-GONE-" not in page.evaluate(KEPT_TEXT), what="a page without the code")
+    open_until(page, path, lambda: "-GONE-" not in page.evaluate(KEPT_TEXT), what="no such code")
+
     page.context.set_offline(True)
     page.goto(CODES)
     expect(page.get_by_text("-STAY-")).to_have_count(1)

@@ -12,7 +12,16 @@ import pytest
 from django.utils import timezone, translation
 from playwright.sync_api import Page, Route, expect
 
-from tests.browser.conftest import IN_A_HURRY, Person, begin_in, change, cut, run_first, sign_in
+from tests.browser.conftest import (
+    IN_A_HURRY,
+    Person,
+    begin_in,
+    change,
+    cut,
+    keep_from_hearing,
+    run_first,
+    sign_in,
+)
 from tests.concurrency.sales import make_sale
 from tests.support.orders import make_buyer, make_buyers, reserved
 from tests.support.patience import GENEROUS_S
@@ -267,7 +276,7 @@ def test_paused_sale_with_stock_offers_no_waiting_list(opened: Person) -> None:
 def test_reason_of_a_refusal_survives_reload_and_return(opened: Person, web: Web) -> None:
     sale, (ann, ben) = make_sale(stock=1), make_buyers(2)
     page = opened(sale, ann)
-    page.route(LIVE, cut)  # the page has not heard of it when the button is pressed
+    keep_from_hearing(page)
     reserved(sale, [make_buyer()])
     page.click("#buy")
     why = re.compile(r"^Your request arrived at .* The last voucher went at .* earlier\.$")
@@ -290,7 +299,7 @@ def test_reason_of_a_refusal_survives_reload_and_return(opened: Person, web: Web
 def test_reason_is_over_once_there_is_stock_again(opened: Person) -> None:
     sale = make_sale(stock=1)
     page = opened(sale, make_buyer())
-    page.route(LIVE, cut)
+    keep_from_hearing(page)
     reserved(sale, [make_buyer()])
     page.click("#buy")
     expect(page.locator("#status")).to_contain_text("Your request arrived at")

@@ -106,7 +106,7 @@ def test_free_unit_is_told_by_mail_with_a_stop_link(
 
     cancel_order(order_id=order.pk, by=Actor.staff(None), why="", now=timezone.now())
     notice = Notice.objects.get(user=reader)
-    assert eventually(lambda: Notice.objects.filter(pk=notice.pk, live=False).exists(), within_s=30)
+    assert eventually(lambda: Notice.objects.filter(pk=notice.pk, live=False).exists())
     printed = "".join(it.text() for it in module_stack.processes)
     mail = printed[printed.rindex(f"To: {reader.username}@example.com") :]
     found = STOP.search(mail)

@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 from orders.models import Payment
 from tests.browser.conftest import Person, make_person
 from tests.browser.test_accessibility import findings
-from tests.browser.test_after_the_win import A_WHILE_MS, buy, expect_the_code
+from tests.browser.test_after_the_win import buy, expect_the_code
 from tests.concurrency.sales import make_sale
 from tests.support.qr_codes import read_qr
 from tests.support.stack import Stack, Web
@@ -85,7 +85,7 @@ def test_buyer_chooses_and_scans_the_code(
     headers, body = wechat.notification(payment.reference, at_s=timezone.now().timestamp())
     answer = page.request.post("/payments/wechat/notify/", data=body, headers=headers)
     assert answer.ok
-    page.wait_for_url("**/orders/*/", timeout=A_WHILE_MS)
+    page.wait_for_url("**/orders/*/")
     expect_the_code(page, order)
 
 

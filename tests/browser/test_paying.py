@@ -59,7 +59,7 @@ def ask_the_provider(order: VoucherOrder) -> None:
 
 
 def expect_status(page: Page, status: str) -> None:
-    expect(page.locator("#receipt")).to_have_attribute("data-status", status, timeout=15_000)
+    expect(page.locator("#receipt")).to_have_attribute("data-status", status)
 
 
 def expect_the_code(page: Page, order: VoucherOrder) -> None:
@@ -162,7 +162,7 @@ def test_money_for_a_cancelled_order_is_shown_going_back(people: Person) -> None
     finish_refunds(now=timezone.now() + SETTLE_FOR)
     for tab in (first, second):
         tab.bring_to_front()
-        expect(tab.locator("#heading")).to_have_text("Refunded", timeout=15_000)
+        expect(tab.locator("#heading")).to_have_text("Refunded")
         expect(tab.locator("#late")).to_contain_text("It has been refunded")
 
 

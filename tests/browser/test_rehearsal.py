@@ -14,8 +14,6 @@ pytestmark = [
     pytest.mark.usefixtures("row_locks", "workers"),
 ]
 
-A_WHILE_MS = 60_000
-
 
 @pytest.fixture
 def boss(people: Person) -> Page:
@@ -30,7 +28,8 @@ def test_staff_rehearses_a_sale_and_reads_the_verdict(boss: Page, browser: Brows
     boss.get_by_label("Buyers").fill("200")
     boss.get_by_role("button", name="Rehearse now").click()
 
-    expect(boss.locator("#rehearsal progress")).to_be_visible()
+    progress, verdict = boss.locator("#rehearsal progress"), boss.locator(".rehearsal__verdict")
+    expect(progress.or_(verdict).first).to_be_visible()  # a late page may find it finished
     with_no_scripts = browser.new_context(
         base_url=boss.url, storage_state=boss.context.storage_state(), java_script_enabled=False
     )
@@ -39,7 +38,7 @@ def test_staff_rehearses_a_sale_and_reads_the_verdict(boss: Page, browser: Brows
 
     for page in (boss, plain):
         heading = page.locator(".rehearsal__verdict h2")
-        expect(heading).to_contain_text("40", timeout=A_WHILE_MS)
+        expect(heading).to_contain_text("40")
         expect(page.locator(".rehearsal__verdict")).to_have_attribute("data-verdict", "right")
     assert boss.evaluate("document.documentElement.scrollWidth") <= 360
     with_no_scripts.close()
@@ -52,5 +51,5 @@ def test_staff_cancels_a_running_rehearsal(boss: Page) -> None:
     boss.get_by_role("button", name="Rehearse now").click()
     boss.get_by_role("button", name="Cancel and clean up").click()
     verdict = boss.locator(".rehearsal__verdict")
-    expect(verdict).to_have_attribute("data-verdict", "failed", timeout=A_WHILE_MS)
+    expect(verdict).to_have_attribute("data-verdict", "failed")
     expect(verdict).to_contain_text("it was cancelled")

@@ -30,6 +30,7 @@ from tests.browser.conftest import (
 from tests.browser.window import join_line, miss_turns
 from tests.fixtures.processes import on_both_ways
 from tests.support.orders import make_buyer, make_buyers, reserved
+from tests.support.patience import wait_for
 from tests.support.proxy import FaultProxy, redis_server
 from tests.support.stack import Stack, Web
 from vouchers.catalogue.live_changes import change_room_rate
@@ -42,9 +43,6 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.usefixtures("row_locks", "workers"),
 ]
-
-A_WHILE_MS = 75_000
-"""Longer than a page in line waits before it asks again."""
 
 SALE_KNOWN_MS = 1_500
 """A web process answers for a second from what it knows of a sale; and half a second more."""
@@ -85,8 +83,8 @@ def number_on(page: Page) -> int:
 
 def expect_to_buy(page: Page, sale: SeckillVoucher) -> None:
     """Expect that a page is led to the sale by itself, and buy."""
-    page.wait_for_url(f"**{purchase_url(sale)}", timeout=A_WHILE_MS)
-    expect(page.locator("#buy-label")).to_have_text("Buy now", timeout=A_WHILE_MS)
+    page.wait_for_url(f"**{purchase_url(sale)}")
+    expect(page.locator("#buy-label")).to_have_text("Buy now")
     page.click("#buy")
     page.wait_for_url("**/orders/*/")
     expect(page.locator("#receipt")).to_have_attribute("data-status", "unpaid")
@@ -108,15 +106,15 @@ def ask_now(page: Page) -> None:
 @on_both_ways
 def test_buyer_waits_in_line_and_then_buys(person: Person) -> None:
     sale = put_in_a_room()
-    fill(sale, people=12)
+    fill(sale, people=40)
     page = person(make_buyer(), **PHONE)
     run_first(page, IN_A_HURRY)
 
     page.goto(purchase_url(sale))
 
     page.wait_for_url(f"**{room_url(sale)}")
-    assert 5 <= number_on(page) <= 12
-    expect(page.locator("#wait")).to_have_text(re.compile(r"^About [12]0 s to go$"))
+    assert 10 <= number_on(page) <= 40
+    expect(page.locator("#wait")).to_have_text(re.compile(r"^About [1-4]0 s to go$"))
     expect(page.locator("#people")).to_have_text(re.compile(r"^People in line: \d+$"))
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     let_in(sale)
@@ -125,18 +123,18 @@ def test_buyer_waits_in_line_and_then_buys(person: Person) -> None:
 
 def test_buyer_without_javascript_waits_in_line_and_then_buys(person: Person) -> None:
     sale = put_in_a_room()
-    fill(sale, people=12)
+    fill(sale, people=30)
     page = person(make_buyer(), java_script_enabled=False, **PHONE)
 
     page.goto(purchase_url(sale))
     page.get_by_role("link", name="Buy without JavaScript").click()
 
-    assert 5 <= number_on(page) <= 12
-    expect(page.locator(".wait")).to_have_text(re.compile(r"^About [12]0 s to go$"))
+    assert 5 <= number_on(page) <= 30
+    expect(page.locator(".wait")).to_have_text(re.compile(r"^About [1-3]0 s to go$"))
     expect(page.locator("main")).to_contain_text("This page reloads in")
     let_in(sale)
     button = page.get_by_role("button", name="Buy now")
-    button.click(timeout=A_WHILE_MS)  # it is there once the page has reloaded itself
+    button.click()  # it is there once the page has reloaded itself
     expect(page.locator("#receipt")).to_have_attribute("data-status", "unpaid")
 
 
@@ -152,7 +150,7 @@ def test_room_leads_browser_without_javascript_to_its_form(person: Person) -> No
 def test_visitor_is_told_to_sign_in_first(person: Person) -> None:
     make_person("ann in line", password=PASSWORD)
     sale = put_in_a_room()
-    fill(sale, people=60)
+    fill(sale, people=120)
     page = person()
     page.goto(room_url(sale))
     expect(page.get_by_role("heading", level=1)).to_have_text("Sign in to join the line")
@@ -177,21 +175,28 @@ def polls_of(page: Page) -> list[str]:
     return found
 
 
+AGE_AND_NUMBER = """['updated', 'heading'].map(
+  (id) => Number(/\\d+/.exec(document.getElementById(id).textContent)))"""
+"""How many seconds old the last answer is, and the position that is shown."""
+
+
 def test_place_moves_while_no_request_is_made(person: Person) -> None:
     sale = put_in_a_room(room_rate=5)
     fill(sale, people=400)
     page = person(make_buyer())
     polls = polls_of(page)
     page.goto(room_url(sale))
-    number = number_on(page)
+    number_on(page)
     expect(page.locator("#units")).to_have_text("Vouchers left: 5")
     bar = page.get_by_role("progressbar", name="Your way through the line")
     expect(bar).to_be_visible()
 
-    expect(page.locator("#updated")).to_have_text("Updated 3 s ago")
+    before_s, before = page.evaluate(AGE_AND_NUMBER)
+    wait_for(lambda: page.evaluate(AGE_AND_NUMBER)[0] >= before_s + 3, what="three seconds")
+    after_s, after = page.evaluate(AGE_AND_NUMBER)
 
-    assert number - 25 < number_on(page) < number - 5
-    assert 0 < float(bar.evaluate("it => it.value")) < 0.1
+    assert abs(before - after - 5 * (after_s - before_s)) <= 10
+    assert 0 < float(bar.evaluate("it => it.value")) < 0.5
     assert len(polls) == 1
     page.reload()
     number_on(page)
@@ -301,7 +306,7 @@ def test_title_says_whose_turn_it_is(person: Person) -> None:
     number_on(page)
     expect(page).not_to_have_title(re.compile("your turn"))
     let_in(sale)
-    page.wait_for_url(f"**{purchase_url(sale)}", timeout=A_WHILE_MS)
+    page.wait_for_url(f"**{purchase_url(sale)}")
     expect(page).to_have_title(re.compile("^It is your turn · "))
 
 
@@ -345,10 +350,11 @@ def test_page_draws_once_when_it_goes_to_the_room(person: Person) -> None:
 
 def test_words_change_at_the_start_and_the_place_follows(person: Person) -> None:
     """By the server's clock, before an answer says so."""
-    sale = put_in_a_room(room=RoomKind.START, begins_in_s=6, room_shuffled=True)
+    sale = put_in_a_room(room=RoomKind.START, begins_in_s=300, room_shuffled=True)
     join_line(sale, *make_buyers(200))
     late = max(make_buyers(20), key=lambda it: draw_of(sale_id=sale.pk, user_id=it.pk))
     page = person(late)
+    begins_at = begin_in(sale, 15)
     page.goto(room_url(sale))
     expect_turn(page, "drawn_later")
     held: list[Route] = []
@@ -356,7 +362,7 @@ def test_words_change_at_the_start_and_the_place_follows(person: Person) -> None
 
     heading = page.locator("#heading")
     expect(heading).to_have_text("The sale has started", timeout=PATIENT_MS)
-    assert timezone.now() >= sale.begins_at
+    assert timezone.now() >= begins_at
     expect(page.locator("#text")).to_contain_text("Places are being drawn.")
     expect(page.locator("#said")).to_contain_text("The sale has started")
     ask_now(page)
@@ -426,7 +432,7 @@ def test_expired_place_can_join_the_line_again(person: Person) -> None:
     fill(sale, people=12)
     join_line(sale, *late)
     miss_turns(sale)
-    fill(sale, people=60)
+    fill(sale, people=150)
 
     page = person(late[0])
     page.goto(purchase_url(sale))
@@ -466,7 +472,7 @@ def test_staff_changes_the_rate_and_lets_everybody_in(person: Person) -> None:
     expect(room).to_have_text(re.compile(r"waiting, 5 let in per second"))
     buyer.wait_for_timeout(SALE_KNOWN_MS)
     ask_now(buyer)
-    expect(buyer.locator("#wait")).to_have_text(re.compile(r"^About [2-4]0 s to go$"))
+    expect(buyer.locator("#wait")).to_have_text(re.compile(r"^About [1-4]0 s to go$"))
 
     staff.click("[data-action=close-room] a")
     staff.get_by_role("button", name="Yes, let everybody in").click()
@@ -487,7 +493,7 @@ def test_room_opened_by_staff_leaves_open_pages_alone(person: Person) -> None:
     staff.fill("#id_rate", "1")
     staff.get_by_role("button", name="Yes, open it").click()
     expect(staff.locator('[data-text="room"]')).to_contain_text("1 let in per second")
-    fill(sale, people=60)
+    fill(sale, people=120)
 
     late = person(make_buyer())
     late.goto(purchase_url(sale))
@@ -503,7 +509,7 @@ def test_room_opened_by_staff_leaves_open_pages_alone(person: Person) -> None:
 
 def test_line_says_that_the_sale_is_sold_out_or_paused(person: Person) -> None:
     sale = put_in_a_room(stock=1)
-    fill(sale, people=60)
+    fill(sale, people=120)
     page = person(make_buyer())
     page.goto(room_url(sale))
     assert number_on(page) > 30
@@ -545,7 +551,7 @@ def test_page_keeps_asking_while_redis_is_away(people: Person, module_stack: Sta
         assert ledger_connection().delete(LedgerKeys(sale.pk).room)
         line.heal()
 
-        expect(page.locator("#note")).to_be_hidden(timeout=A_WHILE_MS)
+        expect(page.locator("#note")).to_be_hidden()
         assert number - 60 < number_on(page) <= number
         faults.leave()
         assert faults.found == []

@@ -15,11 +15,14 @@ from backoffice.buyers import create_buyers
 from orders.fulfilment.reconcile import reconcile
 from orders.models import VoucherOrder
 from orders.placing.tokens import issue_tokens
-from tests.support.crowd import Answer, fire, post
+from tests.support.crowd import NO_ANSWER, Answer, fire, post
 from tests.support.patience import wait_for
 from vouchers.catalogue.sales import SaleTerms, VoucherDetails, create_voucher_on_sale
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
+
+TOLD_NOTHING = {503, NO_ANSWER}
+"""The statuses of answers after which a buyer's page asks again."""
 
 DETAILS = VoucherDetails(title="Race", rules="", price_cents=100, face_value_cents=200)
 
@@ -63,6 +66,24 @@ def order_requests(
     """
     path = f"/vouchers/{sale.pk}/orders/"
     return [post(path, {"token": token, "attempt": attempt, **wants}) for token in tokens]
+
+
+def order_all(requests: Sequence[bytes], *, url: str, connections: int) -> list[Answer]:
+    """Send all requests; whoever is told nothing asks again, as pages do.
+
+    On a machine that stands still, Redis may be late for any of them.
+    """
+    answers = fire(requests, url=url, connections=connections)
+
+    def all_are_told() -> bool:
+        untold = [n for n, it in enumerate(answers) if it.status in TOLD_NOTHING]
+        again = fire([requests[n] for n in untold], url=url, connections=connections)
+        for number, answer in zip(untold, again, strict=True):
+            answers[number] = answer
+        return not untold
+
+    wait_for(all_are_told, what="an answer for everybody")
+    return answers
 
 
 def accepted_ids(answers: Sequence[Answer]) -> set[int]:

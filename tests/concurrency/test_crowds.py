@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,8 @@ from django.utils import timezone
 
 from tests.concurrency.sales import (
     DETAILS,
+    TOLD_NOTHING,
+    Crowd,
     accepted_ids,
     assert_sold_exactly,
     assert_the_sum_is_right,
@@ -20,6 +23,7 @@ from tests.concurrency.sales import (
     live_orders,
     make_sale,
     more_tokens,
+    order_all,
     order_requests,
     sale_and_crowd,
     wait_until_quiet,
@@ -28,7 +32,7 @@ from tests.fixtures.processes import on_both_ways
 from tests.support.crowd import Answer, fire
 from tests.support.patience import wait_for
 from tests.support.sales import change_stock
-from tests.support.stack import Shop
+from tests.support.stack import Process, Shop
 from vouchers.catalogue import sales
 from vouchers.catalogue.prices import once_at_rest
 from vouchers.catalogue.sales import edit_sale, terms_of
@@ -53,7 +57,7 @@ def test_burst_sells_exactly_the_stock(shared_shop: Shop) -> None:
     sale = make_sale(stock=100)
     requests = order_requests(sale, crowd_of(sale, count=1_000))
 
-    answers = fire(requests, url=shared_shop.url, connections=256)
+    answers = order_all(requests, url=shared_shop.url, connections=256)
 
     wait_until_quiet(sale)
     assert_sold_exactly(sale, answers)
@@ -66,7 +70,9 @@ def user_of(token: str) -> int:
 def test_repeated_clicks_on_one_page_make_one_order(shared_shop: Shop) -> None:
     sale, (token,) = sale_and_crowd(stock=10, count=1)
 
-    answers = fire(order_requests(sale, [token] * CLICKS), url=shared_shop.url, connections=CLICKS)
+    answers = order_all(
+        order_requests(sale, [token] * CLICKS), url=shared_shop.url, connections=CLICKS
+    )
 
     assert {(answer.status, answer.body["order_id"]) for answer in answers} == {
         (202, token.split("-")[0])
@@ -80,7 +86,7 @@ def test_many_tabs_of_one_buyer_get_one_unit(shared_shop: Shop) -> None:
     sale, (token,) = sale_and_crowd(stock=10, count=1)
     tabs = more_tokens(sale, user_id=user_of(token), count=CLICKS)
 
-    answers = fire(order_requests(sale, tabs), url=shared_shop.url, connections=CLICKS)
+    answers = order_all(order_requests(sale, tabs), url=shared_shop.url, connections=CLICKS)
 
     (won,) = accepted_ids(answers)
     refused = [answer for answer in answers if answer.status != 202]
@@ -97,7 +103,7 @@ def test_limit_of_three_gives_exactly_three_units_each(shared_shop: Shop) -> Non
     buyers = [user_of(token) for token in crowd_of(sale, count=20)]
     tabs = [tab for user in buyers for tab in more_tokens(sale, user_id=user, count=10)]
 
-    fire(order_requests(sale, tabs), url=shared_shop.url, connections=CLICKS)
+    order_all(order_requests(sale, tabs), url=shared_shop.url, connections=CLICKS)
 
     wait_until_quiet(sale)
     assert Counter(order.user_id for order in live_orders(sale)) == dict.fromkeys(buyers, 3)
@@ -111,7 +117,7 @@ def test_limit_of_three_gives_exactly_three_units_each(shared_shop: Shop) -> Non
 def test_nothing_is_accepted_before_the_start(shared_shop: Shop) -> None:
     sale = make_sale(stock=1_000, begins_in_s=300)
     tokens = crowd_of(sale, count=300)
-    early = fire(order_requests(sale, tokens), url=shared_shop.url, connections=64)
+    early = order_all(order_requests(sale, tokens), url=shared_shop.url, connections=64)
     assert {(answer.status, answer.body["code"]) for answer in early} == {(409, "not_started")}
 
     begins_at = timezone.now().replace(microsecond=0) + dt.timedelta(seconds=2)
@@ -133,14 +139,16 @@ def test_nothing_is_accepted_before_the_start(shared_shop: Shop) -> None:
 def test_nothing_is_accepted_after_the_end(shared_shop: Shop) -> None:
     sale = make_sale(stock=50_000)
     accepted = accepted_ids(
-        fire(order_requests(sale, crowd_of(sale, count=50)), url=shared_shop.url, connections=8)
+        order_all(
+            order_requests(sale, crowd_of(sale, count=50)), url=shared_shop.url, connections=8
+        )
     )
     assert len(accepted) == 50
     ends_at = timezone.now().replace(microsecond=0) + dt.timedelta(seconds=2)
     edit_sale(sale_id=sale.pk, terms=replace(terms_of(sale), ends_at=ends_at))
     late: list[Answer] = []
     while not late:  # wave after wave of new buyers, until one wave meets the end
-        answers = fire(
+        answers = order_all(
             order_requests(sale, crowd_of(sale, count=50)), url=shared_shop.url, connections=8
         )
         accepted |= accepted_ids(answers)
@@ -165,7 +173,7 @@ def test_stock_edits_under_load_sell_exactly_the_last_stock(shared_shop: Shop) -
 
     # Refused buyers retry until the last stock is sold. A retry always asks the ledger; first
     # attempts could be refused from a process's memory of an earlier "sold out".
-    fire(order_requests(sale, crowd.tokens, attempt=2), url=shared_shop.url, connections=64)
+    order_all(order_requests(sale, crowd.tokens, attempt=2), url=shared_shop.url, connections=64)
     wait_until_quiet(sale)
     assert_the_sum_is_right(sale, ordered=sale.stock)
 
@@ -177,12 +185,15 @@ def test_pause_under_load_loses_no_accepted_order(shared_shop: Shop) -> None:
         edit_sale(sale_id=sale.pk, terms=replace(terms_of(sale), paused=True))
         taken = snapshot(sale_id=sale.pk).taken
     assert snapshot(sale_id=sale.pk).taken == taken
-    assert {a.body["code"] for a in crowd.answers if a.status != 202} == {"paused"}
-    assert len(accepted_ids(crowd.answers)) == taken
+    # All may have been quicker than the pause; or Redis late, on a machine that stood still.
+    told = Counter(a.body["code"] if a.status == 409 else a.status for a in crowd.answers)
+    unknown = sum(told[it] for it in TOLD_NOTHING)
+    assert told.keys() <= {202, "paused", *TOLD_NOTHING}
+    assert told[202] <= taken <= told[202] + unknown
 
     sale.refresh_from_db()
     edit_sale(sale_id=sale.pk, terms=replace(terms_of(sale), paused=False))
-    fire(crowd.requests, url=shared_shop.url, connections=64)
+    order_all(crowd.requests, url=shared_shop.url, connections=64)
     wait_until_quiet(sale)
     assert_the_sum_is_right(sale, ordered=1_000)
 
@@ -199,10 +210,13 @@ def test_price_edits_under_load_charge_nobody_without_a_word(
     for cents in (120, 140, 160):
         tokens = crowd_of(sale, count=400)
         told |= {int(token.partition("-")[0]): cents - 20 for token in tokens}
-        with crowd_at(sale, tokens=tokens, url=shared_shop.url) as crowd:
-            wait_for_orders_on_their_way(sale)
+        with (
+            crowd_at(sale, tokens=tokens, url=shared_shop.url) as crowd,
+            nullcontext() if guarded else paused(shared_shop.worker),  # or it might be too quick
+        ):
+            wait_for_orders_on_their_way(sale, crowd)
             change_price(sale, cents)
-        refused = {answer.body["code"] for answer in crowd.answers if answer.status != 202}
+        refused = {it.body["code"] for it in crowd.answers if it.status not in TOLD_NOTHING | {202}}
         assert refused <= {"paused", "price_changed"}
         sale = SeckillVoucher.objects.get(pk=sale.pk)
 
@@ -214,8 +228,21 @@ def test_price_edits_under_load_charge_nobody_without_a_word(
     assert_the_sum_is_right(sale, ordered=len(orders))
 
 
-def wait_for_orders_on_their_way(sale: SeckillVoucher) -> None:
-    wait_for(lambda: snapshot(sale_id=sale.pk).pending > 20, what="orders on their way")
+@contextmanager
+def paused(worker: Process) -> Iterator[None]:
+    worker.pause()
+    try:
+        yield
+    finally:
+        worker.resume()
+
+
+def wait_for_orders_on_their_way(sale: SeckillVoucher, crowd: Crowd) -> None:
+    """Wait until some wait for the worker; if this process was late, they may all be rows."""
+    wait_for(
+        lambda: snapshot(sale_id=sale.pk).pending > 20 or not crowd.is_alive(),
+        what="orders on their way",
+    )
 
 
 def change_price(sale: SeckillVoucher, cents: int) -> None:

@@ -12,6 +12,7 @@ from tests.concurrency.sales import (
     crowd_of,
     live_orders,
     make_sale,
+    order_all,
     order_requests,
     wait_until_quiet,
 )
@@ -35,7 +36,7 @@ def test_burst_without_worker_and_messages_becomes_orders(stack: Stack) -> None:
     sale = make_sale(stock=100)
     requests = order_requests(sale, crowd_of(sale, count=600))
 
-    answers = fire(requests, url=web.url, connections=256)
+    answers = order_all(requests, url=web.url, connections=256)
 
     assert not VoucherOrder.objects.exists()
     assert snapshot(sale_id=sale.pk).pending == 100

@@ -81,9 +81,11 @@ def ports_of(process: Process) -> set[str]:
     """Return the local ports of a process and its children."""
     pids = [process.pid, *process.children()]
     held: set[str] = set()
-    for fd in (fd for pid in pids for fd in Path(f"/proc/{pid}/fd").iterdir()):
-        with suppress(FileNotFoundError):  # closed since it was listed
-            held.add(os.readlink(fd))
+    for pid in pids:
+        with suppress(OSError):  # it has ended since it was listed
+            for fd in Path(f"/proc/{pid}/fd").iterdir():
+                with suppress(FileNotFoundError):  # closed since it was listed
+                    held.add(os.readlink(fd))
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return {str(int(row[1][-4:], 16)) for row in rows if f"socket:[{row[9]}]" in held}
 

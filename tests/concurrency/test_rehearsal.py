@@ -34,7 +34,7 @@ def db(kept_databases: None) -> None:
 
 
 BUYERS, STOCK = 300, 20
-SECONDS = 100
+SECONDS = 240
 
 
 @pytest.fixture(scope="module")

@@ -25,10 +25,10 @@ import pytest
 from backoffice.rehearsal.http_client import Address
 from seckill_site.front_door.requests import request_language
 from tests.concurrency.sales import crowd_of, make_sale
-from tests.faults.history import History
+from tests.faults.history import LATE_SECONDS, History
 from tests.faults.private import script_library
 from tests.support.crowd import fire
-from tests.support.patience import wait_for
+from tests.support.patience import running_s, wait_for
 from tests.support.stack import ROOT, Stack
 from vouchers.catalogue.sales import VoucherDetails, edit_sale, terms_of
 from vouchers.models import SeckillVoucher
@@ -388,9 +388,9 @@ def test_change_shows_within_a_second(stack: Stack, tmp_path: Path) -> None:
             title = f"Voucher number {k}"
             details = VoucherDetails(title, "", 100, 200)
             edit_sale(sale_id=sale.pk, terms=terms_of(sale), details=details)
-            changed_at = time.monotonic()
+            changed_at = running_s()
             wait_for(partial(shows, port, sale, title), what="the change")
-            took.append(time.monotonic() - changed_at)
+            took.append(running_s() - changed_at)
     assert median(took) < 1, took  # a busy machine may take longer for one of them
 
 
@@ -506,7 +506,9 @@ def test_restart_of_one_server_is_seen_by_no_buyer(stack: Stack, tmp_path: Path)
         wait_for(lambda: len(history.events) > answered + 20, what="orders after the restart")
         over.set()
         buying.result()
-    assert {it.answer.status for it in history.events} == {202}
+    statuses = {it.answer.status for it in history.events}
+    # Where this machine stalls for longer than Redis may take, a buyer is told to come again.
+    assert statuses - ({503} if history.stalls.seconds() > LATE_SECONDS else set()) == {202}
     history.settle(sale)
     outcome = history.check(sale)
     assert outcome.orders == outcome.accepted

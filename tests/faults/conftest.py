@@ -22,7 +22,7 @@ from redis import Redis, RedisError
 from seckill_site.clocks import ledger as ledger_clock
 from tests.faults.history import Outcome
 from tests.faults.table import FAULTS, PROPERTY, REPORT
-from tests.support.patience import wait_for
+from tests.support.patience import GENEROUS_S, wait_for
 from tests.support.proxy import HOST, FaultProxy
 from tests.support.stack import Shop, Stack, free_port
 
@@ -119,7 +119,7 @@ class OwnRedis:
         with (self.directory / "redis.log").open("ab") as log:
             environ = {**os.environ, **self.environ}
             self.popen = subprocess.Popen(command, stdout=log, stderr=log, env=environ)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + GENEROUS_S
         while not self.answers():
             assert time.monotonic() < deadline, (self.directory / "redis.log").read_text()
             time.sleep(0.01)
@@ -156,7 +156,7 @@ class OwnRedis:
         if self.popen:
             self.popen.send_signal(signal.SIGCONT)
             self.popen.send_signal(signum)
-            self.popen.wait(10)
+            self.popen.wait(GENEROUS_S)
             self.popen = None
 
     def __enter__(self) -> Self:

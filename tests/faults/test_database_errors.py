@@ -79,7 +79,7 @@ def test_d2_without_control_write_errors_set_everybody_aside(stack: Stack, insid
     (inside / "blind").touch()
     sale = make_sale(stock=BUYERS)
     (inside / "database").write_text(
-        json.dumps({sale.pk: [1114, "insert orders", time.monotonic() + 60]})
+        json.dumps({sale.pk: [1114, "insert orders", time.monotonic() + 600]})
     )
     with stack.together():
         server = stack.web()

@@ -44,13 +44,14 @@ def order(sale: SeckillVoucher, token: str) -> Any:
     return Client().post(f"/vouchers/{sale.pk}/orders/", {"token": token})
 
 
+@pytest.mark.usefixtures("impatient_redis")
 def test_lost_answer_is_repeated_only_once_replicated(
     pair: Pair, one_replica: None, use_ledger: Callable[[str], None]
 ) -> None:
     sale, (first, token) = sale_and_crowd(stock=10, count=2)
     with FaultProxy((HOST, pair.primary.port)) as to_ledger:
         use_ledger(to_ledger.url())
-        assert order(sale, first).status_code == 202
+        wait_for(lambda: order(sale, first).status_code == 202, what="a replica in step")
 
         pair.line.stall()
         to_ledger.drop_replies(1, matching=b"EVALSHA")
@@ -87,11 +88,26 @@ def test_repeated_reservation_is_replicated_again(
     if not guarded:
         drop_guard(reservations, "_RESERVE", "ARGV[7] == '1' and", "false and")
     sale = make_sale(stock=10)
-    reserve(sale_id=sale.pk, order_id=501, user_id=7)
+    reserve_until_copied(sale)
     before = replicated_hsets(pair)
-    for _ in range(3):
-        reserve(sale_id=sale.pk, order_id=501, user_id=7)
-    assert replicated_hsets(pair) - before == (3 if guarded else 0)
+    sent = sum(reserve_until_copied(sale) for _ in range(3))
+    assert replicated_hsets(pair) - before == (sent if guarded else 0)
+
+
+def reserve_until_copied(sale: SeckillVoucher) -> int:
+    """Reserve until the replica has said in time that it has it; return how often that took."""
+    tries = 0
+
+    def is_copied() -> bool:
+        nonlocal tries
+        tries += 1
+        with suppress(LedgerUnavailable):
+            reserve(sale_id=sale.pk, order_id=501, user_id=7)
+            return True
+        return False
+
+    wait_for(is_copied, what="a replica in step")
+    return tries
 
 
 def test_reservation_without_the_setting_waits_for_nobody(pair: Pair) -> None:

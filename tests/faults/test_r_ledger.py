@@ -176,6 +176,8 @@ def test_r1_sale_returns_503_while_ledger_is_rebuilt(stack: Stack, own_ledger: O
         crowd = Crowd(sale, [first], builder.url)
         crowd.start()
         wait_for(lambda: any(client.scan_iter("*:buyers:*")), what="a build")
+        # Three seconds after its beginning another one might build.
+        client.set(LedgerKeys(sale.pk).loading, "1", px=60_000)
     history = History("R1", "closed while it is built")
     assert_closed(history.fire(sale, tokens, url=other.url))
     builder.resume()

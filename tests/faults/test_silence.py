@@ -17,7 +17,6 @@ from tests.support.stack import Process, Stack, signal_each
 pytestmark = [pytest.mark.slow, pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 
 QUEUES = {"queue:celery", "queue:payments", "queue:webhooks"}
-NAMED_S = 30.0
 
 
 def missing() -> set[str]:
@@ -42,18 +41,18 @@ def test_stopped_worker_is_named_alone(processes: tuple[Process, Process]) -> No
     worker, _ = processes
     worker.pause()
     let_pass()
-    wait_for(lambda: missing() == QUEUES, what="name", seconds=NAMED_S)
+    wait_for(lambda: missing() == QUEUES, what="name")
     worker.resume()
-    wait_for(lambda: not missing(), what="its return", seconds=NAMED_S)
+    wait_for(lambda: not missing(), what="its return")
 
 
 def test_stopped_beat_is_named_alone(processes: tuple[Process, Process]) -> None:
     _, beat = processes
     beat.pause()
     let_pass()
-    wait_for(lambda: missing() == {"beat"}, what="name", seconds=NAMED_S)
+    wait_for(lambda: missing() == {"beat"}, what="name")
     beat.resume()
-    wait_for(lambda: not missing(), what="its return", seconds=NAMED_S)
+    wait_for(lambda: not missing(), what="its return")
 
 
 def test_worker_whose_children_hang_is_named_by_its_tasks(
@@ -63,18 +62,16 @@ def test_worker_whose_children_hang_is_named_by_its_tasks(
     children = worker.children()
     signal_each(children, signal.SIGSTOP)
     let_pass()
-    wait_for(lambda: "task:orders.tasks.expire" in missing(), what="name", seconds=NAMED_S)
+    wait_for(lambda: "task:orders.tasks.expire" in missing(), what="name")
     assert not missing() & {*QUEUES, "beat"}
     signal_each(children, signal.SIGCONT)
-    wait_for(lambda: not missing(), what="its return", seconds=NAMED_S)
+    wait_for(lambda: not missing(), what="its return")
 
 
 def test_worker_of_one_queue_leaves_the_others_missing(stack: Stack) -> None:
     stack.worker("--queues", "payments", concurrency=1)
     let_pass()
-    wait_for(
-        lambda: missing() == {"beat", *QUEUES} - {"queue:payments"}, what="names", seconds=NAMED_S
-    )
+    wait_for(lambda: missing() == {"beat", *QUEUES} - {"queue:payments"}, what="names")
 
 
 def test_worker_goes_on_noting_itself_on_a_new_connection(
@@ -83,6 +80,4 @@ def test_worker_goes_on_noting_itself_on_a_new_connection(
     ledger_connection().client_kill_filter(_type="normal", skipme=True)
     ledger_connection().delete(HEARTBEATS)
     noted = {*QUEUES, "beat"}
-    wait_for(
-        lambda: noted <= set(ledger_connection().hkeys(HEARTBEATS)), what="notes", seconds=NAMED_S
-    )
+    wait_for(lambda: noted <= set(ledger_connection().hkeys(HEARTBEATS)), what="notes")

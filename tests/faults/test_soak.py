@@ -27,7 +27,7 @@ def test_r4_random_faults_break_no_invariant() -> None:
         env={**os.environ, "DATABASE_URL": url.geturl()},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
         check=False,
     )
     assert soak.returncode == 0, soak.stdout + soak.stderr

@@ -30,7 +30,7 @@ from lab.steps import STEPS
 from lab.steps.step import Step
 from lab.verdict import Verdict
 from seckill_site.redis.ledger_connection import ledger_connection
-from tests.support.patience import wait_for
+from tests.support.patience import GENEROUS_S, wait_for
 from tests.support.stack import ROOT, free_port, processes_of
 from vouchers.models import SeckillVoucher
 
@@ -169,7 +169,7 @@ def test_ended_race_leaves_no_process(tmp_path: Path, signum: int) -> None:
     ) as run:  # fmt: skip
         wait_for(LabOrder.objects.exists, what="an order")
         run.send_signal(signum)
-        status = run.wait(timeout=20)
+        status = run.wait(timeout=GENEROUS_S)
     assert status == (143 if signum == signal.SIGTERM else -9)
     wait_for(lambda: not processes_of(tmp_path), what="the end of all processes")
     if signum != signal.SIGKILL:
@@ -215,7 +215,7 @@ def test_redis_comes_back_empty(tmp_path: Path, forgetful_redis: int, step: str)
     said = subprocess.run(
         [sys.executable, "manage.py", "race", step, "--redis-restart", "--json", *LONGER],
         cwd=ROOT, env=environ_with(tmp_path, forgetful_redis), capture_output=True, text=True,
-        timeout=90, check=False,
+        timeout=GENEROUS_S, check=False,
     )  # fmt: skip
     assert said.returncode == 0, said.stderr
     (verdict,) = Result.from_dict(json.loads(said.stdout)).verdicts

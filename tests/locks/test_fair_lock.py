@@ -77,7 +77,7 @@ def test_processes_and_threads_acquire_in_queue_order(
     got = [a.end()[1]]
     assert not thread.done()
     a.call("release", "fair", NAME)
-    got += [thread.result(10), b.end()[1]]
+    got += [thread.result(60), b.end()[1]]
     b.call("release", "fair", NAME)
     assert got == sorted(got)
     assert got[-1] - got[0] < 2 * AT_ONCE_S
@@ -137,7 +137,7 @@ def test_spinning_waiter_has_a_queue_place(
         assert eventually(lambda: queued(redis_client) == 1, within_s=10)
     finally:
         held.release()
-        spinning.result(10)
+        spinning.result(60)
 
 
 # --- Dropping out --------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ def test_killed_waiter_drops_out_of_the_queue(
         other.kill()
     killed_at = time.monotonic()
     held.release()
-    assert waiter.result(10) - killed_at < wait_queues.NOTE_S + 5
+    assert waiter.result(60) - killed_at < wait_queues.NOTE_S + 20
     assert not queued(redis_client)
 
 
@@ -166,7 +166,7 @@ def test_waiter_leaves_the_queue_when_its_wait_ends(
 ) -> None:
     with RedisLock(redis_client, NAME):
         with pytest.raises(LockBusy):
-            pool.submit(FairLock(redis_client, NAME).acquire, wait_ms=200).result(10)
+            pool.submit(FairLock(redis_client, NAME).acquire, wait_ms=200).result(60)
         assert not redis_client.exists(QUEUE, ALIVE)
 
 
@@ -192,9 +192,9 @@ def test_first_waiter_giving_up_wakes_the_next(
     answer_with(refuse)
     held.release()
     with pytest.raises(LockBusy):
-        first.result(10)
+        first.result(60)
     gave_up_at = time.monotonic()
-    assert second.result(10) - gave_up_at < AT_ONCE_S
+    assert second.result(60) - gave_up_at < AT_ONCE_S
 
 
 def test_queue_without_liveness_keys_blocks_nobody(redis_client: Redis) -> None:
@@ -267,7 +267,7 @@ def test_lost_reply_keeps_the_queue_place(
     assert eventually(lambda: queued(redis_client) == 2)
     go_on.set()
     held.release()
-    assert first.result(10) < second.result(10)
+    assert first.result(60) < second.result(60)
 
 
 # --- A lock --------------------------------------------------------------------------------------

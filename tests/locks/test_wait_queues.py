@@ -65,7 +65,7 @@ def test_control_unwoken_waiter_goes_on_waiting(
     held.release()
     assert throughout(lambda: not waiter.done(), for_s=A_WHILE_S)
     wait_queues.wake_here(redis_client, [NAME])
-    waiter.result(10)
+    waiter.result(60)
 
 
 @pytest.mark.usefixtures("patient")
@@ -77,7 +77,7 @@ def test_release_in_another_process_wakes_the_waiter(
     other_process.call("acquire", "plain", NAME, lease_ms=HELD_MS)
     waiter = noted_waiter(pool, redis_client)
     released = other_process.call("release", "plain", NAME)
-    assert waiter.result(10) - released[1] < AT_ONCE_S
+    assert waiter.result(60) - released[1] < AT_ONCE_S
 
 
 @pytest.mark.usefixtures("patient")
@@ -93,7 +93,7 @@ def test_control_waiter_without_message_goes_on_waiting(
     other_process.call("release", "plain", NAME)
     assert throughout(lambda: not waiter.done(), for_s=A_WHILE_S)
     redis_client.publish(CHANNEL, f"by hand\n{NAME}")
-    waiter.result(10)
+    waiter.result(60)
 
 
 @pytest.mark.usefixtures("patient")
@@ -108,7 +108,7 @@ def test_short_wait_does_not_hide_the_release_from_others(
     assert eventually(lambda: is_noted(redis_client))
     hasty = pool.submit(RedisLock(redis_client, NAME).acquire, wait_ms=100)
     with pytest.raises(LockBusy):
-        hasty.result(10)
+        hasty.result(60)
     note_over = time.monotonic() + 0.3
     assert eventually(lambda: time.monotonic() > note_over)
     released_at = time.monotonic()
@@ -161,7 +161,7 @@ def test_threads_of_a_process_acquire_in_order(
         assert eventually(lambda: in_room(redis_client) == len(entered))
     held.release()
     for one in entered:
-        one.result(10)
+        one.result(60)
     assert order == list(range(12))
     assert not in_room(redis_client)
 
@@ -187,7 +187,7 @@ def test_only_the_first_waiter_asks_redis(
     assert len(set(owners)) == 1
     held.release()
     for waiter in waiters:
-        waiter.result(10)
+        waiter.result(60)
 
 
 @pytest.mark.usefixtures("patient")
@@ -216,9 +216,9 @@ def test_waiter_that_gives_up_passes_the_wake_up_on(
     answer_with(refuse)
     held.release()
     with pytest.raises((RedisConnectionError, LockBusy)):
-        first.result(10)
+        first.result(60)
     gave_up_at = time.monotonic()
-    assert second.result(10) - gave_up_at < AT_ONCE_S
+    assert second.result(60) - gave_up_at < AT_ONCE_S
 
 
 @pytest.mark.usefixtures("patient")
@@ -237,8 +237,8 @@ def test_wait_ending_at_the_release_loses_no_wake_up(
         second = pool.submit(pass_through, RedisLock(redis_client, NAME))
         assert eventually(lambda: time.monotonic() >= release_at)
         held.release()
-        hasty.result(10)
-        assert second.result(10) - release_at < AT_ONCE_S
+        hasty.result(60)
+        assert second.result(60) - release_at < AT_ONCE_S
 
     for wait_ms in range(20, 60, 2):
         one_round(wait_ms)
@@ -288,7 +288,7 @@ def test_multi_lock_waiter_passes_wake_up_to_other_processes(
         assert other_process.end()[1] - released_at < AT_ONCE_S
         other_process.call("release", "plain", NAME)
         busy.release()
-        both.result(10)
+        both.result(60)
 
 
 @pytest.mark.usefixtures("patient")
@@ -312,7 +312,7 @@ def test_repeated_acquire_does_not_queue_behind_waiters(
     began_at = time.monotonic()
     with lock.holding(wait_ms=LONG_MS):
         took_s = time.monotonic() - began_at
-    other.result(10)
+    other.result(60)
     assert took_s < AT_ONCE_S
 
 
@@ -327,7 +327,7 @@ def test_wait_is_bounded_with_many_waiters(redis_client: Redis, pool: ThreadPool
         return time.monotonic() - began_at
 
     with RedisLock(redis_client, NAME):
-        took_s = [one.result(10) for one in [pool.submit(refused_after) for _ in range(24)]]
+        took_s = [one.result(60) for one in [pool.submit(refused_after) for _ in range(24)]]
     assert min(took_s) >= 0.3
     assert max(took_s) < 0.3 + AT_ONCE_S
     assert not in_room(redis_client)
@@ -342,7 +342,7 @@ def test_waiter_asks_once_more_when_its_wait_ends(
     waiter = pool.submit(RedisLock(redis_client, NAME).acquire, wait_ms=2_500, lease_ms=HELD_MS)
     assert eventually(lambda: is_noted(redis_client))
     redis_client.delete(NAME)  # of which nobody is told
-    waiter.result(10)
+    waiter.result(60)
 
 
 @pytest.mark.usefixtures("patient")
@@ -352,7 +352,7 @@ def test_waiter_acquires_when_a_dead_holders_lease_ends(
     asked_at = time.monotonic()
     scripts.acquire_call(NAME, Request("dead", 500)).run(redis_client)
     waiter = pool.submit(pass_through, RedisLock(redis_client, NAME))
-    assert 0.49 < waiter.result(10) - asked_at < 0.5 + AT_ONCE_S
+    assert 0.49 < waiter.result(60) - asked_at < 0.5 + AT_ONCE_S
 
 
 def test_waiter_notices_a_deleted_lock_within_seconds(
@@ -362,12 +362,12 @@ def test_waiter_notices_a_deleted_lock_within_seconds(
     waiter = noted_waiter(pool, redis_client)
     redis_client.delete(NAME)
     deleted_at = time.monotonic()
-    assert waiter.result(10) - deleted_at < wait_queues.ASK_AGAIN_S + 5
+    assert waiter.result(60) - deleted_at < wait_queues.ASK_AGAIN_S + 20
 
 
 def test_note_of_waiting_expires(redis_client: Redis, pool: ThreadPoolExecutor) -> None:
     with RedisLock(redis_client, NAME):
         waiter = noted_waiter(pool, redis_client)
         assert 0 < redis_client.pttl(WAITING) <= wait_queues.NOTE_S * 1000
-    waiter.result(10)
+    waiter.result(60)
     assert not is_noted(redis_client)

@@ -122,7 +122,7 @@ def test_failing_renewals_report_loss_at_lease_end(
     acquired = time.monotonic()
     assert eventually(lambda: lock.lost)
     assert before + 1.75 <= time.monotonic()  # a little sooner than the key, for the clocks' drift
-    assert time.monotonic() < acquired + 1.8 + 8
+    assert time.monotonic() < acquired + 1.8 + 20
     assert 1 < len(tries) <= 8  # at 600 ms, then every 180
     assert eventually(lambda: watchdogs() == 0)
     monkeypatch.undo()

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from backoffice.capacity.figures import Operation, read_figures
-from tests.support.patience import eventually
+from tests.support.patience import GENEROUS_S, eventually
 from tests.support.stack import ROOT, processes_of
 
 PATIENCE_S = 600
@@ -89,7 +89,7 @@ def test_bench_names_its_benchmarks(arguments: list[str], code: int, out: str, e
         [ROOT / "script" / "bench", *arguments],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=GENEROUS_S,
         check=False,
     )
     assert said.returncode == code
@@ -184,7 +184,7 @@ def test_stopped_bench_leaves_nothing(
         (config,) = tmp_path.glob("*/redis/redis.conf")
         port = int(re.findall(r"^port (\d+)$", config.read_text(), re.MULTILINE)[0])
         run.send_signal(signum)
-        assert run.wait(timeout=20) == 128 + signum
+        assert run.wait(timeout=GENEROUS_S) == 128 + signum
     assert not list(tmp_path.iterdir())
     assert eventually(lambda: not processes_of(tmp_path))
     with pytest.raises(ConnectionRefusedError):

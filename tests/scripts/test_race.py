@@ -18,7 +18,7 @@ from lab.crowd.faults import Fault
 from lab.crowd.results import Result
 from lab.experiments import EXPERIMENTS
 from lab.steps import STEPS
-from tests.support.patience import eventually
+from tests.support.patience import GENEROUS_S, eventually
 from tests.support.stack import processes_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -112,6 +112,6 @@ def test_stopped_race_leaves_nothing(tmp_path: Path, signum: int) -> None:
         assert run.stdout
         assert any("20,000 buyers" in line for line in run.stdout)  # it is at work
         run.send_signal(signum)
-        assert run.wait(timeout=60) == 128 + signum
+        assert run.wait(timeout=GENEROUS_S) == 128 + signum
     assert not list(tmp_path.iterdir())
     assert eventually(lambda: not processes_of(tmp_path))

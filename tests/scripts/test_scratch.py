@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.patience import eventually
+from tests.support.patience import GENEROUS_S, eventually
 from tests.support.stack import ROOT, processes_of
 
 ITS_OWN = ("DATABASE_URL", "REDIS_URL", "CACHE_URL", "CELERY_BROKER_URL", "STATIC_ROOT")
@@ -36,7 +36,7 @@ def test_each_worker_has_own_servers_and_leaves_nothing(tmp_path: Path) -> None:
         assert eventually(lambda: all(note.exists() for note in notes))
         first, second = (json.loads(note.read_text()) for note in notes)
         run.send_signal(signal.SIGINT)
-        said, _ = run.communicate(timeout=60)
+        said, _ = run.communicate(timeout=GENEROUS_S)
         assert run.returncode == 128 + signal.SIGINT
     assert [name for name in ITS_OWN if first[name] == second[name]] == []
     assert "no tests ran" in said.splitlines()[-1]

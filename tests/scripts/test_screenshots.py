@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from tests.browser.window import OFFERS
+from tests.support.patience import GENEROUS_S
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -31,7 +32,7 @@ def screenshots(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def said(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "script/lib/screenshots.py", *arguments],
-        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+        cwd=ROOT, capture_output=True, text=True, timeout=GENEROUS_S, check=False,
     )  # fmt: skip
 
 

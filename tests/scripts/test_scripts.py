@@ -15,6 +15,7 @@ import polib
 import pytest
 
 from tests.faults.private import script_library
+from tests.support.patience import GENEROUS_S
 
 ROOT = Path(__file__).resolve().parents[2]
 PO = "locale/zh_Hans/LC_MESSAGES/django.po"
@@ -41,7 +42,7 @@ def run(directory: Path, *command: str, **environ: str) -> subprocess.CompletedP
         env={**os.environ, **environ},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=GENEROUS_S,
         check=False,
     )
 
@@ -206,7 +207,7 @@ def test_part_of_a_prepared_shop_is_started_again(clone: Path) -> None:
     with started(clone, f"{once}; {CHILD}", "exec sleep 77") as launcher:
         child = wait_for_child(launcher)
         launcher.terminate()
-        assert launcher.wait(timeout=15) == 143
+        assert launcher.wait(timeout=GENEROUS_S) == 143
     assert not is_alive(child)
 
 
@@ -227,7 +228,7 @@ def test_stopped_run_leaves_no_process(clone: Path, signal: str, part: str, code
     with started(clone, part, "exec sleep 77") as launcher:
         child = wait_for_child(launcher)
         subprocess.run(["kill", f"-{signal}", str(launcher.pid)], check=True)
-        assert launcher.wait(timeout=15) == code
+        assert launcher.wait(timeout=GENEROUS_S) == code
     assert not is_alive(child)
 
 
@@ -237,7 +238,7 @@ def test_run_stopped_at_once_leaves_no_process(clone: Path) -> None:
         with started(clone, PARENT, "exec sleep 77") as launcher:
             time.sleep(seconds)
             launcher.terminate()
-            assert launcher.wait(timeout=15) in (143, -15)
+            assert launcher.wait(timeout=GENEROUS_S) in (143, -15)
 
 
 @pytest.mark.parametrize("wanted", ["part.py", "relay"])
@@ -246,7 +247,7 @@ def test_killed_wrapper_ends_all_parts(clone: Path, wanted: str) -> None:
         child = wait_for_child(launcher)
         keeper = parent_of(child) if wanted == "part.py" else parent_of(parent_of(child))
         subprocess.run(["kill", "-KILL", str(keeper)], check=True)
-        assert launcher.wait(timeout=15) == 137
+        assert launcher.wait(timeout=GENEROUS_S) == 137
     assert not is_alive(child)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.patience import eventually, wait_for
+from tests.support.patience import GENEROUS_S, eventually, wait_for
 from tests.support.stack import ROOT, free_port, processes_of, signal_each
 
 LIMIT_MB = 500
@@ -70,7 +70,7 @@ def answer(port: int, path: str) -> int:
 
 
 def page(port: int, path: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=GENEROUS_S)
     try:
         connection.request("GET", path, headers={"Accept": "text/html"})
         response = connection.getresponse()
@@ -89,7 +89,7 @@ def test_server_can_sell_and_leaves_no_process(
     assert style
     statuses = [answer(port, path) for path in ("/", style[1], "/vouchers/1/", "/admin/")]
     process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=GENEROUS_S)
 
     assert statuses == [200, 200, 200, 302], said
     assert process.returncode == 128 + signal.SIGINT, said
@@ -109,7 +109,7 @@ def test_server_starts_what_ends_by_itself_again(
     assert eventually(lambda: has_ended_without_workers(web))
     assert eventually(lambda: answer(port, "/readyz") == 200)
     process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=GENEROUS_S)
 
     assert process.returncode == 128 + signal.SIGINT, said
     assert "web ended by itself (exit status 1), so it is started again" in said
@@ -148,7 +148,7 @@ def test_killed_worker_and_its_beat_come_back_together(
     before = kill_in_worker(tmp_path, children_of)
     assert eventually(lambda: has_restarted(tmp_path, before))
     process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=GENEROUS_S)
 
     assert "worker ended by itself (exit status 137), so it is started again" in said
     assert said.count("worker ended by itself") == 2
@@ -156,7 +156,7 @@ def test_killed_worker_and_its_beat_come_back_together(
 
 
 def wait_until_ready(process: subprocess.Popen[str], port: int) -> None:
-    if not eventually(lambda: answer(port, "/readyz") == 200, within_s=60):
+    if not eventually(lambda: answer(port, "/readyz") == 200, within_s=GENEROUS_S):
         process.send_signal(signal.SIGINT)
         raise AssertionError(process.communicate()[0])
 

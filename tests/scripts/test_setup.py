@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import GENEROUS_S
 from tests.support.stack import ROOT
 
 pytestmark = pytest.mark.quick
@@ -31,7 +32,7 @@ def run_with_setup(
         env={**os.environ, **environ},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=GENEROUS_S,
         check=False,
     )
 
@@ -212,7 +213,7 @@ def test_terminal_shows_what_the_log_gets(clone: Path) -> None:
     command = "logged sh -c 'test -t 2 && echo bar on a terminal; exit 3'"
     said = subprocess.run(
         ["bash", "-c", f"ROOT={clone}; source {library}; {command}"],
-        stdout=theirs, stderr=theirs, timeout=30, check=False,
+        stdout=theirs, stderr=theirs, timeout=GENEROUS_S, check=False,
     )  # fmt: skip
     assert said.returncode == 3
     assert b"bar on a terminal" in os.read(ours, 4096)

@@ -14,9 +14,10 @@ from redis import Redis
 
 from seckill_site import health, process_memory
 from seckill_site.redis.ledger_connection import BACKING_OFF
+from seckill_site.settings import database_options
 from tests.seckill_site.checks.test_configuration import configured, renamed
 from tests.support.heartbeats import ORDERS, note, note_all
-from tests.support.patience import MOMENT_S, wait_for
+from tests.support.patience import MOMENT_S, running_s, wait_for
 from vouchers.inventory.batch_journal import back_off
 
 
@@ -79,12 +80,12 @@ def assert_missing(response, *parts):
 
 
 def test_readyz_names_all_missing_parts_in_time(client, database_gone, broker_refuses, redis_gone):
-    started = time.monotonic()
+    started = running_s()
 
     with redis_gone():
         assert_missing(client.get("/readyz"), "redis", "database", "broker")
 
-    assert time.monotonic() - started < MOMENT_S
+    assert running_s() - started < MOMENT_S
 
 
 @pytest.mark.django_db
@@ -234,7 +235,7 @@ def test_repeated_probes_leave_no_connection_open(client, settings):
 
 
 @pytest.fixture
-def all_silent(monkeypatch, settings, transactional_db, tmp_path):
+def all_silent(monkeypatch, settings, transactional_db, tmp_path, impatient_redis):
     """Servers that take every connection and never say a word."""
     with ExitStack() as stack:
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
@@ -245,17 +246,19 @@ def all_silent(monkeypatch, settings, transactional_db, tmp_path):
         monkeypatch.setenv("CELERY_BROKER_URL", url)
         caches = settings.CACHES
         settings.CACHES = {**caches, "ledger": {**caches["ledger"], "LOCATION": url}}
-        options = {**connection.settings_dict["OPTIONS"], "unix_socket": str(tmp_path / "s")}
+        shops = database_options(connection.settings_dict["ENGINE"])
+        options = {**connection.settings_dict["OPTIONS"], **shops}
+        options["unix_socket"] = str(tmp_path / "s")
         stack.enter_context(mock.patch.dict(connection.settings_dict, OPTIONS=options))
         yield
 
 
 def test_readyz_names_silent_servers_in_time(client, all_silent):
-    started = time.monotonic()
+    started = running_s()
 
     assert_missing(client.get("/readyz"), "redis", "database", "broker")
 
-    assert time.monotonic() - started < MOMENT_S
+    assert running_s() - started < MOMENT_S
 
 
 # --- readyz: the checks --------------------------------------------------------------------------

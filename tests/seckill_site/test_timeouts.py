@@ -10,6 +10,7 @@ import pytest
 from django.db import OperationalError, connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from seckill_site.settings import database_options
 from tests.support.patience import GENEROUS_S
 from tests.support.proxy import FaultProxy
 
@@ -37,7 +38,7 @@ def through_proxy() -> Iterator[tuple[BaseDatabaseWrapper, FaultProxy]]:
 
 
 def test_database_timeout_follows_its_setting(settings: object) -> None:
-    options = connection.settings_dict["OPTIONS"]
+    options = database_options(connection.settings_dict["ENGINE"])  # not those of the tests
     wanted = settings.SECKILL_DATABASE_TIMEOUT_S  # type: ignore[attr-defined]
     assert (options["read_timeout"], options["write_timeout"]) == (wanted, wanted)
     assert 0 < options["connect_timeout"] <= 3

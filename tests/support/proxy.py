@@ -150,7 +150,7 @@ class FaultProxy:
 
     # --- What came of them ------------------------------------------------------------------------
 
-    def wait_for_fault(self, seconds: float = 5, *, times: int = 1) -> None:
+    def wait_for_fault(self, seconds: float = GENEROUS_S, *, times: int = 1) -> None:
         """Wait until the traffic has met the fault injected last, so many times.
 
         That is a reply dropped or held, data or a connection stopped by a stall.

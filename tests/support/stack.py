@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from tests.support.patience import wait_for
+from tests.support.patience import MOMENT_S, eventually, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 90.0
@@ -310,6 +310,8 @@ class Stack:
     def _kill_leftovers(self) -> None:
         leftovers = []
         for process in self.processes:
+            # Whoever it has told to end may take a moment longer than itself.
+            eventually(lambda pid=process.pid: not list(_session(pid)), within_s=MOMENT_S)  # type: ignore[misc]
             for pid in _session(process.pid):
                 leftovers.append(f"{process.name}: {_command_line(pid)}")
                 signal_each([pid], signal.SIGKILL)

@@ -39,13 +39,13 @@ def test_killed_worker_sends_the_same_message_again(stack: Stack, it: Receiver) 
     make_endpoint(it.url)
     pay(make_unpaid_order(make_sale()))
     dying = stack.worker("--beat", FAILPOINT="webhook.sent", **ENVIRON)
-    wait_for(lambda: it.got, what="first message", seconds=60)
+    wait_for(lambda: it.got, what="first message")
     assert not is_delivered()
 
     dying.kill()
     stack.worker("--beat", **ENVIRON)  # it takes from every queue
 
-    wait_for(is_delivered, what="delivery", seconds=60)
+    wait_for(is_delivered, what="delivery")
     assert len(it.got) >= 2
     assert len(set(it.ids)) == 1
     assert len({message.body for message in it.got}) == 1
@@ -64,10 +64,8 @@ def test_hanging_endpoint_delays_no_order(stack: Stack, it: Receiver) -> None:
         stack.worker("--beat", "--queues", "celery", concurrency=1, **ENVIRON)
         outside = ["--exclude-queues", "celery", "--hostname", "outside@%h"]
         stack.worker(*outside, concurrency=1, FAILPOINT="webhook.sent", **ENVIRON)
-    wait_for(lambda: it.got, what="first message", seconds=60)
+    wait_for(lambda: it.got, what="first message")
 
     (token,) = reserved(sale, [make_buyer()])
     publish_fulfilment(sale_id=sale.pk)
-    wait_for(
-        VoucherOrder.objects.filter(pk=token.order_id).exists, what="the order's row", seconds=60
-    )
+    wait_for(VoucherOrder.objects.filter(pk=token.order_id).exists, what="the order's row")

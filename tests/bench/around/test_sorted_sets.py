@@ -15,6 +15,7 @@ from bench.around.sorted_sets import BOARD, DUE, TABLE, WAYS, expire, lead, pop
 from lab.models import LabOrder, LabSale
 from seckill_site.redis.ledger_connection import ledger_connection
 from tests.support.orders import at_once
+from tests.support.patience import GENEROUS_S
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -51,7 +52,7 @@ def test_without_script_two_workers_take_the_same_order(monkeypatch: pytest.Monk
     class Slow:
         def zrange(self, *args: object, **kwargs: object) -> object:
             found = client.zrange(*args, **kwargs)
-            both.wait(timeout=30)
+            both.wait(timeout=GENEROUS_S)
             return found
 
         def zrem(self, *args: object) -> None:

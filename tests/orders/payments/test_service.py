@@ -71,6 +71,7 @@ from tests.support.orders import (
     make_sale,
     race,
 )
+from tests.support.patience import GENEROUS_S
 from tests.support.payments import (
     ADDRESSES,
     FakeProvider,
@@ -795,7 +796,7 @@ def test_payment_racing_expiry_succeeds_once(fake: FakeProvider, when: str) -> N
 
         def tell_it(payment: Payment = payment, asked: threading.Event = asked) -> str:
             if when != "at once":
-                assert asked.wait(timeout=10)
+                assert asked.wait(timeout=GENEROUS_S)
             return notify_of_fake(payment)
 
         fake.when_asked = asked.set

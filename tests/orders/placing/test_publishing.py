@@ -13,7 +13,7 @@ import pytest
 from orders.placing.publishing import FULFIL_SALE, publish, publish_fulfilment
 from seckill_site.redis import breaker
 from tests.support.inspection import broker_client, broker_length, publishes
-from tests.support.patience import MOMENT_S
+from tests.support.patience import MOMENT_S, running_s
 
 
 @pytest.fixture
@@ -47,10 +47,10 @@ def test_broker_holds_only_the_message() -> None:
 @pytest.mark.usefixtures("broker_refuses")
 def test_refusing_broker_is_counted_and_paused() -> None:
     failed, skipped = publishes("failed"), publishes("skipped")
-    began = time.monotonic()
+    began = running_s()
     assert publish(FULFIL_SALE, sale_id=7) is False
     assert [publish(FULFIL_SALE, sale_id=7) for _ in range(3)] == [False] * 3
-    assert time.monotonic() - began < MOMENT_S
+    assert running_s() - began < MOMENT_S
     assert publishes("failed") == failed + 1
     assert publishes("skipped") == skipped + 3
 
@@ -58,9 +58,9 @@ def test_refusing_broker_is_counted_and_paused() -> None:
 @pytest.mark.usefixtures("silent_broker")
 def test_silent_broker_costs_only_the_timeout() -> None:
     failed = publishes("failed")
-    began = time.monotonic()
+    began = running_s()
     assert publish(FULFIL_SALE, sale_id=7) is False
-    assert time.monotonic() - began < MOMENT_S
+    assert running_s() - began < MOMENT_S
     assert publishes("failed") == failed + 1
 
 

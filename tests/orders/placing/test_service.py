@@ -29,7 +29,7 @@ from tests.support.orders import (
     token_for,
     tokens_for,
 )
-from tests.support.patience import MOMENT_S
+from tests.support.patience import MOMENT_S, running_s
 from vouchers.inventory.entering import OneEntryOnly
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.inventory.purchases import is_in_block
@@ -174,9 +174,9 @@ def test_sale_being_loaded_is_unavailable(ledger: Redis) -> None:
 def test_broker_down_still_accepts(client: Client) -> None:
     sale, failed, skipped = make_sale(), publishes("failed"), publishes("skipped")
     first, second = tokens_for(sale, make_buyers(2))
-    began = time.monotonic()
+    began = running_s()
     assert post(client, first).status_code == 202
-    assert time.monotonic() - began < MOMENT_S
+    assert running_s() - began < MOMENT_S
     assert publishes("failed") == failed + 1
     assert publishes("skipped") == skipped
 

@@ -17,11 +17,12 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 
 from seckill_site.celery import app
+from tests.support.patience import GENEROUS_S
 from tests.support.proxy import FaultProxy, redis_server
 
 OURS, KOMBUS = "redis", "kombu.transport.redis:Transport"
 QUEUE = "tests"
-SILENCE_S, INVISIBLE_S, PATIENCE_S = 2, 1, 10
+SILENCE_S, INVISIBLE_S, PATIENCE_S = 2, 1, GENEROUS_S
 JUNK = [b"no JSON \xff\xfe", b"{}", b"[1, 2]", b'"text"', b'{"properties": []}', b"null"]
 
 

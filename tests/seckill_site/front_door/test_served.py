@@ -20,7 +20,7 @@ from django.utils import timezone
 from backoffice.rehearsal.http_client import Address
 from orders.models import OrderStatus, VoucherOrder
 from tests.concurrency.sales import crowd_of, make_sale, order_requests
-from tests.faults.history import ACCEPTED, History
+from tests.faults.history import ACCEPTED, UNKNOWN, History
 from tests.fixtures.processes import add_logs
 from tests.support.browsers import session_cookie
 from tests.support.crowd import NO_ANSWER, fire, post
@@ -66,7 +66,9 @@ def test_every_server_sells_exactly_the_stock(servers: dict[str, Web], server: s
     web, sale = servers[server], make_sale(stock=UNITS)
     history = History("", server)
     history.fire(sale, crowd_of(sale, count=BUYERS), url=web.url)
-    assert history.told() == {ACCEPTED: UNITS, "sold_out": BUYERS - UNITS}
+    told = history.told()
+    del told[UNKNOWN]  # who is told nothing while the machine stands still asks again
+    assert told == {ACCEPTED: UNITS, "sold_out": BUYERS - UNITS}
     history.settle(sale)
     outcome = history.check(sale, slowest_seconds=GENEROUS_S)
     assert outcome.orders == outcome.accepted == UNITS
@@ -184,7 +186,7 @@ def test_announced_uploads_refuse_no_order(servers: dict[str, Web]) -> None:
         wait_for(lambda: unanswered(clients) < len(clients), what="the first refusal")
         answers = fire(requests, url=web.url)
         assert sorted(it.status for it in answers) == [202] * UNITS + [409] * (BUYERS - UNITS)
-        wait_for(lambda: unanswered(clients) == 0, what="answers to all", seconds=10)
+        wait_for(lambda: unanswered(clients) == 0, what="answers to all")
 
 
 CHUNKED = "Transfer-Encoding: chunked"

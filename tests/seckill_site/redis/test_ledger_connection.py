@@ -77,6 +77,7 @@ def test_ledger_client_does_not_retry(at_listener):
     assert listener.accepted == 1
 
 
+@pytest.mark.usefixtures("impatient_redis")
 def test_silent_server_times_out(at_listener):
     listener = at_listener(hang_up=False)
     started = time.monotonic()

@@ -241,6 +241,7 @@ def test_counts_are_retried_without_further_requests(redis_gone: RedisGone) -> N
     wait_for(lambda: read_redis_counts(1) == {"unavailable": 1})
 
 
+@pytest.mark.usefixtures("impatient_redis")
 @pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "control"])
 def test_batch_with_lost_reply_is_added_once(
     guarded: bool, monkeypatch: pytest.MonkeyPatch
