@@ -29,6 +29,7 @@ from seckill_site.clocks.steps import ClocksUnsettled, settled_clocks
 from seckill_site.clocks.watch import report_clocks
 from seckill_site.redis import cached_facts
 from vouchers.inventory.passes import note_writing
+from vouchers.inventory.rebuild import close_restored
 from vouchers.inventory.request_stats import store_request_counts
 from vouchers.inventory.reservations import set_kick
 from vouchers.inventory.restart_watch import rebuild_after_restart
@@ -67,6 +68,8 @@ def fulfil_sale(*, sale_id: int, **kwargs: Any) -> None:
     """Turn the pending entries of a sale into orders; publish a new task if work is left."""
     note_life()
     note_writing()
+    if close_restored():
+        return
     try:
         is_left = worker.fulfil_sale(sale_id=sale_id)
     except worker.CutOff:
@@ -80,6 +83,8 @@ def fulfil_sale(*, sale_id: int, **kwargs: Any) -> None:
 @shared_task(name="orders.tasks.sweep")
 def sweep(*, at_once: bool = False, **kwargs: Any) -> None:
     """Send the fulfil task again for each sale with an entry pending for too long."""
+    if close_restored():
+        return
     now = database_now()
     report_clocks("worker", database_now=now)
     sweeping.sweep(now=now, at_once=at_once)
@@ -114,11 +119,14 @@ def notify_from_sandbox(*, reference: str, tries: int = 1, **kwargs: Any) -> Non
 def _periodic(name: str, work: Callable[[], object], **options: Any) -> Any:
     """Return a task that is published again, behind what waits, if ``work`` returns True.
 
-    While the clocks are unsettled it does nothing: beat sends the next one.
+    While the clocks are unsettled it does nothing: beat sends the next one. Nor does it in a marked
+    database: Note [Restored databases] in ``seckill_site/installation.py``.
     """
 
     @shared_task(name=f"orders.tasks.{name}", **options)
     def task(**kwargs: Any) -> None:
+        if close_restored():
+            return
         with suppress(ClocksUnsettled):
             if work() is True:
                 publish(task.name)

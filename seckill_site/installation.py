@@ -3,16 +3,35 @@
 Each installation has a random identity in its database. The first that uses a Redis writes its own
 there; another is refused until ``manage.py adopt_ledger`` hands the ledgers over, for example after
 a database was set up anew.
+
+Note [Restored databases]
+~~~~~~~~~~~~~~~~~~~~~~~~~
+A restored database lacks the last orders. Written anew, they would be unpaid, although they may be
+paid. So ``deploy/restore`` marks the database. Until ``after_restore --repair`` nobody else locks a
+sale's row: no order is written, ends or frees its unit, and no ledger is built. Workers and beat
+close all ledgers first, so that none accepts.
 """
 
 import secrets
+from contextvars import ContextVar
+from typing import Any
 
 from django.apps import apps
+from django.db import OperationalError
+from django.db.models import QuerySet
 from redis.exceptions import RedisError
 
 from seckill_site.redis.ledger_connection import ledger_connection
 
 _KEY = "seckill:installation"
+
+
+REPAIRING = ContextVar("REPAIRING", default=False)
+"""True for the repair, which alone goes on in a marked database."""
+
+
+class RestoredDatabase(OperationalError):
+    """The database was restored, and manage.py after_restore has not repaired it yet."""
 
 
 class ForeignLedger(RedisError):
@@ -31,6 +50,12 @@ def own_identity() -> str:
     rows = apps.get_model("seckill_site", "Installation").objects  # checks are imported before it
     row, _ = rows.get_or_create(pk=1, defaults={"identity": secrets.token_hex(8)})
     return str(row.identity)
+
+
+def mark() -> QuerySet[Any]:
+    """Return the row of this installation if the database is marked, else nothing."""
+    rows = apps.get_model("seckill_site", "Installation").objects
+    return rows.filter(restored_at__isnull=False, repaired_at=None)
 
 
 def check_owner() -> None:

@@ -9,9 +9,17 @@ ONLY_ROW = 1
 
 
 class Installation(models.Model):
-    """The identity of this installation, in the only row; see ``installation.py``."""
+    """The identity of this installation, in the only row; see ``installation.py``.
+
+    ``restored_at`` without ``repaired_at`` marks a restored database, ``restored_point`` is the
+    last change in it. ``deploy/restore`` sets them, ``deploy/backup`` sets ``backed_up_at``.
+    """
 
     identity = models.CharField(max_length=16)
+    restored_at = models.DateTimeField(null=True)
+    restored_point = models.DateTimeField(null=True)
+    repaired_at = models.DateTimeField(null=True)
+    backed_up_at = models.DateTimeField(null=True)
 
     def __str__(self) -> str:
         return self.identity

@@ -6,7 +6,10 @@ sale is locked deadlocks on the foreign key.
 
 from collections.abc import Iterable
 
+from django.db.models import Exists
+
 from seckill_site.clocks.database import DatabaseNow
+from seckill_site.installation import REPAIRING, RestoredDatabase, mark
 from vouchers.models import SeckillVoucher, Voucher
 
 
@@ -16,9 +19,14 @@ def lock_seckill_voucher(*, sale_id: int) -> SeckillVoucher:
     Its ``locked_at`` is the database's time, so what follows depends on no other machine's clock.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
+    :raises RestoredDatabase: Note [Restored databases] in ``seckill_site/installation.py``.
     """
     sales = SeckillVoucher.objects.select_for_update()
-    return sales.annotate(locked_at=DatabaseNow()).get(pk=sale_id)  # type: ignore[no-redef]
+    sales = sales.annotate(locked_at=DatabaseNow(), is_marked=Exists(mark()))  # type: ignore[no-redef]
+    sale = sales.get(pk=sale_id)
+    if sale.is_marked and not REPAIRING.get():
+        raise RestoredDatabase("restored: run manage.py after_restore --repair")
+    return sale
 
 
 def lock_sales(*, voucher_ids: Iterable[int]) -> list[SeckillVoucher]:

@@ -522,6 +522,9 @@ class SeckillVoucher(models.Model):
     locked_at: dt.datetime
     """The database's time when ``lock_seckill_voucher`` read this row; no field."""
 
+    is_marked: bool
+    """Whether the database was then marked as a restored one; no field."""
+
     class Meta:
         verbose_name = _("sale")
         verbose_name_plural = _("sales")

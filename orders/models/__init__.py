@@ -37,6 +37,7 @@ from orders.models.payments import (
     PaymentStatus,
     SandboxTrade,
 )
+from orders.models.restored import RestoredOrder
 from orders.models.settlement import (
     MoneyDirection,
     ProviderLine,

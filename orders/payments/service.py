@@ -27,16 +27,20 @@ the second goes back. What is refused under a reference that was never sent befo
 itself: its payment is ``refused``, and gets a new reference at the next click, because providers
 repeat a refusal too.
 
+It begins with the id of its order, or of the first of them, so that a provider's list names the
+order even if the database has lost the payment. All have one length, which every provider takes.
+
 The unpaid units of a purchase are paid by one charge: Note [Shares of a charge] in
 ``models/payments.py``.
 """
 
 import datetime as dt
 import logging
-import secrets
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
+from string import ascii_lowercase, digits
 from typing import Any, NamedTuple
 
 from django.db import transaction
@@ -65,6 +69,7 @@ from orders.payments.providers import (
     ChargeRefused,
     ChargeState,
     ClientKind,
+    Movement,
     PaymentProvider,
     PollBudget,
     ProviderUnavailable,
@@ -99,6 +104,9 @@ TRUSTED_FOR = dt.timedelta(seconds=10)
 
 ASKED_AT_ONCE = 50
 """The most payments that one call asks about: each may cost the provider's timeout."""
+
+REFERENCE_LENGTH = 32
+"""As WeChat Pay allows at most; letters and digits, as Alipay does."""
 
 UNPAID = (PaymentStatus.OPEN, PaymentStatus.CLOSED, PaymentStatus.REFUSED)
 
@@ -272,7 +280,7 @@ def _open_payment(
     """
     order = orders[0]
     assert order.user_id is not None  # a live order has a buyer
-    reference = secrets.token_hex(16)
+    reference = _new_reference(order.pk)
     ask_at = now + dt.timedelta(seconds=FIRST_ASK_S) if provider else None
     new: dict[str, Any] = {
         "reference": reference,
@@ -293,6 +301,34 @@ def _open_payment(
             refused.update(**new, ask_at=Case(When(charge=None, then=Value(ask_at))))
             payment.refresh_from_db()
         return payment
+
+
+def _new_reference(order_id: int) -> str:
+    start = f"{order_id}x"
+    return start + get_random_string(REFERENCE_LENGTH - len(start), digits + ascii_lowercase)
+
+
+def order_in(reference: str) -> int | None:
+    """Return the order id that a reference begins with; None for one of an earlier release."""
+    match = re.fullmatch(r"([1-9][0-9]{0,18})x[0-9a-z]+", reference)
+    return int(match[1]) if match else None
+
+
+def adopt_payment(provider_name: str, paid: Movement, *, now: dt.datetime) -> bool:
+    """Write a payment again that only a provider's list has, and settle its orders.
+
+    Return whether it could be: it is what the unpaid orders of the purchase cost together.
+    """
+    order_id, cents = order_in(paid.reference), paid.amount_cents
+    purchase = VoucherOrder.objects.filter(pk__in=ids_of_purchase(order_id or 0))
+    orders = list(purchase.filter(status=OrderStatus.UNPAID).order_by("pk"))
+    if not orders or (cents_of(orders), CURRENCY) != (cents, paid.currency):
+        return False
+    facts = {"provider": provider_name, "total_cents": cents if len(orders) > 1 else None}
+    _new_charge(orders, reference=paid.reference, **facts, created_at=now)
+    said = Statement(paid.reference, ChargeState.PAID, cents, currency=paid.currency)
+    take_statement(provider_named(provider_name), said, now=now)
+    return True
 
 
 def _new_charge(orders: Sequence[VoucherOrder], *, reference: str, **facts: Any) -> Payment:

@@ -193,6 +193,19 @@ def check_database(**_: Any) -> Iterator[CheckMessage]:
 
 
 @register(SERVICES, deploy=True)
+def check_binary_log(**_: Any) -> Iterator[CheckMessage]:
+    """Find a database that a backup brings back without its last orders."""
+    try:
+        with probe_connection() as probe, probe.cursor() as cursor:
+            if probe.vendor == "mysql" and not settings.DEBUG:
+                cursor.execute("SELECT @@log_bin, @@sync_binlog")
+                if (found := cursor.fetchone()) != (1, 1):
+                    yield finding("W024", log_bin=found[0], sync_binlog=found[1])
+    except DatabaseError:
+        return  # another check reports it
+
+
+@register(SERVICES, deploy=True)
 def check_migrations(**_: Any) -> Iterator[CheckMessage]:
     """Find migrations that are not applied."""
     try:

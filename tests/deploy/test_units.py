@@ -40,7 +40,7 @@ def test_no_unit_relies_on_niceness() -> None:
     """Each unit is a control group: niceness would count only within it."""
     units = [*DEPLOY.glob("*.service"), *DEPLOY.glob("*.d/*.conf")]
 
-    assert len(units) == 6
+    assert len(units) == 8
     assert not [it.name for it in units if "Nice" in settings_of(it)]
 
 

@@ -40,7 +40,7 @@ from seckill_site.broker.pace import note_life
 from seckill_site.clocks.ledger import read_ledger_ms
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.failpoints import failpoint
-from seckill_site.installation import check_owner
+from seckill_site.installation import check_owner, mark
 from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.chain import CHAIN_FIELDS, Mark, add_mark
 from vouchers.inventory.draw_entries import restore_entries
@@ -178,6 +178,25 @@ def rebuild_sale(*, sale_id: int, epoch: str = "") -> None:
             return
     failpoint("load.closed")
     load_sale(sale_id=sale_id)
+
+
+def ledgers_there() -> list[int]:
+    """Return the sales that have a ledger in Redis, whether or not they have a row."""
+    with ledger_errors():
+        keys = ledger_connection().scan_iter("seckill:{*}:buyers", count=_CHUNK_SIZE)
+        return sorted({int(it.partition("{")[2].partition("}")[0]) for it in keys})
+
+
+def close_restored() -> bool:
+    """Close all ledgers if the database is marked, and return whether it is.
+
+    Note [Restored databases] in ``seckill_site/installation.py``.
+    """
+    if not mark().exists():
+        return False
+    for sale_id in ledgers_there():
+        _close(sale_id=sale_id)
+    return True
 
 
 def drop_wrong_types(*, sale_ids: Iterable[int]) -> None:

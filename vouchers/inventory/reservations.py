@@ -371,6 +371,13 @@ def ended_reason(*, sale_id: int, order_id: int, user_id: int) -> str | None:
     return reason if owner == str(user_id) else None
 
 
+def ended_reasons(*, sale_id: int) -> dict[int, str]:
+    """Return why each order id ended that this ledger still knows."""
+    with ledger_errors():
+        ended = ledger_connection().hgetall(LedgerKeys(sale_id).ended)
+    return {int(it): text.partition(":")[2] for it, text in ended.items() if it.isdecimal()}
+
+
 # --- Back half -----------------------------------------------------------------------------------
 
 

@@ -481,6 +481,15 @@ def test_session_variables_are_checked(statement, found):
 
 
 @pytest.mark.django_db
+@pytest.mark.usefixtures("row_locks")
+def test_database_without_binary_log_is_a_warning(settings):
+    """The servers of the tests have none."""
+    assert ids(services.check_binary_log) == ["W024"]
+    settings.DEBUG = True
+    assert ids(services.check_binary_log) == []
+
+
+@pytest.mark.django_db
 def test_narrow_charset_is_a_warning():
     with connected_with(charset="latin1"):
         assert ids(services.check_database) == ["W022"]
