@@ -28,6 +28,7 @@ from seckill_site.clocks.database import database_now
 from seckill_site.clocks.steps import ClocksUnsettled, settled_clocks
 from seckill_site.clocks.watch import report_clocks
 from seckill_site.redis import cached_facts
+from vouchers.inventory.keys import NewerFormat
 from vouchers.inventory.passes import note_writing
 from vouchers.inventory.rebuild import close_restored
 from vouchers.inventory.request_stats import store_request_counts
@@ -76,6 +77,9 @@ def fulfil_sale(*, sale_id: int, **kwargs: Any) -> None:
         if set_kick(sale_id=sale_id):
             publish_fulfilment(sale_id=sale_id)
         raise
+    except NewerFormat:  # for a worker of that release
+        publish(fulfil_sale.name, in_s=1.0, sale_id=sale_id)
+        return
     if is_left:
         publish_fulfilment(sale_id=sale_id)
 

@@ -31,6 +31,7 @@ from seckill_site.checks.services import (
 )
 from seckill_site.clocks.watch import report_clocks, wrong_clocks
 from seckill_site.exposition import exposition
+from seckill_site.newer_format import is_older_release
 from seckill_site.process_memory import Latest, Memory
 from seckill_site.redis.ledger_connection import BACKING_OFF, ledger_connection
 from seckill_site.web.responses import allow
@@ -62,7 +63,8 @@ def readyz(request: HttpRequest) -> JsonResponse:
     parts = current_parts()
     errors = current_errors(parts)
     report_clocks("web")
-    ready = all(parts.values()) and not errors
+    is_older = is_older_release()
+    ready = all(parts.values()) and not errors and not is_older
     response = JsonResponse(
         {
             "ready": ready,
@@ -72,6 +74,7 @@ def readyz(request: HttpRequest) -> JsonResponse:
                 for error in errors
             ]
             or "ok",
+            "release": "an older release" if is_older else "ok",
             # These make nobody leave: wrong clocks decide nothing, and accepted orders wait safely.
             "clocks": (wrong_clocks() if parts["redis"] else {}) or "ok",
             "heartbeats": _heartbeats(parts),

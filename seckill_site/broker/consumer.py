@@ -8,12 +8,17 @@ from typing import Any
 from celery.worker import consumer
 from redis.exceptions import RedisError
 
+from seckill_site.broker.messages import is_newer
 from seckill_site.broker.transport import dropped
 
 logger = logging.getLogger(__name__)
 
 LONGEST_PAUSE_S = 2
 """The longest pause between two attempts to reach the broker; Celery's own grow to 30 s."""
+
+
+GIVE_BACK_S = 1.0
+"""For how long a message of a newer release is kept before it goes back to the queue."""
 
 
 class Consumer(consumer.Consumer):
@@ -29,7 +34,11 @@ class Consumer(consumer.Consumer):
             except Exception as error:  # whatever is wrong with it
                 self.on_decode_error(message, error)
             else:
-                handle(message)
+                if is_newer(message.headers):
+                    give_back = (logger, (RedisError, OSError), True)
+                    self.timer.call_after(GIVE_BACK_S, message.reject_log_error, give_back)
+                else:
+                    handle(message)
 
         return on_message
 

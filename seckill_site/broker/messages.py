@@ -13,14 +13,18 @@ each again. A pause is Celery's: the worker that takes the message waits, by its
 import json
 import os
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
-ONCE, PAUSE_S = "once", "pause_s"
+ONCE, PAUSE_S, FORMAT = "once", "pause_s", "format"
+
+MESSAGE_FORMAT = 1
+"""Raised with a message that workers of the release before would drop or misread."""
 
 LIFE_S = 300
 """Seconds that a message with ``once`` waits in RabbitMQ: Note [RabbitMQ]."""
 
-_HEADERS = ("lang", "task", "argsrepr", "kwargsrepr", "ignore_result", ONCE)
+_HEADERS = ("lang", "task", "argsrepr", "kwargsrepr", "ignore_result", ONCE, FORMAT)
 """Not what the sender adds of its own, as a task's time limits where it has imported the task."""
 
 _PROPERTIES = ("delivery_mode", "delivery_info", "priority", "body_encoding")
@@ -34,7 +38,8 @@ def publish_options(*, once: bool = False, pause_s: float = 0) -> dict[str, Any]
 
     That is for our transport: Note [RabbitMQ].
     """
-    options: dict[str, Any] = {"headers": {ONCE: once} | ({PAUSE_S: pause_s} if pause_s else {})}
+    headers = {ONCE: once, FORMAT: MESSAGE_FORMAT} | ({PAUSE_S: pause_s} if pause_s else {})
+    options: dict[str, Any] = {"headers": headers}
     if is_rabbitmq():
         options |= {"expiration": LIFE_S} if once else {}
         options |= {"countdown": pause_s} if pause_s else {}
@@ -60,6 +65,12 @@ def impatient(timeout_s: float, *, connect_s: float | None = None) -> dict[str, 
         "connect_timeout": connect_s,
         "max_retries": 0,
     }
+
+
+def is_newer(headers: Mapping[str, Any]) -> bool:
+    """Say whether a message is one of a newer release, which this one leaves to others."""
+    found = headers.get(FORMAT)
+    return isinstance(found, int) and found > MESSAGE_FORMAT
 
 
 def waits_once(message: Message) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import time
 from types import SimpleNamespace
@@ -20,9 +21,12 @@ from orders import tasks
 from orders.fulfilment import sale_pass, worker
 from orders.lifecycle import notices
 from orders.placing.publishing import publish_fulfilment
-from seckill_site.broker.messages import publish_options
+from seckill_site.broker import consumer
+from seckill_site.broker.messages import MESSAGE_FORMAT, is_newer, publish_options
 from seckill_site.broker.schedule import MonotonicScheduler
 from seckill_site.celery import app
+from seckill_site.clocks.database import database_now
+from seckill_site.models import StaleFact
 from tests.support.inspection import (
     assert_conserved,
     broker_length,
@@ -228,6 +232,29 @@ def test_worker_turns_a_request_into_an_order(client: Client) -> None:
     assert live_ids(sale) == [token.order_id]
     wait_for(lambda: pending_ids(sale) == [])
     assert_conserved(sale)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("newer", [1, 0], ids=["newer", "control"])
+def test_message_of_a_newer_release_goes_back(newer: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+
+    def noted(headers: dict[str, Any]) -> bool:
+        seen.append(is_newer(headers))
+        return seen[-1]
+
+    monkeypatch.setattr(consumer, "is_newer", noted)
+    monkeypatch.setattr(consumer, "GIVE_BACK_S", 0.02)
+    StaleFact.objects.create(name="a fact", due_at=database_now() - dt.timedelta(seconds=1))
+    with worker_here():
+        options = publish_options()
+        options["headers"]["format"] = MESSAGE_FORMAT + newer
+        app.send_task(tasks.drop_stale_facts.name, **options)
+        if newer:
+            wait_for(lambda: seen.count(True) > 2, what="a message that comes again")
+        else:
+            wait_for(lambda: not StaleFact.objects.exists(), what="the task's work")
+    assert StaleFact.objects.exists() == bool(newer)
 
 
 @pytest.mark.parametrize("is_left", [True, False])

@@ -180,6 +180,9 @@ class Stack:
     :param database: the name of the database that pytest-django made for the tests
     """
 
+    root = ROOT
+    """The checkout whose code is started."""
+
     def __init__(self, directory: Path, *, database: str) -> None:
         self.directory = directory
         self.processes: list[Process] = []
@@ -298,7 +301,7 @@ class Stack:
         with log.open("wb") as output:
             popen = subprocess.Popen(
                 [sys.executable, "-m", *command],
-                cwd=ROOT,
+                cwd=self.root,
                 env={**self._environ, **environ},
                 stdin=subprocess.DEVNULL,
                 stdout=output,

@@ -64,4 +64,5 @@ def enter_call(
 @lru_cache(maxsize=1024)
 def _entry_keys(sale_id: int) -> tuple[str, ...]:
     keys = LedgerKeys(sale_id)
-    return (*keys.contents, keys.entries, keys.fresh, keys.limits, keys.limited, keys.price)
+    figures = (keys.limits, keys.limited, keys.price)
+    return (*keys.contents, keys.entries, keys.fresh, *figures, keys.sale)

@@ -48,6 +48,10 @@ class NotLoaded(Exception):
     """The ledger of a sale is not in Redis, or is incomplete."""
 
 
+class NewerFormat(LedgerUnavailable):
+    """A newer release has made the ledger of a sale: this one changes nothing in it."""
+
+
 class OtherSale(NotLoaded):
     """The ledger is that of another sale with this id, which a restored backup gave again."""
 

@@ -41,6 +41,7 @@ from seckill_site.clocks.ledger import read_ledger_ms
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.failpoints import failpoint
 from seckill_site.installation import check_owner, mark
+from seckill_site.newer_format import newer_ledger
 from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.chain import CHAIN_FIELDS, Mark, add_mark
 from vouchers.inventory.draw_entries import restore_entries
@@ -50,6 +51,7 @@ from vouchers.inventory.keys import (
     STATE,
     LedgerKeys,
     LedgerUnavailable,
+    NewerFormat,
     NotLoaded,
     ledger_errors,
     ledger_script,
@@ -98,6 +100,7 @@ _LOAD = ledger_script("load")
 _UNLOAD = ledger_script("unload")
 _PUT_FOREIGN_ASIDE = ledger_script("put_foreign_aside")
 _DROP_WRONG_TYPES = ledger_script("drop_wrong_types")
+_CHECK_FORMAT = ledger_script("check_format")
 _CHUNK_SIZE = 5_000
 
 
@@ -120,6 +123,17 @@ class _Contents:
     waiting: dict[str, float] = field(default_factory=dict)
 
 
+def check_format(*, sale_id: int) -> None:
+    """Refuse to touch the ledger of a newer release.
+
+    :raises NewerFormat: it is one.
+    """
+    key = LedgerKeys(sale_id).sale
+    if found := run_script(_CHECK_FORMAT, [key], read=str):
+        newer_ledger.learn((key, found))
+        raise NewerFormat(f"the ledger of sale {sale_id} has format {found} of a newer release")
+
+
 def load_sale(*, sale_id: int, bring_back: bool = False) -> None:
     """Make sure that the ledger is loaded and has the row's terms: build it, or copy the terms.
 
@@ -129,6 +143,7 @@ def load_sale(*, sale_id: int, bring_back: bool = False) -> None:
     """
     with ledger_errors():
         check_owner()
+    check_format(sale_id=sale_id)
     if bring_back:
         with transaction.atomic(durable=True):
             note_back(lock_seckill_voucher(sale_id=sale_id))
@@ -225,6 +240,7 @@ def load_sale_exclusively(*, sale_id: int) -> None:
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     :raises LedgerUnavailable: also if another process is loading it.
     """
+    check_format(sale_id=sale_id)
     loading = LedgerKeys(sale_id).loading
     with ledger_errors():
         acquired = ledger_connection().set(loading, "1", nx=True, px=LOADING_MS)
@@ -380,7 +396,8 @@ def _build_ledger(*, sale_id: int, epoch: int) -> bool:
 
 def _close(*, sale_id: int, epoch: str = "") -> bool:
     """Close a broken ledger to buyers; return False if a ledger of another epoch is loaded."""
-    return run_script(_UNLOAD, [LedgerKeys(sale_id).buyers], epoch, read=bool)
+    keys = LedgerKeys(sale_id)
+    return run_script(_UNLOAD, [keys.buyers, keys.sale], epoch, read=bool)
 
 
 def put_foreign_aside(*, sale_id: int, identity: int) -> None:

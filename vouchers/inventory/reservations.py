@@ -286,7 +286,7 @@ def reserve_settings() -> tuple[int, int, int, tuple[int, int]]:
 @lru_cache(maxsize=1024)
 def _reserve_keys(sale_id: int) -> tuple[str, ...]:
     keys = LedgerKeys(sale_id)
-    return (*keys.contents, keys.kick, keys.pace, keys.limits, keys.limited, keys.price)
+    return (*keys.contents, keys.kick, keys.pace, keys.limits, keys.limited, keys.price, keys.sale)
 
 
 def replicated(call: ScriptCall[Reply], *, sale_id: int, wanted: int) -> ScriptCall[Reply]:
@@ -447,7 +447,7 @@ def release(*, sale_id: int, releases: Sequence[Release]) -> int:
         args += [str(entry.order_id), str(entry.user_id), entry.unit]
         args += [item.reason, live_id or "", int(item.had_order)]
     keys = LedgerKeys(sale_id)
-    return run_script(_RELEASE, [*keys.contents, *keys.copies], *args, read=int)
+    return run_script(_RELEASE, [*keys.contents, *keys.copies, keys.sale], *args, read=int)
 
 
 def retake(*, sale_id: int, holdings: Sequence[Holding]) -> None:
@@ -525,7 +525,7 @@ def claim_due_sweeps(*, sale_ids: Iterable[int], at_once: bool = False) -> list[
     age_ms = 0 if at_once else first_ms
     args = [age_ms, longest_ms, settings.SECKILL_KICK_MS, FAILURES_KEPT_MS, ASIDE_MS, first_ms]
     args.append(BACKOFF_MS[1])
-    keys = [[it.pending, it.kick, it.swept, it.backoff, it.failures] for it in sales]
+    keys = [[it.pending, it.kick, it.swept, it.backoff, it.failures, it.sale] for it in sales]
     with ledger_errors():
         replies = _CLAIM_SWEEP.run_each(ledger_connection(), [(some, args) for some in keys])
     due = []

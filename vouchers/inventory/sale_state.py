@@ -236,7 +236,7 @@ def snapshot_call(*, sale_id: int, with_price: bool = False) -> ScriptCall[Snaps
         return ledger._replace(line=remember_line(ledger.line, sale_id=sale_id))
 
     keys = LedgerKeys(sale_id)
-    keys_to_read = [*keys.contents, keys.room, keys.entries]
+    keys_to_read = [*keys.contents, keys.room, keys.entries, keys.sale]
     if with_price:
         keys_to_read.append(keys.price)
     return ScriptCall(_SNAPSHOT, keys_to_read, [ASIDE_MS], _read_snapshot, finish=finish)
@@ -297,4 +297,4 @@ def write_terms(*, sale_id: int, terms: LedgerTerms, refuse_below_taken: bool = 
 
     args = (*terms.script_args(), int(refuse_below_taken), *terms.last_words)
     keys = LedgerKeys(sale_id)
-    run_script(_WRITE_TERMS, [*keys.contents, keys.price], *args, read=read)
+    run_script(_WRITE_TERMS, [*keys.contents, keys.price, keys.sale], *args, read=read)

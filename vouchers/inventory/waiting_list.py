@@ -84,10 +84,12 @@ def join_waiting(
     :raises SaleEnded: the sale has ended.
     :raises NotLoaded: the sale has to be loaded first.
     """
-    keys = LedgerKeys(sale_id).contents
+    keys = LedgerKeys(sale_id)
     ids, wanted = (str(order_id), str(user_id)), (quantity, int(all_or_none))
     args = (*ids, joined_at_ms, int(restoring), *wanted)
-    return run_script(_JOIN, keys, *args, read=partial(_read_joined, sale_id))
+    return run_script(
+        _JOIN, [*keys.contents, keys.sale], *args, read=partial(_read_joined, sale_id)
+    )
 
 
 def _read_joined(sale_id: int, reply: list[Any]) -> LinePlace:

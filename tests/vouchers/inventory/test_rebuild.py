@@ -111,6 +111,7 @@ def test_row_is_locked_for_every_write_of_a_load(steps: list[str]) -> None:
     load_sale(sale_id=sale.pk)
 
     assert steps == [
+        "check_format",
         *("FOR UPDATE", "write_terms", "COMMIT"),
         *("FOR UPDATE", "INSERT vouchers_chainlink", "UPDATE vouchers_seckillvoucher", "COMMIT"),
         *("FOR UPDATE", "put_foreign_aside", "snapshot", "unload", "load", "COMMIT"),

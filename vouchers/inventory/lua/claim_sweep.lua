@@ -10,6 +10,7 @@
 -- KEYS[2]  kick     string  1: a fulfil task is queued; 0: it has started
 -- KEYS[3]  swept    hash    oldest: the entry last swept for; pause and due time in ms
 -- KEYS[4]  backoff  exists while workers do not try the sale  KEYS[5] failures  a while longer
+-- KEYS[6]  sale     hash    (newer_format)
 -- ARGV[1]  age in ms at which an entry has waited too long
 -- ARGV[2]  the longest pause in ms
 -- ARGV[3]  milliseconds that a kick lasts
@@ -22,9 +23,11 @@
 -- @include now_in_ms
 -- @include integer
 -- @include repair_key
+-- @include newer_format
 
 local now_ms, age_ms, longest_ms = now_in_ms(), tonumber(ARGV[1]), tonumber(ARGV[2])
 local reply = {0}
+if newer_format(KEYS[6]) then return reply end
 repair_key(reply, KEYS[2], 'string', tonumber(ARGV[3]))
 repair_key(reply, KEYS[3], 'hash', 2 * longest_ms)
 repair_key(reply, KEYS[4], 'string', tonumber(ARGV[7]))

@@ -2,7 +2,7 @@
 --
 -- KEYS[1…6]  the contents of the ledger (read_ledger)
 -- KEYS[7]    entries  hash  (read_entries)  KEYS[8]  fresh  zset  (log_entry)
--- KEYS[9]    limits  KEYS[10] limited  KEYS[11] price, as in reserve.lua
+-- KEYS[9]    limits  KEYS[10] limited  KEYS[11] price  KEYS[12] sale, as in reserve.lua
 -- ARGV[1]  order id  ARGV[2] user id
 -- ARGV[3]  identity of the sale that the buyer asked for, or '' if the caller knows that it is this one
 -- ARGV[4]  1 if WAIT follows, which covers only writes of its own connection
@@ -28,6 +28,7 @@
 -- @include others_are_whole
 -- @include read_entries
 -- @include log_entry
+-- @include newer_format
 
 local order_id, user_id = ARGV[1], ARGV[2]
 local sale = read_sale()
@@ -35,7 +36,7 @@ if not sale or sale.plain == '0' and not others_are_whole() then return 'NOT_LOA
 if ARGV[3] ~= '' and ARGV[3] ~= sale.identity then return 'OTHER_SALE' end
 if string.sub(sale.mode_terms, -1) ~= 'd' then return 'OTHER_MODE' end
 local entry, phase = read_entries(KEYS[1], KEYS[7], sale.build, user_id)
-if not phase then return 'NOT_LOADED' end
+if not phase or newer_format(KEYS[12]) then return 'NOT_LOADED' end
 
 local known_id = entry and string.match(entry, '^(%d+):')
 if known_id == order_id then

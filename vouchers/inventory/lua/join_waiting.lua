@@ -1,6 +1,6 @@
 -- join_waiting: put a buyer on the waiting list, or refuse by name. Safe to repeat.
 --
--- KEYS     the contents of the ledger (read_ledger)
+-- KEYS[1…6] the contents of the ledger (read_ledger)  KEYS[7] sale (newer_format)
 -- ARGV[1]  order id  ARGV[2] user id  ARGV[3] time of joining, in ms since 1970
 -- ARGV[4]  1: put back a buyer whose entry was lost, even if a unit is free or before the start
 -- ARGV[5]  how many units are wanted  ARGV[6] 1: all of them or none; else as they come
@@ -21,11 +21,12 @@
 -- @include unset_plain
 -- @include give_units
 -- @include place_in_line
+-- @include newer_format
 
 local order_id, user_id, restoring = ARGV[1], ARGV[2], ARGV[4] == '1'
 local wanted, all = tonumber(ARGV[5]), ARGV[6] == '1'
 local sale, units = read_ledger(user_id)
-if not sale then return {'NOT_LOADED', '', 0, 0} end
+if not sale or newer_format(KEYS[7]) then return {'NOT_LOADED', '', 0, 0} end
 
 local function was_given(id)
   local _, _, has_unit = buyer_units(units, id)

@@ -5,7 +5,7 @@
 --
 -- KEYS[1…6]    the contents of the ledger (read_ledger)
 -- KEYS[7]      kick  KEYS[8] trying
--- KEYS[9]      sale  hash  `identity` of the sale; `run_id` of the server on which it was built
+-- KEYS[9]      sale  hash  `identity` of the sale; `run_id` of the server on which it was built; `format`
 -- KEYS[10]     room  hash  the places in the waiting room (visit_room)
 -- KEYS[11…15]  side buyers, pending, ended, barred, waiting; an empty one is missing
 -- KEYS[16]     price  string  in cents
@@ -23,19 +23,24 @@
 -- Returns a code
 --   LOADED          the side keys are the ledger now
 --   ALREADY_LOADED  another ledger is loaded; the side keys are deleted
---   SIDE_KEYS_LOST  side keys were lost, and the rest are deleted: build again
+--   SIDE_KEYS_LOST  side keys were lost, or a newer release was faster; the rest are deleted: build again
 -- @include read_ledger
 -- @include now_in_ms
 -- @include integer
 -- @include write_state
 -- @include give_units
 -- @include restore_line
+-- @include newer_format
 
 local SIDE = {KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[15]}
 local function size(key)
   return redis.call(redis.call('TYPE', key)['ok'] == 'zset' and 'ZCARD' or 'HLEN', key)
 end
 
+if newer_format(KEYS[9]) then
+  redis.call('UNLINK', unpack(SIDE))
+  return 'SIDE_KEYS_LOST'
+end
 if read_ledger() then
   redis.call('UNLINK', unpack(SIDE))
   return 'ALREADY_LOADED'
@@ -61,7 +66,7 @@ for i, key in ipairs(SIDE) do
 end
 local keep_ms = math.max(tonumber(ARGV[4]), now_ms) + tonumber(ARGV[10]) - now_ms
 redis.call('PEXPIRE', KEYS[3], integer(keep_ms))
-redis.call('HSET', KEYS[9], 'identity', ARGV[8], 'run_id', ARGV[12])
+redis.call('HSET', KEYS[9], 'identity', ARGV[8], 'run_id', ARGV[12], 'format', FORMAT)
 write_state({
   build = ARGV[1] .. ':' .. ARGV[8], total = ARGV[2], begins_at_ms = ARGV[3],
   ends_at_ms = ARGV[4], limit = ARGV[5], paused = ARGV[6], rebuy = ARGV[7], plain = plain,

@@ -6,7 +6,9 @@
 -- ARGV[1]  identity of the sale
 -- ARGV[2]  milliseconds for which the other ledger is kept, under the same names and `:foreign`
 --
--- Returns the identity of the ledger that was moved, or '' if there is none of another sale.
+-- Returns the identity of the ledger that was moved, or '' if there is none of another sale; nor is a
+-- newer release's moved.
+-- @include newer_format
 
 local function field(key, name)
   return redis.call('TYPE', key)['ok'] == 'hash' and redis.call('HGET', key, name) or ''
@@ -14,7 +16,7 @@ end
 
 local owner = string.match(field(KEYS[2], 'state'), '^%d+:(%d+) ')
   or string.match(field(KEYS[1], 'identity'), '^%d+$')
-if not owner or owner == ARGV[1] then return '' end
+if not owner or owner == ARGV[1] or newer_format(KEYS[1]) then return '' end
 for _, key in ipairs(KEYS) do
   if redis.call('EXISTS', key) == 1 then
     redis.call('RENAME', key, key .. ':foreign')

@@ -7,6 +7,7 @@
 --
 -- KEYS[1…6]  the contents of the ledger (read_ledger)
 -- KEYS[7]    copies  hash  order id -> what its row says  KEYS[8] the other one
+-- KEYS[9]    sale    hash  (newer_format): a newer release finds what was not given back
 -- ARGV[1]  milliseconds to keep `ended` after the sale's end, or after now if that is later
 -- ARGV[2…] groups of six: order id, user id, unit, reason, the live order id that takes the unit or
 --          '', and 1 if the buyer had an order, which may bar another
@@ -18,7 +19,9 @@
 -- @include give_units
 -- @include unset_plain
 -- @include drop_wrong_type
+-- @include newer_format
 
+if newer_format(KEYS[9]) then return 0 end
 local oversold = false
 for i = 7, 8 do drop_wrong_type(KEYS[i], 'hash') end
 -- Even if another key has a wrong type, which later calls then see as well.

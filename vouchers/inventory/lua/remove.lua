@@ -9,6 +9,7 @@
 -- ARGV[2]   live orders of the row; '' if the ledger was removed before: then only pending counts
 --
 -- Returns '' if no key is left, or in words what the ledger has, for the log.
+-- @include newer_format
 
 local function size(key)
   local kind = redis.call('TYPE', key)['ok']
@@ -19,6 +20,7 @@ end
 
 local state = redis.pcall('HGET', KEYS[2], 'state') -- of a wrong type: an error, which is a table
 local epoch = type(state) == 'string' and string.match(state, '^%d+')
+if newer_format(KEYS[1]) then return 'a newer format' end
 if epoch and tonumber(epoch) >= tonumber(ARGV[1]) then return 'a newer build' end
 if size(KEYS[3]) > 0 then return 'pending entries' end
 if ARGV[2] ~= '' then

@@ -14,6 +14,7 @@
 --                           and <window><ARGV[11]>: that first order is counted
 -- KEYS[10]   limited  zset  subjects at their limit in this window, by the orders refused for it
 -- KEYS[11]   price    string  in cents; missing: not known
+-- KEYS[12]   sale     hash    with the format of the ledger, which the first order of a burst looks at
 -- ARGV[1]  order id of the first unit
 -- ARGV[2]  user id
 -- ARGV[3]  milliseconds that a kick lasts
@@ -98,6 +99,8 @@ if type(late) ~= 'number' then return 'NOT_LOADED' end
 -- @include take_unit
 local promised = 0 -- at most so many units are the waiting list's
 if plain == '0' and redis.call('ZCARD', KEYS[6]) > 0 then
+  -- @include newer_format
+  if newer_format(KEYS[12]) then return 'NOT_LOADED' end
   -- @include read_units
   -- @include check_buyer
   -- @include give_units
@@ -129,6 +132,10 @@ end
 
 -- One command for both: an order costs none for its price. A key of a wrong type counts as missing.
 local kick, price = unpack(redis.call('MGET', KEYS[7], KEYS[11]))
+if not kick then
+  -- @include newer_format
+  if newer_format(KEYS[12]) then return 'NOT_LOADED' end
+end
 if ARGV[12] ~= '' and price and price ~= ARGV[12] and string.match(price, '^%d+$') then
   return 'PRICE_CHANGED' .. ' ' .. price
 end

@@ -1,7 +1,7 @@
 -- snapshot: read a sale's terms and counts at one moment. Writes nothing.
 --
 -- KEYS[1…6]  the contents of the ledger (read_ledger)  KEYS[7] room (visit_room)
--- KEYS[8]    entries (read_entries)  KEYS[9] price, if it is asked for
+-- KEYS[8]    entries (read_entries)  KEYS[9] sale (newer_format)  KEYS[10] price, if it is asked for
 -- ARGV[1]  the least score of an entry that is set aside; it is pending, too
 --
 -- Returns {now_ms} if the ledger is not loaded, else
@@ -14,10 +14,11 @@
 -- @include integer
 -- @include read_ledger
 -- @include digits_or_nil
+-- @include newer_format
 
 local now_ms = integer(now_in_ms())
 local sale = read_ledger()
-if not sale then return {now_ms} end
+if not sale or newer_format(KEYS[9]) then return {now_ms} end
 local oldest = redis.call('ZRANGEBYSCORE', KEYS[2], 0, '(' .. ARGV[1], 'WITHSCORES',
   'LIMIT', 0, 1)
 local line = {}
@@ -34,4 +35,4 @@ return {now_ms, string.match(sale.build, '^%d+'), sale.total, sale.begins_at_ms,
   redis.call('HLEN', KEYS[1]) - 1, redis.call('ZCARD', KEYS[2]), oldest[2] or '0', redis.call('ZCARD', KEYS[6]),
   redis.call('ZCOUNT', KEYS[2], ARGV[1], '+inf'), entries, sale.mode_terms,
   digits_or_nil(line[2]) or '0', digits_or_nil(line[3]) or '',
-  KEYS[9] and digits_or_nil(redis.call('MGET', KEYS[9])[1]) or ''}
+  KEYS[10] and digits_or_nil(redis.call('MGET', KEYS[10])[1]) or ''}

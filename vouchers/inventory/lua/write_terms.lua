@@ -3,7 +3,7 @@
 -- Units that become free go to the waiting list.
 --
 -- KEYS[1…6] the contents of the ledger (read_ledger)
--- KEYS[7]  price  string  in cents
+-- KEYS[7]  price  string  in cents  KEYS[8] sale (newer_format)
 -- ARGV[1]  total  ARGV[2] begins_at_ms  ARGV[3] ends_at_ms  ARGV[4] limit  ARGV[5] paused (0 or 1)
 -- ARGV[6]  rebuy (0 or 1)
 -- ARGV[7]  identity of the sale: the ledger of another sale counts as not loaded
@@ -20,9 +20,10 @@
 -- @include write_state
 -- @include now_in_ms
 -- @include give_units
+-- @include newer_format
 
 local sale = read_ledger()
-if not sale or sale.identity ~= ARGV[7] then return {'NOT_LOADED', 0} end
+if not sale or sale.identity ~= ARGV[7] or newer_format(KEYS[8]) then return {'NOT_LOADED', 0} end
 local taken = redis.call('HLEN', KEYS[1]) - 1
 if ARGV[9] == '1' and tonumber(ARGV[1]) < taken then return {'BELOW_TAKEN', taken} end
 -- The time at which the last unit went holds for one total only.
