@@ -31,7 +31,7 @@ from tests.browser.window import Window, fill_window, session_key
 from tests.concurrency.sales import make_sale
 from tests.fixtures.processes import add_logs
 from tests.support.patience import GENEROUS_S
-from tests.support.stack import Stack, Web
+from tests.support.stack import PATIENT, Stack, Web
 from vouchers.catalogue.public_sales import KNOWN_S
 from vouchers.catalogue.sales import edit_sale, terms_of
 from vouchers.models import SeckillVoucher
@@ -67,8 +67,8 @@ def only_web(
     django_db_setup: None, static_files: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Web]:
     """The web server of all modules that need no settings of their own."""
-    directory = tmp_path_factory.mktemp("web")
-    with Stack(directory, database=connection.settings_dict["NAME"]) as stack:
+    directory, database = tmp_path_factory.mktemp("web"), connection.settings_dict["NAME"]
+    with Stack(directory, database=database, **PATIENT) as stack:
         yield stack.web(workers=1, threads=6)
 
 

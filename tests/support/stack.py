@@ -178,12 +178,13 @@ class Stack:
     """Starts parts of the shop and ends them all with its block.
 
     :param database: the name of the database that pytest-django made for the tests
+    :param environ: settings of all parts
     """
 
     root = ROOT
     """The checkout whose code is started."""
 
-    def __init__(self, directory: Path, *, database: str) -> None:
+    def __init__(self, directory: Path, *, database: str, **environ: str) -> None:
         self.directory = directory
         self.processes: list[Process] = []
         database_url = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{database}")
@@ -193,6 +194,7 @@ class Stack:
             **os.environ,
             "DATABASE_URL": self.database_url,
             "PYTHONUNBUFFERED": "1",
+            **environ,
         }
 
     def __enter__(self) -> Self:
@@ -328,6 +330,10 @@ def signal_each(pids: Iterable[int], signum: signal.Signals) -> None:
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signum)
+
+
+PATIENT: dict[str, Any] = {"DJANGO_SETTINGS_MODULE": "tests.support.patient_settings"}
+"""The environment of processes that wait for servers while the machine stands still."""
 
 
 def beat_every(**seconds: float) -> dict[str, Any]:
