@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import monotonic, sleep
+from time import sleep
 from typing import Any
 from urllib.parse import quote
 
@@ -31,11 +31,11 @@ from tests.concurrency.sales import (
     assert_the_sum_is_right,
     crowd_of,
     make_sale,
+    order_all,
     order_requests,
     wait_until_quiet,
 )
-from tests.support.crowd import fire
-from tests.support.patience import wait_for
+from tests.support.patience import running_s, wait_for
 from tests.support.proxy import FaultProxy, redis_server
 from tests.support.stack import Process, Stack, Web, free_port
 from tests.support.stand_ins.stripe import KEY, SECRET, StripeStandIn
@@ -225,7 +225,7 @@ def sell_an_evening(shop: Shop) -> list[VoucherOrder]:
     """Let 2,000 buyers come; one pays. Return orders that nobody pays."""
     sale = make_sale(stock=STOCK, ends_in_s=3_600)
     tokens = crowd_of(sale, count=BUYERS)
-    answers = fire(order_requests(sale, tokens), url=shop.web.url, connections=64)
+    answers = order_all(order_requests(sale, tokens), url=shop.web.url, connections=64)
     assert len(accepted_ids(answers)) == STOCK
     wait_until_quiet(sale)
     assert_the_sum_is_right(sale, ordered=STOCK)
@@ -269,11 +269,11 @@ def measure(shop: Shop, fault: Fault) -> tuple[Fault, float, float]:
     """Hold a fault until its alert fires; return how long that took, and until it ended."""
 
     def seconds_until(is_so: Callable[[], bool]) -> float:
-        since = monotonic()
-        while not is_so() and monotonic() < since + QUIET_S:
+        since = running_s()
+        while not is_so() and running_s() < since + QUIET_S:
             fault.meanwhile()
             sleep(0.5)
-        return monotonic() - since
+        return running_s() - since
 
     fault.begin()
     try:
