@@ -26,7 +26,7 @@ from orders.payments.providers import (
     call_provider,
     offered_providers,
 )
-from orders.payments.service import adopt_payment, order_in
+from orders.payments.service import UNPAID, adopt_payment, order_in
 from orders.payments.settlement import LISTED_FROM
 from seckill_site.installation import REPAIRING
 from seckill_site.models import Installation
@@ -44,8 +44,6 @@ IDS_AHEAD, EPOCHS_AHEAD = 1_000_000, 1_000
 
 MARGIN = dt.timedelta(hours=2)
 """The time to pay after the last list is there, for the run that reads it."""
-
-MOST_PASSES = 100
 
 
 class NotRestored(Exception):
@@ -136,11 +134,10 @@ def _repair_sale(sale_id: int, now: dt.datetime) -> None:
         again = [pk for pk, why in reasons.items() if why == status and pk in unpaid_ids]
         end_orders(Change(status, SYSTEM, now), sale_id=sale_id, order_ids=again)
     reconcile(sale_id=sale_id, repair=True)
-    for _ in range(MOST_PASSES):
+    for _ in range(100):  # workers go on with what is left
         if not pending_entries(sale_id=sale_id, skip=0, count=1):
             break
         fulfil_sale(sale_id=sale_id)
-    reconcile(sale_id=sale_id, repair=True)
 
 
 def _lists(marked: Installation) -> Iterator[tuple[str, dt.date, dt.datetime]]:
@@ -173,8 +170,8 @@ def _compare_list(
     if now < known_at:
         report.unknown.append((provider, day, known_at))
     paid = {it.reference: it for it in lines if it.direction == MoneyDirection.PAYMENT}
-    ours = Payment.objects.filter(reference__in=list(paid)).values_list("reference", flat=True)
-    for reference in sorted(paid.keys() - set(ours)):
+    ours = Payment.objects.filter(reference__in=list(paid)).exclude(status__in=UNPAID)
+    for reference in sorted(paid.keys() - set(ours.values_list("reference", flat=True))):
         order_id, line = order_in(reference), paid[reference]
         if order_id is None:
             continue

@@ -324,8 +324,9 @@ def adopt_payment(provider_name: str, paid: Movement, *, now: dt.datetime) -> bo
     orders = list(purchase.filter(status=OrderStatus.UNPAID).order_by("pk"))
     if not orders or (cents_of(orders), CURRENCY) != (cents, paid.currency):
         return False
-    facts = {"provider": provider_name, "total_cents": cents if len(orders) > 1 else None}
-    _new_charge(orders, reference=paid.reference, **facts, created_at=now)
+    if not Payment.objects.filter(reference=paid.reference).exists():
+        facts = {"provider": provider_name, "total_cents": cents if len(orders) > 1 else None}
+        _new_charge(orders, reference=paid.reference, **facts, created_at=now)
     said = Statement(paid.reference, ChargeState.PAID, cents, currency=paid.currency)
     take_statement(provider_named(provider_name), said, now=now)
     return True

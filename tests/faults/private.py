@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -45,10 +45,16 @@ def script_library(name: str, folder: str = "script/lib") -> ModuleType:
 class OwnMariaDB:
     """A MariaDB with the shop's tables, which may be killed and started again."""
 
-    def __init__(self, directory: Path, *, environ: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        environ: dict[str, str] | None = None,
+        options: Sequence[str] = SMALL,
+    ) -> None:
         self._environ = {**os.environ, **(environ or {})}
         self._library = script_library("servers")
-        self._server = self._library.MariaDB(directory / "mysql", options=SMALL)
+        self._server = self._library.MariaDB(directory / "mysql", options=options)
         self._log = directory / "mariadb.log"
         self._popen: subprocess.Popen[bytes] | None = None
 
@@ -65,6 +71,13 @@ class OwnMariaDB:
         while not self._library.answers(self.url):
             assert time.monotonic() < deadline, self._log.read_text(errors="replace")[-2_000:]
             time.sleep(0.02)
+
+    def stop(self) -> None:
+        """Ask it to end, and wait for it."""
+        assert self._popen
+        self._popen.terminate()
+        self._popen.wait(START_SECONDS)
+        self._popen = None
 
     def kill(self) -> None:
         """End it as a power cut would; a second time does nothing."""

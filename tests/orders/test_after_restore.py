@@ -18,9 +18,10 @@ from orders import tasks
 from orders.after_restore import Outcome, after_restore
 from orders.fulfilment.reconcile import reconcile
 from orders.fulfilment.worker import fulfil_sale
-from orders.lifecycle.cancellation import cancel_order
+from orders.lifecycle.cancellation import Busy, cancel_order
 from orders.lifecycle.transitions import SYSTEM
 from orders.models import MoneyDirection, OrderEvent, OrderStatus, Payment, VoucherOrder
+from orders.payments import service
 from orders.payments.providers import Movement
 from orders.payments.service import REFERENCE_LENGTH, order_in
 from seckill_site import installation
@@ -169,7 +170,7 @@ def test_orders_of_the_lost_time_are_named_and_written_again() -> None:
     assert sorted(live_ids(sale)) == sorted(ids([*before, *written]))
     assert_conserved(sale)
     assert cache.get("session") is None
-    assert User.objects.create(username="new").pk > gone.pk + restoring.IDS_AHEAD - 2
+    assert User.objects.create(username="new").pk == gone.pk + 1_000_000
     reserved(sale, make_buyers(1))  # it is open
     assert {pk: it.outcome for pk, it in repair().orders.items()} == outcomes
 
@@ -277,6 +278,28 @@ def test_payment_in_a_list_alone_pays_its_orders(quantity: int, fake: FakeProvid
     assert not later.unknown
     assert {status_of(it) for it in VoucherOrder.objects.all()} == {OrderStatus.PAID}
     assert after_restore(repair=True, now=unknown_until).payments == {}
+
+
+@pytest.mark.slow
+def test_payment_that_was_written_but_not_settled_is_settled_later(
+    fake: FakeProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sale = make_sale()
+    buyers = make_buyers(1)
+    with losing():
+        order_id = ids(written_orders(sale, buyers))[0]
+        payment = make_payment(VoucherOrder.objects.get(pk=order_id))
+    fake.movements = [paid(payment.reference)]
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise Busy("by the test")
+
+    monkeypatch.setattr(service, "take_statement", fail)
+    with pytest.raises(CommandError, match="by the test"):
+        call_command("after_restore", repair=True)
+    monkeypatch.undo()
+    assert repair().payments == {order_id: "paid"}
+    assert {it.status for it in VoucherOrder.objects.all()} == {OrderStatus.PAID}
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
 from orders.after_restore import NotRestored, after_restore
+from orders.lifecycle.cancellation import Busy
 from seckill_site.clocks.database import database_now
 from vouchers.inventory.keys import LedgerUnavailable
 
@@ -20,7 +21,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             report = after_restore(repair=options["repair"], now=database_now())
-        except (NotRestored, LedgerUnavailable) as error:
+        except (NotRestored, LedgerUnavailable, Busy) as error:
             raise CommandError(str(error), returncode=2) from error
         lines = [
             f"{pk}  {it.get_outcome_display()}: {it.detail}" for pk, it in report.orders.items()
