@@ -22,10 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 def remove_ledgers(*, now: dt.datetime) -> bool:
-    """Remove the ledger of one sale that is long over; for beat. Return whether some may be left.
-
-    One that has to stay, or fails, does not stop the others.
-    """
+    """Remove the ledger of one sale that is long over; return whether some may be left."""
     before = now - dt.timedelta(days=settings.SECKILL_LEDGER_DAYS)
     is_over = Q(ends_at__lte=before) & (Q(ledger_back_at=None) | Q(ledger_back_at__lte=before))
     sales = SeckillVoucher.objects.filter(is_over, epoch__gt=0, ledger_removed_at=None)
@@ -46,7 +43,12 @@ def _remove(sale_id: int, before: dt.datetime) -> bool:
     before, and the ledger stays, or waits, and finds the note in the row.
     """
     sale = SeckillVoucher.objects.get(pk=sale_id)
-    if not _is_over(sale, before) or not _is_alike(sale):  # this takes long, so nothing is held
+    if not _is_over(sale, before):
+        return False
+    # By ids, which takes long; large sales by their counts alone, once the row is held.
+    found = reconcile(sale_id=sale_id) if sale.sold <= BY_IDS_UP_TO else None
+    if found and found.remaining is not None and found.difference:
+        logger.warning("sale %s: its ledger stays, as it differs by %s", sale_id, found.difference)
         return False
     failpoint("remove.compared")
     with transaction.atomic(durable=True):
@@ -73,12 +75,3 @@ def _is_over(sale: SeckillVoucher, before: dt.datetime) -> bool:
         and not sale.orders.filter(status=OrderStatus.UNPAID).exists()
         and not sale.waiting_entries.filter(live=True).exists()
     )
-
-
-def _is_alike(sale: SeckillVoucher) -> bool:
-    """Compare by ids as beat does: large sales by their counts alone, once the row is held."""
-    found = reconcile(sale_id=sale.pk) if sale.sold <= BY_IDS_UP_TO else None
-    if found is None or found.remaining is None or not found.difference:
-        return True
-    logger.warning("sale %s: its ledger stays, as it differs by %s", sale.pk, found.difference)
-    return False

@@ -34,8 +34,7 @@ def remove_ledger(*, sale: SeckillVoucher, live: int | None) -> str:
 def remove_again(*, run_id: str) -> bool:
     """Remove the ledgers that came back with an old Redis, once for each of its runs.
 
-    Return whether some are left. One with pending entries, which may be in no row, is built anew,
-    so that they become rows; it is removed later, as any other.
+    Return whether some are left. One with pending entries is built anew, so that they become rows.
     """
     with ledger_errors():
         if ledger_connection().get(LOOKED_ON) == run_id:
