@@ -175,8 +175,11 @@ def _compare_list(
         order_id, line = order_in(reference), paid[reference]
         if order_id is None:
             continue
-        row = VoucherOrder.objects.filter(pk=order_id).first()
-        is_unpaid = row is not None and row.status == OrderStatus.UNPAID
+        row, known = VoucherOrder.objects.filter(pk=order_id).first(), report.orders.get(order_id)
+        if row is None:  # as a repair would write it
+            is_unpaid = not repair and known is not None and known.outcome == Outcome.WRITTEN
+        else:
+            is_unpaid = row.status == OrderStatus.UNPAID
         if is_unpaid and (not repair or adopt_payment(provider, line, now=now)):
             report.payments[order_id] = "paid"
             continue

@@ -11,6 +11,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -79,6 +80,19 @@ class Server(OwnMariaDB):
 def run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     command = [str(ROOT / "deploy" / script), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+
+
+def manage(command: str, **environ: str) -> str:
+    """Run a command of the shop, and return what it says."""
+    return subprocess.run(
+        [sys.executable, "manage.py", command],
+        cwd=ROOT,
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    ).stdout
 
 
 def done(script: str, *arguments: object) -> str:
@@ -249,14 +263,14 @@ class Evening:
         return {"accepted": len(accepted), "written": len(written), "lost": len(lost)}
 
     def _nothing_moves_while_it_is_marked(self) -> None:
-        wait_for(lambda: not self._accepts(), what="a closed ledger")
+        wait_for(lambda: not self.accepts(), what="a closed ledger")
         before = orders_and_sales()
         for _ in range(2):
             wait_for(partial(_is_after, _heartbeats()), what="another pass of beat")
-        assert not self._accepts()
+        assert not self.accepts()
         assert orders_and_sales() == before
 
-    def _accepts(self) -> bool:
+    def accepts(self) -> bool:
         (answer,) = self.history.fire(self.sale, self.tokens[-1:], url=self.web.url)
         if answer.status == 202:
             self.tokens.pop()
@@ -351,6 +365,9 @@ def test_replica_that_was_behind_is_promoted(
             began = time.monotonic()
             replica.ask("RESET SLAVE ALL")
             done("restore", "--mark", "--defaults-file", replica.account)
+            named = manage("after_restore", DATABASE_URL=replica.url)
+            assert named.count("written again") == 30 - 3
+            assert not evening.accepts(), "all ledgers are closed before its address moves"
             server.socket.unlink(missing_ok=True)
             server.socket.symlink_to(replica.socket)  # its address leads to the other one now
             _take_account(server, replica)

@@ -264,6 +264,11 @@ def test_payment_in_a_list_alone_pays_its_orders(quantity: int, fake: FakeProvid
         order_ids = reserved_purchase(sale, buyer, quantity)
         fulfil_sale(sale_id=sale.pk)
         payment = make_payment(VoucherOrder.objects.get(pk=order_ids[0]))
+    fake.movements = [paid(payment.reference, PRICE_CENTS * quantity)]
+    foreseen = after_restore(repair=False, now=timezone.now())
+    assert foreseen.payments == {order_ids[0]: "paid"}
+    assert {it.outcome for it in foreseen.orders.values()} == {Outcome.WRITTEN}
+    fake.movements = []  # the list is not there yet
     report = repair()
     assert not report.payments
     unknown_until = report.unknown[0][-1]
