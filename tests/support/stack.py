@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from tests.support.patience import MOMENT_S, eventually, wait_for
+from tests.support.patience import MOMENT_S, eventually, running_s, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 90.0
@@ -76,11 +76,11 @@ class Process:
 
         :raises NotReadyError: it ended first, or time ran out.
         """
-        deadline = time.monotonic() + seconds
+        deadline = running_s() + seconds
         while not is_ready():
             if self.popen.poll() is not None:
                 raise NotReadyError(f"{self.name} ended before {what}:\n{self.tail()}")
-            if time.monotonic() > deadline:
+            if running_s() > deadline:
                 raise NotReadyError(f"{self.name}: no {what} in {seconds:g} s:\n{self.tail()}")
             time.sleep(0.02)
 
