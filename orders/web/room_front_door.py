@@ -4,14 +4,7 @@ from django.db import DatabaseError
 
 from orders.web.me_front_door import find_buyer
 from orders.web.refusals import REFUSED, refusal_answer, refusal_of
-from orders.web.room_answers import (
-    AGAIN,
-    ROOM_PATH,
-    answer_buyer,
-    answer_held,
-    held_place_in,
-    visitor_in,
-)
+from orders.web.room_answers import AGAIN, ROOM_PATH, answer_buyer, answer_held, held_place_in
 from seckill_site.front_door.buyers import buyer_of, session_key_of
 from seckill_site.front_door.requests import Environ, request_language
 from seckill_site.web.request_rates import check_account
@@ -38,8 +31,7 @@ async def room(environ: Environ) -> Answer | None:
         if buyer is None:
             return None
         check_account(environ, buyer.user_id)
-        visitor = visitor_in(environ, sale_id=sale_id, user_id=buyer.user_id)
-        buyer_in_sale = await find_buyer(sale_id, buyer.user_id, visitor)  # of a public sale alone
+        buyer_in_sale = await find_buyer(environ, sale_id, buyer.user_id)  # of a public sale alone
         snapshot = await recent_snapshot(sale_id)
     except DatabaseError:
         return None
