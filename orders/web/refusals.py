@@ -43,25 +43,12 @@ from seckill_site.web.responses import (
     wants_html,
 )
 from vouchers.catalogue.audience import RULES
+from vouchers.inventory import reservations
 from vouchers.inventory.draw_entries import NoEntry
 from vouchers.inventory.entering import OneEntryOnly
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded, OtherSale
 from vouchers.inventory.order_limits import LimitKind
 from vouchers.inventory.request_stats import ACCOUNT_LIMITED, ADDRESS_LIMITED
-from vouchers.inventory.reservations import (
-    AlreadyOrdered,
-    NotAdmitted,
-    NotReplicated,
-    NotStarted,
-    OrdersLimited,
-    OtherMode,
-    PriceChanged,
-    SaleBehind,
-    SaleEnded,
-    SalePaused,
-    SoldOut,
-    TooFew,
-)
 from vouchers.inventory.waiting_list import UnitAvailable
 from vouchers.models import SeckillVoucher
 from vouchers.web.live_answer import NO_SALE_TEXT
@@ -107,49 +94,29 @@ def sold_out_refusal(arrived_at_ms: int | None, sold_out_at_ms: int | None) -> R
     return Refusal(409, "sold_out", _TEXTS["SoldOut"], details=details)
 
 
-def _behind(error: SaleBehind) -> Refusal:
+def _behind(error: reservations.SaleBehind) -> Refusal:
     behind_s = error.behind_ms // 1000
     text, values = _TEXTS["SaleBehind"], {"seconds": behind_s}
     retry_s = min(max(behind_s - settings.SECKILL_BEHIND_MS // 1000, 2), LONGEST_RETRY_S)
     return Refusal(503, "unavailable", text, values, retry_after_s=retry_s)
 
 
-def _limited(error: OrdersLimited) -> Refusal:
+def _limited(error: reservations.OrdersLimited) -> Refusal:
     counted_as = ADDRESS_LIMITED if error.limit is LimitKind.ADDRESS else ACCOUNT_LIMITED
     text, wait_s = _TEXTS["OrdersLimited"][counted_as], max(1, -(-error.wait_ms // 1000))
     return Refusal(429, "rate_limited", text, retry_after_s=wait_s, counted_as=counted_as)
 
 
-def _already_ordered(error: AlreadyOrdered) -> Refusal:
-    details = {"order_id": str(error.order_id)}
-    return Refusal(409, "already_ordered", _TEXTS["AlreadyOrdered"], details=details)
-
-
-def _price_changed(error: PriceChanged) -> Refusal:
+def _price_changed(error: reservations.PriceChanged) -> Refusal:
     [cents] = error.args
     text, price = _TEXTS["PriceChanged"], {"price": short_money(cents)}
     return Refusal(409, "price_changed", text, price, {"price_cents": cents})
-
-
-def _too_few(error: TooFew) -> Refusal:
-    left = {"left": error.left}
-    return Refusal(409, "too_few", _TEXTS["TooFew"], left, left)
 
 
 def _not_eligible(error: NotEligible) -> Refusal:
     verdict = error.verdict
     text, details = RULES[verdict.rule].message, {"rule": verdict.rule}
     return Refusal(403, "not_eligible", text, {"number": verdict.number}, details)
-
-
-def _too_many_guesses(error: TooManyGuesses) -> Refusal:
-    text, wait_s = _TEXTS["TooManyGuesses"], error.retry_after_s
-    return Refusal(429, "rate_limited", text, retry_after_s=wait_s)
-
-
-def _wrong_state(error: WrongState) -> Refusal:
-    status = {"status": OrderStatus(error.status).label}
-    return Refusal(409, "wrong_state", _TEXTS["WrongState"], status)
 
 
 _NO_SUCH_ORDER = Refusal(404, "not_found", _TEXTS["NoOrder"])
@@ -166,9 +133,9 @@ _PLAIN: dict[type[Exception], tuple[int, str]] = {
     ListOpen: (404, "not_found"),
     NoChain: (404, "not_found"),
     NotWaiting: (404, "not_found"),
-    NotStarted: (409, "not_started"),
-    SaleEnded: (409, "ended"),
-    SalePaused: (409, "paused"),
+    reservations.NotStarted: (409, "not_started"),
+    reservations.SaleEnded: (409, "ended"),
+    reservations.SalePaused: (409, "paused"),
     OneEntryOnly: (409, "one_entry"),
     NotRefundable: (409, "not_refundable"),
     ChargeRefused: (409, "payment_refused"),
@@ -184,25 +151,33 @@ _REFUSALS: dict[type[Exception], Refusal | Callable[[Any], Refusal]] = {
     **{kind: Refusal(*answer, _TEXTS[kind.__name__]) for kind, answer in _PLAIN.items()},
     InvalidRequest: lambda error: Refusal(error.status, "invalid", error.text),
     BadToken: _BAD_TOKEN,
-    OtherMode: _BAD_TOKEN,
+    reservations.OtherMode: _BAD_TOKEN,
     OtherSale: _BAD_TOKEN,
     NoEntry: _NO_SUCH_ORDER,
     NoReceipt: _NO_SUCH_ORDER,
     VoucherOrder.DoesNotExist: _NO_SUCH_ORDER,
     SeckillVoucher.DoesNotExist: Refusal(404, "not_found", NO_SALE_TEXT),
-    SoldOut: lambda error: sold_out_refusal(error.arrived_at_ms, error.sold_out_at_ms),
-    AlreadyOrdered: _already_ordered,
-    PriceChanged: _price_changed,
-    TooFew: _too_few,
-    WrongState: _wrong_state,
-    NotAdmitted: Refusal(
+    reservations.SoldOut: lambda error: sold_out_refusal(error.arrived_at_ms, error.sold_out_at_ms),
+    reservations.AlreadyOrdered: lambda error: Refusal(
+        409, "already_ordered", _TEXTS["AlreadyOrdered"], details={"order_id": str(error.order_id)}
+    ),
+    reservations.PriceChanged: _price_changed,
+    reservations.TooFew: lambda error: Refusal(
+        409, "too_few", _TEXTS["TooFew"], {"left": error.left}, {"left": error.left}
+    ),
+    WrongState: lambda error: Refusal(
+        409, "wrong_state", _TEXTS["WrongState"], {"status": OrderStatus(error.status).label}
+    ),
+    reservations.NotAdmitted: Refusal(
         429, "waiting_room", _TEXTS["NotAdmitted"], retry_after_s=WAITING_RETRY_AFTER_S
     ),
-    OrdersLimited: _limited,
+    reservations.OrdersLimited: _limited,
     NotEligible: _not_eligible,
-    TooManyGuesses: _too_many_guesses,
-    SaleBehind: _behind,
-    NotReplicated: _NOT_REPLICATED,
+    TooManyGuesses: lambda error: Refusal(
+        429, "rate_limited", _TEXTS["TooManyGuesses"], retry_after_s=error.retry_after_s
+    ),
+    reservations.SaleBehind: _behind,
+    reservations.NotReplicated: _NOT_REPLICATED,
     # The outcome is unknown: the same request may be sent again.
     LedgerUnavailable: _UNAVAILABLE,
     NotLoaded: _UNAVAILABLE,
