@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import wraps
 from itertools import chain
 from math import ceil
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from csp.decorators import csp_replace
 from django.contrib.auth.models import AnonymousUser, User
@@ -15,6 +15,7 @@ from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop
 from django.views.decorators.clickjacking import xframe_options_sameorigin
@@ -84,9 +85,6 @@ from vouchers.inventory.waiting_room import Place
 from vouchers.models import SeckillVoucher
 from vouchers.web.live_answer import live_json
 
-if TYPE_CHECKING:
-    from django_stubs_ext import StrOrPromise
-
 View = Callable[..., HttpResponse]
 
 PAGE_ROWS = 20
@@ -96,7 +94,7 @@ class Filter(NamedTuple):
     """A part of the buyer's orders, chosen by ``?state=``."""
 
     state: str
-    label: StrOrPromise
+    label: Promise
     statuses: tuple[OrderStatus, ...]
 
 
