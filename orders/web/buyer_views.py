@@ -23,6 +23,7 @@ from django.views.decorators.clickjacking import xframe_options_sameorigin
 from accounts.codes import code_contact, send_code
 from accounts.contacts import confirmed_contact
 from accounts.second_factor import lacks_second_factor
+from accounts.sessions import user_of
 from orders.audience.refusal_log import Refused, note_refusal
 from orders.audience.verdicts import NotEligible
 from orders.draws.rules import commitment_of
@@ -502,12 +503,11 @@ def waiting(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     if place.offered:
         return see_page("receipt", sale_id, place.order_id)
     sale = SeckillVoucher.objects.select_related("voucher__merchant").get(pk=sale_id)
-    assert isinstance(request.user, User)
     context = {
         "sale": sale,
         "place": place.place,
         "waiting": waiting_json(place, sale_id=sale_id),
-        "contact": confirmed_contact(request.user),
+        "contact": confirmed_contact(user_of(request)),
     }
     return render(request, "orders/waiting.html", context)
 
