@@ -11,6 +11,12 @@ from django.http import HttpRequest
 from seckill_site.clocks.database import database_now
 
 
+def user_of(request: HttpRequest) -> User:
+    """Return the user of a request that only a signed-in one gets to make."""
+    assert isinstance(request.user, User)
+    return request.user
+
+
 def end_all_sessions(user: User) -> int:
     """End the sessions in which this user signed in; return how many there were."""
     sessions = list(UserSession.objects.filter(user=user))

@@ -6,11 +6,8 @@ from dataclasses import dataclass, field
 
 from lab.texts import TEXTS
 
-FINDINGS = (
-    *("oversold", "doubled", "early", "lost", "undersold", "turned_away", "denied"),
-    *("stuck", "errors", "delayed"),
-)
-"""Possible findings, worst first."""
+FINDINGS = tuple(it for it in TEXTS["finding"] if it != "told_lost")
+"""Possible findings, worst first; a buyer who is told of the loss was treated fairly."""
 
 MARKED_AS = {"turned_away": "undersold"}
 """Findings whose line is marked with the name of another finding."""

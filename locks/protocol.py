@@ -203,12 +203,14 @@ def check_fence(value: int) -> None:
         raise ValueError(f"a fencing token is at least 0 and below 2^53 - 1, not {value}")
 
 
-def check_options(options: Request) -> Request:
+def check_options(client: AnyRedis, name: str, options: Request) -> Request:
     """Return the options of a lock as a request without an owner, or refuse what cannot be met.
 
-    :raises ValueError: a lease or a wait for replicas below 1 ms, or a floor that no token can be
-        above
+    :raises ValueError: an unsuitable client, an invalid name, a lease or a wait for replicas below
+        1 ms, or a floor that no token can be above
     """
+    check_client(client)
+    check_name(name)
     check_fence(options.fence.floor)
     check_lease(options.lease_ms)
     if options.replicas_ms < 1:  # to Redis, 0 means forever

@@ -19,9 +19,7 @@ from locks.protocol import (
     ReleaseResult,
     Request,
     WaitNote,
-    check_client,
     check_lease,
-    check_name,
     check_options,
     fair_topic,
 )
@@ -71,10 +69,8 @@ class RedisLock(Block):
         :raises ValueError: a client that does not decode, an invalid name, a lease or a wait for
             replicas below 1 ms, or a floor that no token can be above
         """
-        check_client(client)
-        check_name(name)
-        fence = Fence(fence_key, fence_floor)
-        self._options = check_options(Request("", lease_ms, fence, replicas, replicas_ms))
+        options = Request("", lease_ms, Fence(fence_key, fence_floor), replicas, replicas_ms)
+        self._options = check_options(client, name, options)
         self.name = name
         self._client = client
         self._spin = spin

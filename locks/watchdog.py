@@ -171,18 +171,14 @@ class Watchdog:
     def _wait(self) -> bool:
         """Sleep until a lease is due; return False once no lease is left to renew."""
         with self._changed:
-            while self._schedule():
-                pause_s = self._wakes_at - time.monotonic()
+            while (wakes_at := self._leases.wakes_at()) >= 0:
+                self._wakes_at = wakes_at
+                pause_s = wakes_at - time.monotonic()
                 if pause_s <= 0:
                     return True
                 self._changed.wait(pause_s)
             self._thread = None
             return False
-
-    def _schedule(self) -> bool:
-        """Set the time of the next renewal; return whether there is one."""
-        self._wakes_at = self._leases.wakes_at()
-        return self._wakes_at >= 0
 
     def _report_lost(self) -> None:
         """Drop lost leases and notify their holders outside the mutex, as they may use locks."""

@@ -8,7 +8,6 @@ from allauth.account.adapter import get_adapter
 from django.contrib import messages
 from django.contrib.auth import logout as logout_here
 from django.contrib.auth.decorators import login_required
-from django.contrib.auth.models import User
 from django.forms import Form
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import redirect, render
@@ -20,7 +19,7 @@ from accounts.contacts import confirmed_contact
 from accounts.forms import ProfileForm, SignUpForm, UsernameTaken
 from accounts.invitations import InvitationInvalid, accept_invitation, find_invitation
 from accounts.models import Phone
-from accounts.sessions import end_all_sessions, end_other_sessions, limit_staff_session
+from accounts.sessions import end_all_sessions, end_other_sessions, limit_staff_session, user_of
 from accounts.way_back import way_back
 from seckill_site.clocks.database import database_now
 from seckill_site.web.responses import allow, for_owner, problem
@@ -89,12 +88,12 @@ def verify_phone(request: HttpRequest) -> HttpResponseBase:
 @login_required
 def profile(request: HttpRequest) -> HttpResponseBase:
     """Show an account with its settings, and change its name."""
-    form = ProfileForm(request.POST or None, instance=_user_of(request))
+    form = ProfileForm(request.POST or None, instance=user_of(request))
     if request.method == "POST" and form.is_valid():
         form.save()
         messages.success(request, gettext("Saved."))
         return redirect("profile")
-    contact = confirmed_contact(_user_of(request))
+    contact = confirmed_contact(user_of(request))
     return for_owner(render(request, "account/profile.html", {"form": form, "contact": contact}))
 
 
@@ -102,7 +101,7 @@ def profile(request: HttpRequest) -> HttpResponseBase:
 @login_required
 def sign_out_everywhere(request: HttpRequest) -> HttpResponseBase:
     """End all sessions of the account, this one too."""
-    end_all_sessions(_user_of(request))
+    end_all_sessions(user_of(request))
     logout_here(request)
     messages.success(request, gettext("You are signed out on all devices."))
     return _forgetting(redirect("login"))
@@ -126,10 +125,10 @@ def invitation(request: HttpRequest, token: str) -> HttpResponseBase:
     """Show an invitation of staff; accept it for the account that is signed in."""
     try:
         if request.method == "POST" and request.user.is_authenticated:
-            accept_invitation(token=token, user=_user_of(request))
+            accept_invitation(token=token, user=user_of(request))
             # They were opened as a buyer's, for two weeks.
-            end_other_sessions(_user_of(request))
-            limit_staff_session(request, _user_of(request))
+            end_other_sessions(user_of(request))
+            limit_staff_session(request, user_of(request))
             return redirect("admin:index")
         valid = find_invitation(token)
     except InvitationInvalid:
@@ -137,11 +136,6 @@ def invitation(request: HttpRequest, token: str) -> HttpResponseBase:
         return problem(request, status=410, code="ended", message=text)
     context = {"invitation": valid, "role": gettext(valid.role.name)}
     return for_owner(render(request, "account/invitation.html", context))
-
-
-def _user_of(request: HttpRequest) -> User:
-    assert isinstance(request.user, User)
-    return request.user
 
 
 login = allow("GET", "HEAD", "POST")(views.login)

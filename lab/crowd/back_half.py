@@ -71,12 +71,9 @@ class BackHalf:
             self._parts[name].wait()
             self._start_worker(name)
 
-    def stop_first_worker(self) -> None:
-        """Freeze the first worker; another one continues."""
-        self._signal(self._workers[0], signal.SIGSTOP)
-
-    def continue_first_worker(self) -> None:
-        self._signal(self._workers[0], signal.SIGCONT)
+    def signal_first_worker(self, signum: signal.Signals) -> None:
+        """Freeze the first worker, while another one continues, or let it continue."""
+        self._signal(self._workers[0], signum)
 
     def _wait_until_ready(self, name: str) -> None:
         log, part = self._directory / f"{name}.log", self._parts[name]

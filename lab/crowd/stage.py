@@ -191,7 +191,7 @@ class CrowdStage(Stage):
         elif flags.struck_us:
             self._fault_is_done = True
             if self._fault is Fault.PAUSE and self._back_half:
-                self._back_half.stop_first_worker()
+                self._back_half.signal_first_worker(signal.SIGSTOP)
 
     def _resume_if_due(self) -> None:
         flags = self._sheet.flags
@@ -201,7 +201,7 @@ class CrowdStage(Stage):
         struck = next(process for process in self._sellers if process.pid == flags.struck_pid)
         struck.signal(signal.SIGCONT)
         if self._back_half:
-            self._back_half.continue_first_worker()
+            self._back_half.signal_first_worker(signal.SIGCONT)
 
     def _observe(self) -> None:
         """Count the rows at intervals."""

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-from django.utils.translation import gettext as _
-
 from lab.listing import culprit_of
 from lab.steps import STEPS
 from lab.texts import TEXTS
@@ -41,16 +39,14 @@ def notes_on(verdict: Verdict, *, has_fault: bool) -> Iterator[str]:
     if verdict.told_lost:
         yield finding_text("told_lost", verdict.told_lost)
     if not verdict.is_quiet:
-        yield _("it did not finish in time")
+        yield str(TEXTS["note"]["unfinished"])
     if has_fault and not verdict.struck:
-        yield _("the fault did not happen: the sale ended first")
+        yield str(TEXTS["note"]["no_fault"])
     if verdict.answered:
-        yield _(
-            "presses answered by each instance: %(answered)s; the first was killed, and nginx sent "
-            "%(sent_on)s of its presses on to another"
-        ) % {"answered": " + ".join(map(str, verdict.answered)), "sent_on": verdict.sent_on}
+        answered = " + ".join(map(str, verdict.answered))
+        yield TEXTS["note"]["answered"] % {"answered": answered, "sent_on": verdict.sent_on}
     if verdict.error and verdict.unanswered:
-        yield _("most of the missing answers were: %(error)s") % {"error": verdict.error}
+        yield TEXTS["note"]["unanswered"] % {"error": verdict.error}
 
 
 def lines_of(verdict: Verdict, *, has_fault: bool) -> Iterator[str]:

@@ -33,8 +33,8 @@ from vouchers.models import SaleStage, SeckillVoucher
 
 TITLE = "Race of the lab"
 WINDOW = dt.timedelta(hours=1)
-STARTED_AGO = dt.timedelta(minutes=1)
 _CHUNK_SIZE = 500
+STARTED_AGO = dt.timedelta(minutes=1)
 """Time by which the start precedes the creation of a sale: the clock of Redis may differ."""
 
 PAY_WITHIN_S = 24 * 3600

@@ -24,9 +24,7 @@ from locks.protocol import (
     ReleaseResult,
     Request,
     WaitNote,
-    check_client,
     check_lease,
-    check_name,
     check_options,
     fair_topic,
     new_owner,
@@ -67,10 +65,8 @@ class AsyncRedisLock:
 
         :raises ValueError: as ``RedisLock``
         """
-        check_client(client)
-        check_name(name)
-        fence = Fence(fence_key, fence_floor)
-        self._options = check_options(Request("", lease_ms, fence, replicas, replicas_ms))
+        options = Request("", lease_ms, Fence(fence_key, fence_floor), replicas, replicas_ms)
+        self._options = check_options(client, name, options)
         self.name = name
         self._client = client
         self._on_lost = on_lost

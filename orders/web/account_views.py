@@ -11,6 +11,7 @@ from django.utils.translation import gettext as _
 
 from accounts.codes import code_contact, send_code, sent_code
 from accounts.forms import ConfirmCodeForm, DeletionForm
+from accounts.sessions import user_of
 from orders.lifecycle.personal_data import IsStaff, data_of, delete_account
 from seckill_site.web.responses import allow, for_owner, problem, unavailable
 from vouchers.inventory.keys import LedgerUnavailable
@@ -20,8 +21,7 @@ from vouchers.inventory.keys import LedgerUnavailable
 @login_required
 def data(request: HttpRequest) -> HttpResponseBase:
     """Answer with everything stored about the buyer, as a file."""
-    assert isinstance(request.user, User)
-    return data_file(request.user)
+    return data_file(user_of(request))
 
 
 def data_file(user: User) -> HttpResponseBase:
@@ -35,8 +35,7 @@ def data_file(user: User) -> HttpResponseBase:
 @login_required
 def delete(request: HttpRequest) -> HttpResponseBase:
     """Delete the account once its owner has confirmed it: by a code, if there is no password."""
-    user = request.user
-    assert isinstance(user, User)
+    user = user_of(request)
     address = "" if user.has_usable_password() else code_contact(user)[1]
     if address and request.POST.get("action") == "resend":
         text = _("%(code)s deletes your account. If this was not you, ignore it.")

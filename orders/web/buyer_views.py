@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import wraps
 from itertools import chain
 from math import ceil
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from csp.decorators import csp_replace
 from django.contrib.auth.models import AnonymousUser, User
@@ -15,6 +15,7 @@ from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop
 from django.views.decorators.clickjacking import xframe_options_sameorigin
@@ -22,6 +23,7 @@ from django.views.decorators.clickjacking import xframe_options_sameorigin
 from accounts.codes import code_contact, send_code
 from accounts.contacts import confirmed_contact
 from accounts.second_factor import lacks_second_factor
+from accounts.sessions import user_of
 from orders.audience.refusal_log import Refused, note_refusal
 from orders.audience.verdicts import NotEligible
 from orders.draws.rules import commitment_of
@@ -84,9 +86,6 @@ from vouchers.inventory.waiting_room import Place
 from vouchers.models import SeckillVoucher
 from vouchers.web.live_answer import live_json
 
-if TYPE_CHECKING:
-    from django_stubs_ext import StrOrPromise
-
 View = Callable[..., HttpResponse]
 
 PAGE_ROWS = 20
@@ -96,7 +95,7 @@ class Filter(NamedTuple):
     """A part of the buyer's orders, chosen by ``?state=``."""
 
     state: str
-    label: StrOrPromise
+    label: Promise
     statuses: tuple[OrderStatus, ...]
 
 
@@ -302,33 +301,33 @@ class Card(NamedTuple):
 
 
 @allow("GET", "HEAD")
-def my_orders(request: HttpRequest) -> HttpResponseBase:
+@signed_in
+def my_orders(request: HttpRequest) -> HttpResponse:
     """List the buyer's orders, newest first, filtered by ``?state=``."""
-    if request.user.pk is None:
-        return login_required_answer(request)
+    user_id = request.user.pk or 0
     state = request.GET.get("state")
     chosen = next((it for it in FILTERS if it.state == state), ALL)
-    own = VoucherOrder.objects.filter(user=request.user.pk, status__in=chosen.statuses)
+    own = VoucherOrder.objects.filter(user=user_id, status__in=chosen.statuses)
     purchases = own.annotate(purchase=PURCHASE).values_list("purchase", flat=True).distinct()
     page = Paginator(purchases.order_by("-purchase"), PAGE_ROWS).get_page(request.GET.get("page"))
     now, is_first = ledger_now_ms(), chosen is ALL and page.number == 1
-    orders = orders_of(user_id=request.user.pk).filter(status__in=chosen.statuses)
+    orders = orders_of(user_id=user_id).filter(status__in=chosen.statuses)
     shown = orders.annotate(purchase=PURCHASE).filter(purchase__in=list(page))
     shown = shown.order_by("-purchase", "pk")
     cards = [Card.of(it, now_ms=now) for it in in_purchases(shown)]
-    own_entries = entries_of(user_id=request.user.pk) if is_first else []
+    own_entries = entries_of(user_id=user_id) if is_first else []
     if wants_html(request):
         context = {
             "page_obj": page,
             "cards": cards,
             "now_ms": now,
             "labels": {it.name: it.label for it in offered_providers()},
-            "places": places_of(user_id=request.user.pk) if is_first else [],
+            "places": places_of(user_id=user_id) if is_first else [],
             "state": chosen.state,
             "filters": FILTERS,
             "entries": own_entries,
         }
-        return for_owner(render(request, "orders/my_orders.html", context))
+        return render(request, "orders/my_orders.html", context)
     entries = [
         {
             "order_id": str(it.order_id),
@@ -344,7 +343,7 @@ def my_orders(request: HttpRequest) -> HttpResponseBase:
         "page": page.number,
         "pages": page.paginator.num_pages,
     }
-    return for_owner(JsonResponse(content))
+    return JsonResponse(content)
 
 
 @for_buyer("POST")
@@ -504,12 +503,11 @@ def waiting(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     if place.offered:
         return see_page("receipt", sale_id, place.order_id)
     sale = SeckillVoucher.objects.select_related("voucher__merchant").get(pk=sale_id)
-    assert isinstance(request.user, User)
     context = {
         "sale": sale,
         "place": place.place,
         "waiting": waiting_json(place, sale_id=sale_id),
-        "contact": confirmed_contact(request.user),
+        "contact": confirmed_contact(user_of(request)),
     }
     return render(request, "orders/waiting.html", context)
 

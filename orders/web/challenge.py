@@ -38,14 +38,8 @@ def challenge_form(
     request: HttpRequest, offer: PurchaseOffer
 ) -> ChallengeForm | ConfirmCodeForm | None:
     """Return the question for a buyer who must answer one before they can buy, else None."""
-    buyer = offer.buyer
-    if (
-        not offer.must_answer
-        or buyer is None
-        or not buyer.may_buy
-        or offer.is_over
-        or offer.is_refused
-    ):
+    could_buy = offer.buyer is not None and offer.buyer.may_buy and not offer.is_over
+    if not (offer.must_answer and could_buy) or offer.is_refused:
         return None
     data = request.POST if request.method == "POST" else None
     if code := sent_code(request, purpose=PURPOSE):

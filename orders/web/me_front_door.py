@@ -31,7 +31,6 @@ from seckill_site.web.request_rates import check_account
 from seckill_site.web.responses import Answer, names_html
 from vouchers.inventory.holdings import known_buyer_call
 from vouchers.inventory.keys import ask
-from vouchers.inventory.waiting_room import Visitor
 from vouchers.web.pace import count_me_request
 from vouchers.web.public import known_sale
 
@@ -116,8 +115,7 @@ async def me(environ: Environ) -> Answer | None:
                 return None
             check_account(environ, buyer.user_id)
             if sale_id is not None:
-                visitor = visitor_in(environ, sale_id=sale_id, user_id=buyer.user_id)
-                buyer_in_sale = await _judged(await find_buyer(sale_id, buyer.user_id, visitor))
+                buyer_in_sale = await _judged(await find_buyer(environ, sale_id, buyer.user_id))
                 order_id = await _next_id(buyer_in_sale) if buyer_in_sale.may_have_token else None
                 sale = sale_json(buyer_in_sale, order_id=order_id)
     except (UnknownQuery, DatabaseError):
@@ -141,9 +139,7 @@ async def token(environ: Environ) -> Answer | None:
         if buyer is None:
             return None
         check_account(environ, buyer.user_id)
-        sale_id = int(match[1])
-        visitor = visitor_in(environ, sale_id=sale_id, user_id=buyer.user_id)
-        buyer_in_sale = await _judged(await find_buyer(sale_id, buyer.user_id, visitor))
+        buyer_in_sale = await _judged(await find_buyer(environ, int(match[1]), buyer.user_id))
         buyer_in_sale.check_admitted()
         issued = buyer_in_sale.token(await _next_id(buyer_in_sale))
     except DatabaseError:
@@ -153,11 +149,12 @@ async def token(environ: Environ) -> Answer | None:
     return owner_answer(token_json(issued))
 
 
-async def find_buyer(sale_id: int, user_id: int, visitor: Visitor) -> BuyerInSale:
+async def find_buyer(environ: Environ, sale_id: int, user_id: int) -> BuyerInSale:
     """Return a buyer of a public sale, as ``find_buyer_in_sale`` does in a thread."""
+    ids = {"sale_id": sale_id, "user_id": user_id}
+    visitor = visitor_in(environ, **ids)
     sale = await known_sale(sale_id)
     sale.check_public()
-    ids = {"sale_id": sale_id, "user_id": user_id}
     known = await ask(known_buyer_call(**ids, visitor=visitor))
     buyer = buyer_from_ledger(**ids, known=known)
     if buyer is None:

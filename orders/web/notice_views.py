@@ -1,12 +1,12 @@
 """The pages on which readers ask to be told of a sale, and stop it."""
 
 from django.contrib.auth.decorators import login_required
-from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt
 
+from accounts.sessions import user_of
 from orders.lifecycle.notices import (
     BadStopLink,
     Offer,
@@ -26,26 +26,26 @@ from seckill_site.web.responses import allow, for_owner, problem, see_page, want
 def notice(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     """Show what the reader may be told of a sale; with POST, ask for it."""
     if request.method == "POST":
-        ask_notice(sale_id=sale_id, user=_user_of(request))
+        ask_notice(sale_id=sale_id, user=user_of(request))
         if wants_html(request):
             return see_page("notice", sale_id)
-    return _offer(request, notice_offer(sale_id=sale_id, user=_user_of(request)))
+    return _offer(request, notice_offer(sale_id=sale_id, user=user_of(request)))
 
 
 @for_buyer("POST")
 def stop_notice(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     """Tell the reader nothing of this sale."""
-    stop_notices(user_id=_user_of(request).pk, sale_id=sale_id)
+    stop_notices(user_id=user_of(request).pk, sale_id=sale_id)
     if wants_html(request):
         return see_page("notice", sale_id)
-    return _offer(request, notice_offer(sale_id=sale_id, user=_user_of(request)))
+    return _offer(request, notice_offer(sale_id=sale_id, user=user_of(request)))
 
 
 @allow("GET", "HEAD", "POST")
 @login_required
 def my_notices(request: HttpRequest) -> HttpResponseBase:
     """List what the reader will be told; with POST, stop all of it."""
-    user = _user_of(request)
+    user = user_of(request)
     if request.method == "POST":
         stop_notices(user_id=user.pk)
         return redirect("my-notices")
@@ -85,8 +85,3 @@ def _offer(request: HttpRequest, offer: Offer) -> HttpResponse:
             "code": reason.code if reason else None,
         }
     )
-
-
-def _user_of(request: HttpRequest) -> User:
-    assert isinstance(request.user, User)
-    return request.user

@@ -42,14 +42,7 @@ from orders.web.serializers import purchase_json, receipt_path
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.sessions import DESK, Buyer
 from seckill_site.web.clients import client_address
-from seckill_site.web.responses import (
-    allow,
-    as_response,
-    for_owner,
-    problem,
-    see_page,
-    wants_html,
-)
+from seckill_site.web.responses import allow, as_response, for_owner, problem, see_page, wants_html
 from vouchers.models import SeckillVoucher
 from vouchers.web.pace import count_me_request
 
@@ -65,10 +58,7 @@ def place(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     try:
         order = read_order_request(request)
         outcome: Outcome = request_order(
-            order,
-            sale_id=sale_id,
-            now_ms=ledger_now_ms(),
-            address=client_address(request.META),
+            order, sale_id=sale_id, now_ms=ledger_now_ms(), address=client_address(request.META)
         )
     except InvalidRequest as error:
         outcome = count_refusal(refusal_of(error), sale_id=sale_id)

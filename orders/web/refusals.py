@@ -4,8 +4,10 @@ The purchase page words them for buyers by their code: ``vouchers/templatetags/b
 """
 
 import json
+import tomllib
 from collections.abc import Callable, Mapping
 from functools import lru_cache, wraps
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -13,7 +15,6 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.utils import translation
 from django.utils.translation import gettext
-from django.utils.translation import gettext_noop as _
 
 from orders.audience.verdicts import NotEligible
 from orders.draws.publishing import ListOpen, NoDraw
@@ -42,28 +43,18 @@ from seckill_site.web.responses import (
     wants_html,
 )
 from vouchers.catalogue.audience import RULES
+from vouchers.inventory import reservations
 from vouchers.inventory.draw_entries import NoEntry
 from vouchers.inventory.entering import OneEntryOnly
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded, OtherSale
 from vouchers.inventory.order_limits import LimitKind
 from vouchers.inventory.request_stats import ACCOUNT_LIMITED, ADDRESS_LIMITED
-from vouchers.inventory.reservations import (
-    AlreadyOrdered,
-    NotAdmitted,
-    NotReplicated,
-    NotStarted,
-    OrdersLimited,
-    OtherMode,
-    PriceChanged,
-    SaleBehind,
-    SaleEnded,
-    SalePaused,
-    SoldOut,
-    TooFew,
-)
 from vouchers.inventory.waiting_list import UnitAvailable
 from vouchers.models import SeckillVoucher
 from vouchers.web.live_answer import NO_SALE_TEXT
+
+_TEXTS = tomllib.loads(Path(__file__).with_name("refusal_texts.toml").read_text("utf-8"))
+"""In English: they are translated with their values, in the language of each answer."""
 
 WAITING_RETRY_AFTER_S = 5
 """The ``Retry-After`` of a request that the waiting room has not let in; ``room/`` knows better."""
@@ -100,52 +91,26 @@ def sold_out_refusal(arrived_at_ms: int | None, sold_out_at_ms: int | None) -> R
         # It cannot be later than the arrival, unless a clock was set back.
         if sold_out_at_ms is not None and sold_out_at_ms <= arrived_at_ms:
             details["sold_out_at_ms"] = sold_out_at_ms
-    text = _("Sold out: no vouchers are left.")
-    return Refusal(409, "sold_out", text, details=details)
+    return Refusal(409, "sold_out", _TEXTS["SoldOut"], details=details)
 
 
-def _behind(error: SaleBehind) -> Refusal:
+def _behind(error: reservations.SaleBehind) -> Refusal:
     behind_s = error.behind_ms // 1000
-    text = _(
-        "Orders are running %(seconds)s s late, so no new ones are "
-        "accepted right now. You are not in the queue. Try again."
-    )
+    text, values = _TEXTS["SaleBehind"], {"seconds": behind_s}
     retry_s = min(max(behind_s - settings.SECKILL_BEHIND_MS // 1000, 2), LONGEST_RETRY_S)
-    return Refusal(503, "unavailable", text, {"seconds": behind_s}, retry_after_s=retry_s)
+    return Refusal(503, "unavailable", text, values, retry_after_s=retry_s)
 
 
-def _limited(error: OrdersLimited) -> Refusal:
-    text, counted_as = _LIMITED[error.limit]
-    wait_s = max(1, -(-error.wait_ms // 1000))
+def _limited(error: reservations.OrdersLimited) -> Refusal:
+    counted_as = ADDRESS_LIMITED if error.limit is LimitKind.ADDRESS else ACCOUNT_LIMITED
+    text, wait_s = _TEXTS["OrdersLimited"][counted_as], max(1, -(-error.wait_ms // 1000))
     return Refusal(429, "rate_limited", text, retry_after_s=wait_s, counted_as=counted_as)
 
 
-_LIMITED = {
-    LimitKind.ADDRESS: (
-        _("Too many orders came from your network. Wait a few minutes and try again."),
-        ADDRESS_LIMITED,
-    ),
-    LimitKind.ACCOUNT: (
-        _("You have ordered too often in this sale. Wait a few minutes and try again."),
-        ACCOUNT_LIMITED,
-    ),
-}
-
-
-def _already_ordered(error: AlreadyOrdered) -> Refusal:
-    text = _("You cannot order more in this sale.")
-    return Refusal(409, "already_ordered", text, details={"order_id": str(error.order_id)})
-
-
-def _price_changed(error: PriceChanged) -> Refusal:
+def _price_changed(error: reservations.PriceChanged) -> Refusal:
     [cents] = error.args
-    text, price = _("The price is now %(price)s."), {"price": short_money(cents)}
+    text, price = _TEXTS["PriceChanged"], {"price": short_money(cents)}
     return Refusal(409, "price_changed", text, price, {"price_cents": cents})
-
-
-def _too_few(error: TooFew) -> Refusal:
-    text = _("Fewer vouchers are left than you want: %(left)s. Nothing was ordered.")
-    return Refusal(409, "too_few", text, {"left": error.left}, {"left": error.left})
 
 
 def _not_eligible(error: NotEligible) -> Refusal:
@@ -154,89 +119,65 @@ def _not_eligible(error: NotEligible) -> Refusal:
     return Refusal(403, "not_eligible", text, {"number": verdict.number}, details)
 
 
-def _too_many_guesses(error: TooManyGuesses) -> Refusal:
-    text = _("Too many wrong codes. Try again later.")
-    return Refusal(429, "rate_limited", text, retry_after_s=error.retry_after_s)
-
-
-def _wrong_state(error: WrongState) -> Refusal:
-    text = _("This cannot be done now: the order is %(status)s.")
-    return Refusal(409, "wrong_state", text, {"status": OrderStatus(error.status).label})
-
-
-_NO_SUCH_ORDER = Refusal(404, "not_found", _("We couldn't find that order."))
+_NO_SUCH_ORDER = Refusal(404, "not_found", _TEXTS["NoOrder"])
 _UNAVAILABLE = Refusal(
     503, "unavailable", UNAVAILABLE_TEXT, retry_after_s=UNAVAILABLE_RETRY_AFTER_S
 )
-_NOT_REPLICATED = _UNAVAILABLE._replace(
-    text=_(
-        "Your order is not confirmed yet. Send the same token again; you will not lose your place."
-    )
-)
+_NOT_REPLICATED = _UNAVAILABLE._replace(text=_TEXTS["NotReplicated"])
+_BAD_TOKEN = Refusal(403, "bad_token", _TEXTS["BadToken"])
 
-_BAD_TOKEN = Refusal(403, "bad_token", _("This page is out of date. Reload it to go on."))
+_PLAIN: dict[type[Exception], tuple[int, str]] = {
+    MalformedToken: (400, "invalid"),
+    WorkMissing: (403, "work_missing"),
+    NoDraw: (404, "not_found"),
+    ListOpen: (404, "not_found"),
+    NoChain: (404, "not_found"),
+    NotWaiting: (404, "not_found"),
+    reservations.NotStarted: (409, "not_started"),
+    reservations.SaleEnded: (409, "ended"),
+    reservations.SalePaused: (409, "paused"),
+    OneEntryOnly: (409, "one_entry"),
+    NotRefundable: (409, "not_refundable"),
+    ChargeRefused: (409, "payment_refused"),
+    UnitAvailable: (409, "available"),
+    NoContact: (409, "no_contact"),
+    TooLate: (409, "too_late"),
+    EnoughCodes: (409, "enough_codes"),
+    CodeRefused: (409, "code_refused"),
+}
+"""Status and code of the errors whose text depends on their class alone."""
 
 _REFUSALS: dict[type[Exception], Refusal | Callable[[Any], Refusal]] = {
+    **{kind: Refusal(*answer, _TEXTS[kind.__name__]) for kind, answer in _PLAIN.items()},
     InvalidRequest: lambda error: Refusal(error.status, "invalid", error.text),
-    MalformedToken: Refusal(400, "invalid", _("The purchase token is missing or malformed.")),
-    WorkMissing: Refusal(
-        403,
-        "work_missing",
-        _("Your browser has not finished the check that this sale asks for. Reload the page."),
-    ),
     BadToken: _BAD_TOKEN,
-    OtherMode: _BAD_TOKEN,
+    reservations.OtherMode: _BAD_TOKEN,
     OtherSale: _BAD_TOKEN,
     NoEntry: _NO_SUCH_ORDER,
     NoReceipt: _NO_SUCH_ORDER,
     VoucherOrder.DoesNotExist: _NO_SUCH_ORDER,
-    NoDraw: Refusal(404, "not_found", _("This sale is not a draw.")),
-    ListOpen: Refusal(404, "not_found", _("The list of entries is not closed yet.")),
-    NoChain: Refusal(404, "not_found", _("There is no list of orders here, or not yet.")),
     SeckillVoucher.DoesNotExist: Refusal(404, "not_found", NO_SALE_TEXT),
-    NotWaiting: Refusal(404, "not_found", _("You are not on the waiting list for this sale.")),
-    NotStarted: Refusal(409, "not_started", _("The sale has not started yet.")),
-    SaleEnded: Refusal(409, "ended", _("The sale has ended.")),
-    SalePaused: Refusal(409, "paused", _("The sale is paused. Keep this page open.")),
-    SoldOut: lambda error: sold_out_refusal(error.arrived_at_ms, error.sold_out_at_ms),
-    AlreadyOrdered: _already_ordered,
-    PriceChanged: _price_changed,
-    TooFew: _too_few,
-    OneEntryOnly: Refusal(409, "one_entry", _("A draw takes one entry of each account.")),
-    WrongState: _wrong_state,
-    NotRefundable: Refusal(
-        409, "not_refundable", _("Vouchers from this sale are not refundable once paid.")
+    reservations.SoldOut: lambda error: sold_out_refusal(error.arrived_at_ms, error.sold_out_at_ms),
+    reservations.AlreadyOrdered: lambda error: Refusal(
+        409, "already_ordered", _TEXTS["AlreadyOrdered"], details={"order_id": str(error.order_id)}
     ),
-    ChargeRefused: Refusal(
-        409,
-        "payment_refused",
-        _(
-            "The payment provider does not accept this payment. If there is another way to pay, "
-            "choose that one. The shop has been informed."
-        ),
+    reservations.PriceChanged: _price_changed,
+    reservations.TooFew: lambda error: Refusal(
+        409, "too_few", _TEXTS["TooFew"], {"left": error.left}, {"left": error.left}
     ),
-    UnitAvailable: Refusal(409, "available", _("There is a voucher left. You can buy it now.")),
-    NoContact: Refusal(409, "no_contact", _("Verify an email address or a phone number first.")),
-    TooLate: Refusal(
-        409, "too_late", _("The sale is about to start, so it is too late for a reminder.")
+    WrongState: lambda error: Refusal(
+        409, "wrong_state", _TEXTS["WrongState"], {"status": OrderStatus(error.status).label}
     ),
-    NotAdmitted: Refusal(
-        429,
-        "waiting_room",
-        _("There is a line for this sale. Wait for your turn in the waiting room."),
-        retry_after_s=WAITING_RETRY_AFTER_S,
+    reservations.NotAdmitted: Refusal(
+        429, "waiting_room", _TEXTS["NotAdmitted"], retry_after_s=WAITING_RETRY_AFTER_S
     ),
-    OrdersLimited: _limited,
+    reservations.OrdersLimited: _limited,
     NotEligible: _not_eligible,
-    EnoughCodes: Refusal(
-        409, "enough_codes", _("You have entered enough codes for this sale. You can buy now.")
+    TooManyGuesses: lambda error: Refusal(
+        429, "rate_limited", _TEXTS["TooManyGuesses"], retry_after_s=error.retry_after_s
     ),
-    CodeRefused: Refusal(
-        409, "code_refused", _("This code does not exist, or it was entered for another account.")
-    ),
-    TooManyGuesses: _too_many_guesses,
-    SaleBehind: _behind,
-    NotReplicated: _NOT_REPLICATED,
+    reservations.SaleBehind: _behind,
+    reservations.NotReplicated: _NOT_REPLICATED,
     # The outcome is unknown: the same request may be sent again.
     LedgerUnavailable: _UNAVAILABLE,
     NotLoaded: _UNAVAILABLE,

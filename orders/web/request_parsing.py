@@ -104,13 +104,16 @@ def read_json_order(body: bytes) -> OrderRequest:
 
 
 def _order_request(fields: Mapping[str, Any]) -> OrderRequest:
-    token, attempt = fields.get("token"), _attempt(fields.get("attempt"))
+    token, text = fields.get("token"), _("The attempt must be a number from 1 to 9999.")
+    attempt = _number(fields.get("attempt"), most=9999, refusal=text)
     if "quantity" not in fields and "all_or_none" not in fields:
         return OrderRequest(token, attempt)
     all_or_none = _CHOICES.get(str(fields.get("all_or_none", "")).lower())
     if all_or_none is None:
         raise InvalidRequest(400, _("all_or_none must be true or false."))
-    return OrderRequest(token, attempt, _quantity(fields.get("quantity")), all_or_none)
+    text = _("The quantity must be a number from 1 to 20.")
+    quantity = _number(fields.get("quantity"), most=MAX_LIMIT, refusal=text)
+    return OrderRequest(token, attempt, quantity or 1, all_or_none)
 
 
 def _read_fields(request: HttpRequest) -> Mapping[str, Any]:
@@ -176,19 +179,12 @@ def _multipart(request: HttpRequest) -> Mapping[str, Any]:
         raise InvalidRequest(400, _("The form could not be read.")) from error
 
 
-def _attempt(value: object) -> int | None:
+def _number(value: object, *, most: int, refusal: str) -> int | None:
+    """Return a number from 1 to ``most``, or None if nothing was sent."""
     if value is None or value == "":
         return None
-    if not 0 < (number := _digits(value)) <= 9999:
-        raise InvalidRequest(400, _("The attempt must be a number from 1 to 9999."))
-    return number
-
-
-def _quantity(value: object) -> int:
-    if value is None or value == "":
-        return 1
-    if not 0 < (number := _digits(value)) <= MAX_LIMIT:
-        raise InvalidRequest(400, _("The quantity must be a number from 1 to 20."))
+    if not 0 < (number := _digits(value)) <= most:
+        raise InvalidRequest(400, refusal)
     return number
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 
 from orders.placing.places import HeldPlace, digest_of, read_held_place, sign_place, visitor_of
-from orders.receipts.place_in_line import POLL_MS, LineView, Turn, view_of_held_place, view_of_place
+from orders.receipts.place_in_line import POLL_MS, LineView, Turn, view_of_place
 from orders.receipts.token_admission import BuyerInSale
 from orders.web.order_answers import owner_answer
 from orders.web.serializers import line_json
@@ -45,12 +45,6 @@ def held_place_in(
     text = held_place_text(environ, sale_id=sale_id)
     held = read_held_place(text, sale_id=sale_id) if text else None
     return held if held and held.session == digest_of(session_key) else None
-
-
-def answer_held(held: HeldPlace, snapshot: Snapshot, *, sale_id: int) -> Answer | None:
-    """Answer a visitor who holds a place, without the ledger; None if only the ledger can tell."""
-    view = view_of_held_place(held, snapshot, sale_id=sale_id)
-    return room_answer(view, snapshot) if view else None
 
 
 def answer_buyer(buyer: BuyerInSale, snapshot: Snapshot, *, session_key: str) -> Answer:

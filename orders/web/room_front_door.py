@@ -2,16 +2,10 @@
 
 from django.db import DatabaseError
 
+from orders.receipts.place_in_line import view_of_held_place
 from orders.web.me_front_door import find_buyer
 from orders.web.refusals import REFUSED, refusal_answer, refusal_of
-from orders.web.room_answers import (
-    AGAIN,
-    ROOM_PATH,
-    answer_buyer,
-    answer_held,
-    held_place_in,
-    visitor_in,
-)
+from orders.web.room_answers import AGAIN, ROOM_PATH, answer_buyer, held_place_in, room_answer
 from seckill_site.front_door.buyers import buyer_of, session_key_of
 from seckill_site.front_door.requests import Environ, request_language
 from seckill_site.web.request_rates import check_account
@@ -32,14 +26,14 @@ async def room(environ: Environ) -> Answer | None:
         held = held_place_in(environ, sale_id=sale_id, session_key=key)
         if held and not query:
             snapshot = await recent_snapshot(sale_id)
-            if answer := answer_held(held, snapshot, sale_id=sale_id):
-                return answer
+            # None if only the ledger can tell.
+            if view := view_of_held_place(held, snapshot, sale_id=sale_id):
+                return room_answer(view, snapshot)
         buyer = await buyer_of(key)
         if buyer is None:
             return None
         check_account(environ, buyer.user_id)
-        visitor = visitor_in(environ, sale_id=sale_id, user_id=buyer.user_id)
-        buyer_in_sale = await find_buyer(sale_id, buyer.user_id, visitor)  # of a public sale alone
+        buyer_in_sale = await find_buyer(environ, sale_id, buyer.user_id)  # of a public sale alone
         snapshot = await recent_snapshot(sale_id)
     except DatabaseError:
         return None

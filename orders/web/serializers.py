@@ -12,14 +12,7 @@ from orders.lifecycle.waiting_list import WaitingListPlace
 from orders.receipts.payment_state import BEING_CONFIRMED
 from orders.receipts.place_in_line import LineView
 from orders.receipts.purchase_page import BuyerStatus
-from orders.receipts.service import (
-    ENTERED,
-    QUEUED,
-    Receipt,
-    entry_poll_ms,
-    lead_of,
-    poll_after_ms,
-)
+from orders.receipts.service import ENTERED, QUEUED, Receipt, entry_poll_ms, lead_of, poll_after_ms
 from vouchers.inventory.purchases import purchase_of
 
 CONFIRM_POLL_MS = 500

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from lab.interleaving.races.race import Race
+from lab.interleaving.races.race import Script
 from lab.interleaving.stage import FAIR_LEASE_MS, SHORT_LEASE_MS, PlayedStage
 
 
@@ -96,43 +96,9 @@ def holder_dies(stage: PlayedStage) -> None:
     holder(process=2).finish()
 
 
-RACES = (
-    Race(
-        name="dies-halfway",
-        script=dies_halfway,
-        breaks={"v3-bypassed": {"undersold": 1}},
-        holds=("v1-any-left", "v2", "v3"),
-    ),
-    Race(
-        name="dies-after-deciding",
-        script=dies_after_deciding,
-        breaks={
-            "v4": {"undersold": 1, "stuck": 1},
-            "v5": {"lost": 1, "undersold": 1},
-            "v5-stream": {"lost": 1, "undersold": 1},
-        },
-        holds=("ours",),
-    ),
-    Race(
-        name="redis-empty",
-        script=redis_empty,
-        breaks={
-            "v4": {"undersold": 1},
-            "v4-nil": {"undersold": 2, "errors": 2},
-            "v5-stream": {"lost": 1, "undersold": 2},
-        },
-        holds=("ours",),
-    ),
-    Race(
-        name="holder-dies",
-        script=holder_dies,
-        breaks={
-            "v6-setnx": {"undersold": 1, "stuck": 1},
-            **{
-                step: {"lost": 1, "undersold": 1}
-                for step in ("v6-dropped", "v6-queue", "v6-stream")
-            },
-        },
-        holds=("v6-expiring", "v6-row", "v6-get-lock", "v6-kept", "v6-renewed", "ours"),
-    ),
-)
+SCRIPTS: dict[str, Script] = {
+    "dies-halfway": dies_halfway,
+    "dies-after-deciding": dies_after_deciding,
+    "redis-empty": redis_empty,
+    "holder-dies": holder_dies,
+}

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from lab.interleaving.races.race import Race
+from lab.interleaving.races.race import Script
 from lab.interleaving.stage import FAIR_LEASE_MS, SHORT_LEASE_MS, PlayedStage
 
 RENEWED = ("v6-watchdog", "v6-queue", "v6-stream", "v6-renewed")
@@ -61,28 +61,8 @@ def process_stands_still(stage: PlayedStage) -> None:
     stopped.finish()
 
 
-RACES = (
-    Race(
-        name="lease-runs-out",
-        script=partial(_overtake, freeze=False),
-        breaks={
-            name: {"doubled": 1}
-            for name in ("v6-expiring", "v6-uuid", "v6-owned", "v6-row", "v6-kept")
-        },
-        holds=(*RENEWED, "v6-get-lock"),
-    ),
-    Race(
-        name="deletes-anothers-lock",
-        script=deletes_anothers_lock,
-        breaks={"v6-expiring": {"doubled": 1}, "v6-thread-id": {"doubled": 1}},
-        holds=("v6-uuid", "v6-owned"),
-    ),
-    Race(
-        name="process-stands-still",
-        script=process_stands_still,
-        breaks={
-            name: {"doubled": 1} for name in ("v6-watchdog", "v6-row", "v6-stream", "v6-renewed")
-        },
-        holds=("v6-queue", "v6-get-lock", "ours"),
-    ),
-)
+SCRIPTS: dict[str, Script] = {
+    "lease-runs-out": partial(_overtake, freeze=False),
+    "deletes-anothers-lock": deletes_anothers_lock,
+    "process-stands-still": process_stands_still,
+}

@@ -6,7 +6,7 @@ from functools import partial
 from django.utils import timezone
 
 from lab.interleaving.actors import Actor
-from lab.interleaving.races.race import Race
+from lab.interleaving.races.race import Script
 from lab.interleaving.stage import PlayedStage
 
 _CHECKED = {"v3-inside": "lock released", "ours": "place.read"}
@@ -94,85 +94,15 @@ def _buy_two_vouchers(stage: PlayedStage) -> None:
         stage.writer(process=2, name="W'").finish()
 
 
-RACES = (
-    Race(
-        name="last-unit",
-        script=partial(_read_and_buy, units=1),
-        breaks={"v1": {"oversold": 1}, "v1-late-filter": {"oversold": 1}},
-        holds=(
-            *("v1-as-read", "v1-version", "v1-retry", "v1-any-left", "v1-for-update", "v1-scan"),
-            "ours",
-        ),
-    ),
-    Race(
-        name="stale-read",
-        script=partial(_read_and_buy, units=3),
-        breaks={
-            "v1-as-read": {"undersold": 1},
-            "v1-version": {"undersold": 1},
-            "v1-retry-stale": {"undersold": 1},
-        },
-        holds=("v1-retry", "v1-any-left", "ours"),
-    ),
-    Race(
-        name="outrun",
-        script=_outrun,
-        breaks={"v1-retry": {"undersold": 1}},
-        holds=(),
-    ),
-    Race(
-        name="bystander",
-        script=_pass_by,
-        breaks={"v1-scan": {"delayed": 1}, "v3-one-lock": {"delayed": 1}},
-        holds=("v1-for-update", "v3", "v6-owned", "ours"),
-    ),
-    Race(
-        name="double-click",
-        script=partial(_press_twice, processes=(1, 1)),
-        breaks={
-            **{
-                step: {"doubled": 1}
-                for step in ("v1-any-left", "v1-for-update", "v2", "v3-equal-key", "v3-inside")
-            },
-            "v6-mistyped": {"errors": 1},
-        },
-        holds=(
-            *("v3", "v3-one-lock", "v3-bypassed"),
-            *("v6-setnx", "v6-expiring", "v6-owned", "v6-watchdog", "ours"),
-        ),
-    ),
-    Race(
-        name="one-after-the-other",
-        script=partial(_press_in_turn, units=2),
-        breaks={"v1-any-left": {"doubled": 1}, "v3-uncounted": {"doubled": 1}},
-        holds=("v2", "v3", "v6-owned", "ours"),
-    ),
-    Race(
-        name="winner-again",
-        script=partial(_press_in_turn, units=1),
-        breaks={step: {"denied": 1} for step in ("v4", "v5", "v5-stream")},
-        holds=("v2", "v4-window", "ours"),
-    ),
-    Race(
-        name="before-the-start",
-        script=_press_too_early,
-        breaks={step: {"early": 1} for step in ("v4", "v5-stream")},
-        holds=("v1-any-left", "v4-window", "ours"),
-    ),
-    Race(
-        name="two-vouchers",
-        script=_buy_two_vouchers,
-        breaks={
-            "v6-per-buyer": {"undersold": 1, "turned_away": 1},
-            "v6-queue": {"lost": 1, "undersold": 1},
-            "v6-stream": {"lost": 1, "undersold": 1},
-        },
-        holds=("v6-owned", "v6-renewed", "ours"),
-    ),
-    Race(
-        name="two-processes",
-        script=partial(_press_twice, processes=(1, 2)),
-        breaks={"v2": {"doubled": 1}, "v3": {"doubled": 1}},
-        holds=("v6-owned", "v6-row", "v6-get-lock", "ours"),
-    ),
-)
+SCRIPTS: dict[str, Script] = {
+    "last-unit": partial(_read_and_buy, units=1),
+    "stale-read": partial(_read_and_buy, units=3),
+    "outrun": _outrun,
+    "bystander": _pass_by,
+    "double-click": partial(_press_twice, processes=(1, 1)),
+    "one-after-the-other": partial(_press_in_turn, units=2),
+    "winner-again": partial(_press_in_turn, units=1),
+    "before-the-start": _press_too_early,
+    "two-vouchers": _buy_two_vouchers,
+    "two-processes": partial(_press_twice, processes=(1, 2)),
+}

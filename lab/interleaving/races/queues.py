@@ -1,6 +1,6 @@
 """Races around a queue: full, poisoned, read by two, or by a loop with a slip of the pen."""
 
-from lab.interleaving.races.race import Race
+from lab.interleaving.races.race import Script
 from lab.interleaving.stage import PlayedStage
 from lab.steps.stream_readers import POISONED
 
@@ -54,39 +54,10 @@ def quiet_moment(stage: PlayedStage) -> None:
         stage.writer(process=1).finish()
 
 
-RACES = (
-    Race(
-        name="queue-full",
-        script=queue_full,
-        breaks={
-            "v5-add": {"undersold": 1, "stuck": 1, "errors": 1},
-            "v5-offer": {"lost": 1, "undersold": 1},
-            "v5-put": {"lost": 2, "undersold": 3, "stuck": 1},
-        },
-        holds=("v5",),
-    ),
-    Race(
-        name="poisoned-entry",
-        script=poisoned_entry,
-        breaks={"v5-poisoned": {"lost": 1, "undersold": 1}},
-        holds=("v5-aside",),
-    ),
-    Race(
-        name="one-name",
-        script=one_name,
-        breaks={"v5-one-name": {"doubled": 1}},
-        holds=("v5-stream", "v6-kept", "v6-renewed"),
-    ),
-    Race(
-        name="write-fails",
-        script=write_fails,
-        breaks={"v5-new-only": {"lost": 1, "undersold": 1}},
-        holds=("v5-stream", "v5-one-name"),
-    ),
-    Race(
-        name="quiet-moment",
-        script=quiet_moment,
-        breaks={"v5-returning": {"lost": 1, "undersold": 1}},
-        holds=("v5-stream",),
-    ),
-)
+SCRIPTS: dict[str, Script] = {
+    "queue-full": queue_full,
+    "poisoned-entry": poisoned_entry,
+    "one-name": one_name,
+    "write-fails": write_fails,
+    "quiet-moment": quiet_moment,
+}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lab.engine.fork_server import ForkServer, ForkServerGone, ProcessEnded
@@ -15,6 +15,7 @@ from lab.texts import TEXTS
 from lab.verdict import Verdict, finding_text
 
 Findings = Mapping[str, int]
+Script = Callable[[PlayedStage], None]
 
 PLAY_ERRORS = (ForkServerGone, NeverCame, ProcessEnded)
 """The exceptions of a race that could not be played to its end."""
@@ -24,13 +25,14 @@ PLAY_ERRORS = (ForkServerGone, NeverCame, ProcessEnded)
 class Race:
     """An order of events; ``script`` opens the sale and moves the actors.
 
-    ``breaks`` has the findings for each step that breaks, ``holds`` the steps that hold.
+    ``breaks`` has the findings for each step that breaks, ``holds`` the steps that hold; both are
+    in ``expected.toml``.
     """
 
     name: str
-    script: Callable[[PlayedStage], None]
+    script: Script
     breaks: Mapping[str, Findings]
-    holds: tuple[str, ...]
+    holds: Sequence[str]
 
     @property
     def title(self) -> str:

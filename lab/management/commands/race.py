@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import sys
+import tomllib
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -47,7 +48,7 @@ MOST_LANES = 200
 
 RESTARTS = "SECKILL_LAB_REDIS_RESTARTS"
 
-
+HELP = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 NAMES = f"steps: {', '.join(STEPS)}; experiments: {', '.join(EXPERIMENTS)}"
 
 
@@ -56,45 +57,26 @@ class BadRace(Exception):
 
 
 class Command(BaseCommand):
-    help = (
-        "Let the same crowd buy from each step of the classic course project, and from this shop, "
-        "and say what was oversold, doubled, lost or left over, how fast it was, and which line of "
-        "the step is to blame. Everything is removed afterwards, except the accounts of the buyers "
-        "of ours (lab:1, lab:2 …). Or run experiments: measurements beside the steps. "
-        "Exit status 0 if all ran, whatever broke, but 1 if ours broke; 2 if it could not be run."
-    )
+    help = HELP["race"]
 
     def add_arguments(self, parser: CommandParser) -> None:
+        faults = parser.add_mutually_exclusive_group()
+
+        def add(option: str, *, group: Any = parser, **kwargs: Any) -> None:
+            group.add_argument(option, help=HELP[option], **kwargs)
+
         parser.add_argument("names", nargs="*", metavar="NAME", type=_name, help=NAMES)
-        text = "all experiments"
-        parser.add_argument("--experiments", action="store_true", help=text)
+        add("--experiments", action="store_true")
         for name, most in LIMITS.items():
             default = getattr(Crowd, name)
             text = f"1 to {most:,}, default {default:,}"
             parser.add_argument(f"--{name}", type=_up_to(most), default=default, help=text)
-        faults = parser.add_mutually_exclusive_group()
-        for fault, text in (
-            (Fault.KILL, "kill a process in mid-sale"),
-            (Fault.PAUSE, "freeze a process for longer than a lease"),
-            (Fault.REDIS_RESTART, "end Redis in mid-sale; script/race starts it again, empty"),
-        ):
-            faults.add_argument(f"--{fault}", action="store_true", help=text)
-        text = "ours alone, by 1 to 8 instances behind nginx (of script/race); one is killed"
-        faults.add_argument("--instances", type=_up_to(8), metavar="N", help=text)
-        parser.add_argument("--json", action="store_true", help="the result as one object")
-        parser.add_argument(
-            "--document",
-            nargs="+",
-            type=Path,
-            metavar="FILE",
-            default=[],
-            help="put the table into these documents; their figures are beside them as JSON",
-        )
-        parser.add_argument(
-            "--rewrite",
-            action="store_true",
-            help="only write the documents again, from the same figures",
-        )
+        for fault in (Fault.KILL, Fault.PAUSE, Fault.REDIS_RESTART):
+            add(f"--{fault}", group=faults, action="store_true")
+        add("--instances", group=faults, type=_up_to(8), metavar="N")
+        add("--json", action="store_true")
+        add("--document", nargs="+", type=Path, metavar="FILE", default=[])
+        add("--rewrite", action="store_true")
 
     @no_translations
     def handle(self, *args: Any, **options: Any) -> None:
