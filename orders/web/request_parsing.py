@@ -52,8 +52,6 @@ def read_order_request(request: HttpRequest) -> OrderRequest:
 
     :raises InvalidRequest: with 400, 413 or 415.
     """
-    if request.content_type == "application/json":
-        return read_json_order(_body(request))
     return _order_request(_read_fields(request))
 
 
@@ -62,9 +60,7 @@ def read_code_request(request: HttpRequest) -> str:
 
     :raises InvalidRequest: with 400, 413 or 415.
     """
-    is_json = request.content_type == "application/json"
-    fields = _json_object(_body(request)) if is_json else _read_fields(request)
-    code = fields.get("code")
+    code = _read_fields(request).get("code")
     if not isinstance(code, str) or not 0 < len(code.strip()) <= LONGEST_CODE:
         raise InvalidRequest(400, _("Enter an invitation code."))
     return code
@@ -117,6 +113,8 @@ def _order_request(fields: Mapping[str, Any]) -> OrderRequest:
 
 
 def _read_fields(request: HttpRequest) -> Mapping[str, Any]:
+    if request.content_type == "application/json":
+        return _json_object(_body(request))
     if request.content_type in ("application/x-www-form-urlencoded", ""):
         return _form(_body(request))
     if request.content_type == "multipart/form-data":
