@@ -85,6 +85,8 @@ class Prometheus:
             answer = requests.get(f"{self.url}/query", {"query": expression}, timeout=30)
         except requests.ConnectionError:  # it has not started yet
             return []
+        if answer.status_code == 503:  # it has not read its configuration yet
+            return []
         answer.raise_for_status()
         found: list[dict[str, Any]] = answer.json()["data"]["result"]
         return found
