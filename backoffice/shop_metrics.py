@@ -103,7 +103,7 @@ def _of_database() -> Iterator[Figure]:
     silent = Payment.objects.filter(status=PaymentStatus.OPEN, silent_since__isnull=False)
     first = silent.order_by().values_list("provider").annotate(Min("silent_since"))
     yield "provider_silent_seconds", {it: (now - at).total_seconds() for it, at in first}
-    backed_up_at = getattr(Installation.objects.first(), "backed_up_at", None)
+    backed_up_at = Installation.objects.values_list("backed_up_at", flat=True).first()
     yield "backup_timestamp_seconds", backed_up_at.timestamp() if backed_up_at else None
 
 
