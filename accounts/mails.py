@@ -10,7 +10,7 @@ from django.core.mail import EmailMessage
 from django.utils import translation
 
 from accounts.contacts import confirmed_contact
-from seckill_site.metrics import MESSAGES, counted
+from seckill_site.metrics import counted
 from seckill_site.redis.breaker import Breaker
 
 logger = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ def send_mail(email: str, render: Callable[[], EmailMessage]) -> None:
     try:
         with breaker.attempt():
             try:
-                with counted(MESSAGES, "mail"):
+                with counted("messages", "mail"):
                     mail.send()
             except REFUSALS as error:
                 refusal = error

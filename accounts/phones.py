@@ -10,7 +10,7 @@ from allauth.account.fields import PhoneField
 from django.conf import settings
 from django.utils.module_loading import import_string
 
-from seckill_site.metrics import MESSAGES, counted
+from seckill_site.metrics import counted
 
 COUNTRY_CODE = "+86"
 """Stands before a number without one: eleven digits that begin with 1."""
@@ -51,7 +51,7 @@ def send_text(phone: str, text: str) -> None:
 
     :raises OSError: it cannot be sent at the moment.
     """
-    with counted(MESSAGES, "text"):
+    with counted("messages", "text"):
         _backend(settings.SECKILL_SMS_BACKEND).send(phone, text)
 
 

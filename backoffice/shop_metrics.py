@@ -38,13 +38,12 @@ from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.request_stats import read_live_counts
 from vouchers.inventory.sale_state import snapshots
-from vouchers.models import SaleStage, SeckillVoucher
+from vouchers.models import SaleStage, SaleState, SeckillVoucher
 
 logger = logging.getLogger(__name__)
 
-LONGEST_S = 1.8
-STATEMENT_S = 1
-"""The longest that the database works for one of these statements."""
+LONGEST_S, STATEMENT_S = 1.8, 1
+"""The longest that a scrape waits, and that the database works for one statement."""
 
 SHOWN_SALES, WATCHED_SALES = 20, 300
 
@@ -71,13 +70,9 @@ def _of_ledger() -> Iterator[Figure]:
         yield name, sum(getattr(it, name) for it in known.values())
     ages = [it.now_ms - it.oldest_pending_ms for it in known.values() if it.oldest_pending_ms]
     yield "oldest_pending_seconds", max([*ages, 0]) / 1000
-    running = [
-        (str(pk), it)
-        for pk, it in known.items()
-        if it.terms.begins_at_ms <= it.now_ms < it.terms.ends_at_ms
-    ][:SHOWN_SALES]
-    yield "sale_sold", {pk: it.taken for pk, it in running}
-    yield "sale_left", {pk: it.remaining for pk, it in running}
+    running = [it for it in known.items() if it[1].state is not SaleState.ENDED][:SHOWN_SALES]
+    yield "sale_sold", {str(pk): it.taken for pk, it in running}
+    yield "sale_left", {str(pk): it.remaining for pk, it in running}
 
 
 def _of_database() -> Iterator[Figure]:
@@ -90,7 +85,10 @@ def _of_database() -> Iterator[Figure]:
     begun = begun.filter(stage=SaleStage.PUBLIC).order_by("-begins_at", "-pk")
     _watched.learn(list(begun.values_list("pk", flat=True)[:WATCHED_SALES]))
     running = begun.filter(ends_at__gt=now).values_list("pk", flat=True)[:SHOWN_SALES]
-    yield "sale_requests_per_second", _rates(list(running), now)
+    until, span = now - dt.timedelta(seconds=OPEN_S), dt.timedelta(seconds=RATE_S)
+    counts = read_live_counts(sale_ids=list(running), since=until - span, until=until)
+    asked = {pk: sum(it.count / it.seconds for it in counts.get(pk, ())) for pk in running}
+    yield "sale_requests_per_second", {str(pk): count / RATE_S for pk, count in asked.items()}
     with suppress(LedgerUnavailable):
         # An order may become a row between the looks at both: it does not at two looks.
         yield "sales_differing", len(_differing(_differing(_watched.value)))
@@ -105,28 +103,15 @@ def _of_database() -> Iterator[Figure]:
     silent = Payment.objects.filter(status=PaymentStatus.OPEN, silent_since__isnull=False)
     first = silent.order_by().values_list("provider").annotate(Min("silent_since"))
     yield "provider_silent_seconds", {it: (now - at).total_seconds() for it, at in first}
-    backed_up_at = getattr(Installation.objects.first(), "backed_up_at", None)
+    backed_up_at = Installation.objects.values_list("backed_up_at", flat=True).first()
     yield "backup_timestamp_seconds", backed_up_at.timestamp() if backed_up_at else None
-
-
-def _rates(sale_ids: list[int], now: dt.datetime) -> dict[str, float]:
-    until = now - dt.timedelta(seconds=OPEN_S)
-    counts = read_live_counts(
-        sale_ids=sale_ids, since=until - dt.timedelta(seconds=RATE_S), until=until
-    )
-    return {
-        str(pk): sum(it.count / it.seconds for it in counts.get(pk, ())) / RATE_S for pk in sale_ids
-    }
 
 
 def _differing(ids: list[int]) -> list[int]:
     ledgers = snapshots(sale_ids=ids)  # before the rows, as on the board
     rows = SeckillVoucher.objects.filter(pk__in=ids).values_list("pk", "stock", "sold")
-    sums = {
-        pk: SaleSum(stock, it.remaining, it.pending, sold)
-        for pk, stock, sold in rows
-        if (it := ledgers[pk])
-    }
+    loaded = [(pk, stock, it, sold) for pk, stock, sold in rows if (it := ledgers[pk])]
+    sums = {pk: SaleSum(stock, it.remaining, it.pending, sold) for pk, stock, it, sold in loaded}
     return [pk for pk, it in sums.items() if it.difference and not it.in_flight]
 
 

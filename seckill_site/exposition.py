@@ -20,11 +20,9 @@ class Metrics(Collector):
     """What these functions return when Prometheus asks."""
 
     def __init__(self, *read: Callable[[], Iterable[Metric]]) -> None:
-        """Call none of them yet."""
         self._read = read
 
     def collect(self) -> Iterable[Metric]:
-        """Return all of it."""
         return chain.from_iterable(read() for read in self._read)
 
 

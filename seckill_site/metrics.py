@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 from prometheus_client import Counter, Histogram, values
 
@@ -39,41 +40,30 @@ else:
 _DEFINED = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 
 
-def _counter(name: str) -> Counter:
-    it = _DEFINED["counter"][name]
-    return Counter(f"seckill_{name}_total", it["text"], it.get("labels", ()))
+_METRICS: dict[str, Any] = {
+    name: Counter(f"seckill_{name}_total", it["text"], it.get("labels", ()))
+    for name, it in _DEFINED["counter"].items()
+}
+for _name, _it in _DEFINED["histogram"].items():
+    _METRICS[_name] = Histogram(
+        f"seckill_{_name}_seconds",
+        _it["text"],
+        _it.get("labels", ()),
+        buckets=_it.get("buckets", _DEFINED["default_buckets"]),
+    )
 
 
-def _histogram(name: str) -> Histogram:
-    it = _DEFINED["histogram"][name]
-    buckets = it.get("buckets", _DEFINED["default_buckets"])
-    return Histogram(f"seckill_{name}_seconds", it["text"], it.get("labels", ()), buckets=buckets)
+@cache
+def counter(name: str, *labels: str) -> Counter:
+    """Return a counter of ``metrics.toml`` with these labels."""
+    return _METRICS[name].labels(*labels) if labels else _METRICS[name]  # type: ignore[no-any-return]
 
 
-REQUESTS = _counter("requests")
-REQUEST_SECONDS = _histogram("request")
-ORDER_REQUESTS = _counter("order_requests")
-REFUSALS = _counter("refusals")
-PUBLISHES = _counter("publishes")
-BATCHES = _counter("batches")
-RETRIES = _counter("retries")
-FULFILLED = _counter("fulfilled")
-SET_ASIDE = _counter("set_aside")
-BACKOFFS = _counter("backoffs")
-LOST_LEASES = _counter("lost_leases")
-LOCK_WAITS = _counter("lock_waits")
-RECONCILED = _counter("reconciled")
-DIFFERENCES = _counter("differences")
-JUNK = _counter("ledger_junk")
-BREAKERS = _counter("breaker_openings")
-PROVIDER_CALLS = _counter("provider_calls")
-PAYMENTS = _counter("payments")
-MESSAGES = _counter("messages")
-WEBHOOKS = _counter("webhooks")
-LIMITED_REQUESTS = _counter("limited_requests")
-LEDGER_SECONDS = _histogram("ledger")
-DATABASE_SECONDS = _histogram("database")
-LOOP_LAG = _histogram("loop_lag")
+@cache
+def histogram(name: str, *labels: str) -> Histogram:
+    """Return a histogram of times of ``metrics.toml`` with these labels."""
+    return _METRICS[name].labels(*labels) if labels else _METRICS[name]  # type: ignore[no-any-return]
+
 
 _KINDS = _DEFINED["kinds"]
 
@@ -91,27 +81,20 @@ def kind_of(path: str) -> str:
 
 def count_request(path: str, status: int, started_s: float) -> None:
     """Count a request that was begun at this time of ``perf_counter``."""
-    counter, histogram = _of_request(kind_of(path), status)
-    counter.inc()
-    histogram.observe(perf_counter() - started_s)
-
-
-@cache
-def _of_request(kind: str, status: int) -> tuple[Counter, Histogram]:
-    return REQUESTS.labels(kind, str(status)), REQUEST_SECONDS.labels(kind)
+    kind = kind_of(path)
+    counter("requests", kind, str(status)).inc()
+    histogram("request", kind).observe(perf_counter() - started_s)
 
 
 @contextmanager
-def counted(
-    of: Counter, *labels: str, refusals: tuple[type[Exception], ...] = ()
-) -> Iterator[None]:
+def counted(name: str, *labels: str, refusals: tuple[Any, ...] = ()) -> Iterator[None]:
     """Count the block as ``ok``, or if it raises as ``refused`` or ``failed``."""
+    outcome = "failed"
     try:
         yield
+        outcome = "ok"
     except refusals:
-        of.labels(*labels, "refused").inc()
+        outcome = "refused"
         raise
-    except Exception:
-        of.labels(*labels, "failed").inc()
-        raise
-    of.labels(*labels, "ok").inc()
+    finally:
+        counter(name, *labels, outcome).inc()

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Iterable
-from time import perf_counter
 from typing import Any
 
 from django.conf import settings
@@ -10,7 +9,6 @@ from django.core.wsgi import get_wsgi_application
 from granian.utils.proxies import wrap_wsgi_with_proxy_headers
 
 from seckill_site.front_door.django_threads import WsgiApplication
-from seckill_site.metrics import count_request
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "seckill_site.settings")
 
@@ -30,21 +28,6 @@ def with_readable_content_type(application: WsgiApplication) -> WsgiApplication:
     return wrapped
 
 
-def measured(application: WsgiApplication) -> WsgiApplication:
-    """Count each request and its time, as the front door does."""
-
-    def wrapped(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        started_s, path = perf_counter(), environ.get("PATH_INFO", "/")
-
-        def start(status: str, *rest: Any) -> Any:
-            count_request(path, int(status[:3]), started_s)
-            return start_response(status, *rest)
-
-        return application(environ, start)
-
-    return wrapped
-
-
 _database = settings.DATABASES["default"]["OPTIONS"]
 if "connect_timeout" in _database:
     _database["connect_timeout"] = 1  # a visitor does not wait for a sick server, as a worker may
@@ -52,7 +35,7 @@ if "connect_timeout" in _database:
 django = with_readable_content_type(get_wsgi_application())
 """Django without the handling of proxies, which the front door does itself."""
 
-application = measured(django)
+application = django
 if settings.SECKILL_TRUSTED_PROXIES:
     # Logins are throttled by address; behind a proxy, everybody would share one.
     application = wrap_wsgi_with_proxy_headers(

@@ -29,7 +29,7 @@ from locks import LockBusy
 from orders.models import OrderEvent
 from seckill_site.clocks.database import database_now
 from seckill_site.failpoints import failpoint
-from seckill_site.metrics import WEBHOOKS
+from seckill_site.metrics import counter
 from vouchers.inventory.passes import alone
 
 logger = logging.getLogger(__name__)
@@ -164,7 +164,7 @@ async def _send(delivery: WebhookDelivery, now: dt.datetime) -> Attempt:
 
 
 def _record(delivery: WebhookDelivery, attempt: Attempt) -> None:
-    WEBHOOKS.labels("ok" if attempt.succeeded else "failed").inc()
+    counter("webhooks", "ok" if attempt.succeeded else "failed").inc()
     now = database_now()
     state, next_at = State.DELIVERED if attempt.succeeded else State.FAILED, None
     if not attempt.succeeded and delivery.tries < len(RETRY_AFTER_S):

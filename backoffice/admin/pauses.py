@@ -47,10 +47,8 @@ def pause_page(request: HttpRequest, *, action_name: str) -> HttpResponse:
         try:
             _, change = carry_out(request, sale.pk, action, form.cleaned_data)
             level, text = messages.SUCCESS, text_of(change)
-        except ACTION_REFUSALS as error:
+        except (*ACTION_REFUSALS, SeckillVoucher.DoesNotExist) as error:
             level, text = messages.ERROR, refusal_text(error)
-        except SeckillVoucher.DoesNotExist:
-            level, text = messages.ERROR, gettext("The sale has been deleted.")
         said = gettext("%(names)s: %(reason)s") % {"names": sale, "reason": text}
         messages.add_message(request, level, said)
     return HttpResponseRedirect(list_of([it.pk for it in sales]))

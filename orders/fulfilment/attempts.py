@@ -35,7 +35,7 @@ from orders.fulfilment.batch import (
 from orders.fulfilment.bulk_insert import nothing
 from orders.models import RefusalReason
 from seckill_site.failpoints import failpoint
-from seckill_site.metrics import RETRIES
+from seckill_site.metrics import counter
 from vouchers.inventory.batch_journal import clear_batch, record_batch
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.reservations import PendingEntry
@@ -106,7 +106,7 @@ def attempt(
     except (BatchTimeout, *NOT_THE_ENTRY):
         raise
     except Exception:
-        RETRIES.inc()
+        counter("retries").inc()
         write_control_row(held)
     return _attempt_once(held, entries, refuse_as, beside)
 

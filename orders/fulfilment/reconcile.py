@@ -13,7 +13,7 @@ from django.db import transaction
 
 from orders.models import VoucherOrder
 from seckill_site.failpoints import failpoint
-from seckill_site.metrics import DIFFERENCES, RECONCILED
+from seckill_site.metrics import counter
 from seckill_site.process_memory import Memory
 from vouchers.inventory.holdings import (
     Holding,
@@ -92,7 +92,7 @@ def reconcile(*, sale_id: int, repair: bool = False) -> Comparison:
     if not repair or (comparison.remaining is not None and not differences.size):
         return comparison
     if differences.size:
-        DIFFERENCES.inc(differences.size)
+        counter("differences").inc(differences.size)
         logger.warning("sale %s differs by %s, repairing", sale_id, differences.size)
     failpoint("reconcile.compared")
     if comparison.remaining is not None:  # otherwise loading adds them
@@ -152,9 +152,9 @@ def _mend(sale: SeckillVoucher, ledger: Snapshot | None) -> None:
             is_alike = not found.pending and not found.difference
         if is_alike and (figures := _figures(sale, ledger)):
             _alike.keep(sale.pk, figures)
-        RECONCILED.labels("ok").inc()
+        counter("reconciled", "ok").inc()
     except ValueError:  # a ledger edited by hand
-        RECONCILED.labels("failed").inc()
+        counter("reconciled", "failed").inc()
         logger.exception("sale %s cannot be reconciled", sale.pk)
 
 

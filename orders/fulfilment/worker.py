@@ -83,14 +83,7 @@ from orders.fulfilment.bulk_insert import nothing
 from orders.fulfilment.sale_pass import LockedBatch, SalePass, UnconfirmedBatch
 from orders.models import RefusalReason
 from seckill_site.failpoints import failpoint
-from seckill_site.metrics import (
-    BACKOFFS,
-    BATCHES,
-    FULFILLED,
-    LOCK_WAITS,
-    LOST_LEASES,
-    SET_ASIDE,
-)
+from seckill_site.metrics import counter
 from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.batch_journal import back_off, collect_suspects, count_failure, set_aside
 from vouchers.inventory.holdings import by_purchase
@@ -172,7 +165,7 @@ def _fulfil_until(deadline: float, *, sale_id: int) -> bool:
 def _back_off(error: Exception, *, sale_id: int) -> None:
     connection.close()
     pause_ms = back_off(sale_id=sale_id, error=error)
-    BACKOFFS.inc()
+    counter("backoffs").inc()
     logger.warning(
         "sale %s: the database takes no orders, next attempt in %s ms: %s", sale_id, pause_ms, error
     )
@@ -181,10 +174,10 @@ def _back_off(error: Exception, *, sale_id: int) -> None:
 def _recover(error: Exception, *, sale_id: int) -> bool:
     """Repair what interrupted a pass; return whether a new task should continue."""
     if isinstance(error, LockBusy):
-        LOCK_WAITS.labels("sale").inc()
+        counter("lock_waits", "sale").inc()
         return _outwait_dead_holder(sale_id=sale_id) and set_kick(sale_id=sale_id)
     if isinstance(error, LockNotOwned | LockLost):
-        LOST_LEASES.inc()
+        counter("lost_leases").inc()
         logger.warning("lost a lock of sale %s; the sweep continues", sale_id)
     if isinstance(error, FirstOrderBusy):
         logger.warning(
@@ -355,7 +348,7 @@ def _lock_free(walk: SalePass, entries: Sequence[PendingEntry]) -> LockedBatch:
         free = [entry for entry, name in zip(entries, names, strict=True) if name in held]
         busy = [entry for entry, name in zip(entries, names, strict=True) if name not in held]
         walk.put_off_entries(busy, seconds=BUSY_S)
-        LOCK_WAITS.labels("buyer").inc(len(busy))
+        counter("lock_waits", "buyer").inc(len(busy))
         return LockedBatch(free, users, locks.pop_all())
 
 
@@ -451,7 +444,7 @@ def _set_aside(walk: SalePass, units: Sequence[PendingEntry], *, for_good: bool 
     With ``for_good`` staff have decided: the ledger alone records the refusal if no row can.
     """
     order_id = units[0].order_id
-    SET_ASIDE.inc()
+    counter("set_aside").inc()
     try:
         outcome = attempt(walk.held, units, refuse_as=RefusalReason.FAILED)
     except NOT_THE_ENTRY:
@@ -477,9 +470,9 @@ def _update_ledger(sale_id: int, outcome: BatchOutcome) -> None:
     failpoint("fulfill.released")
     confirm(sale_id=sale_id, entries=outcome.done, rows=outcome.rows, number=outcome.number)
     failpoint("fulfill.confirmed")
-    BATCHES.inc()
-    FULFILLED.labels("unpaid").inc(len(outcome.done))
-    FULFILLED.labels("refused").inc(len(outcome.releases))
+    counter("batches").inc()
+    counter("fulfilled", "unpaid").inc(len(outcome.done))
+    counter("fulfilled", "refused").inc(len(outcome.releases))
     logger.info(
         "sale %s: %s ordered, %s refused", sale_id, len(outcome.done), len(outcome.releases)
     )

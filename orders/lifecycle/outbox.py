@@ -22,7 +22,7 @@ from accounts.contacts import Contact
 from accounts.phones import send_text
 from locks import RedisLock
 from seckill_site.face.site_face import site_face
-from seckill_site.metrics import MESSAGES, counted
+from seckill_site.metrics import counted
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ def _send_mail(server: BaseEmailBackend, address: str, message: Message) -> None
         mail.extra_headers["List-Unsubscribe"] = f"<{message.stop_url}>"
         mail.extra_headers["List-Unsubscribe-Post"] = "List-Unsubscribe=One-Click"
     try:
-        with counted(MESSAGES, "mail"):
+        with counted("messages", "mail"):
             mail.send()
     except (smtplib.SMTPRecipientsRefused, smtplib.SMTPDataError) as error:
         codes = [error.smtp_code] if isinstance(error, smtplib.SMTPDataError) else []

@@ -21,7 +21,7 @@ from django.utils.module_loading import import_string
 
 from orders.models import MoneyDirection
 from seckill_site.formatting import OURS
-from seckill_site.metrics import PROVIDER_CALLS, counted
+from seckill_site.metrics import counted
 from seckill_site.process_memory import ProcessMemory
 
 if TYPE_CHECKING:
@@ -307,7 +307,7 @@ def call_provider(name: str, call: Callable[[PaymentProvider], T]) -> T:
     if not places.acquire(blocking=False):
         raise TooManyCalls(f"provider {name} is not asked: others wait for theirs")
     try:
-        with counted(PROVIDER_CALLS, name, refusals=_ANSWERS):
+        with counted("provider_calls", name, refusals=_ANSWERS):
             return call(provider_named(name))
     except (SoftTimeLimitExceeded, ProviderUnavailable):
         raise

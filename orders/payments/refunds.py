@@ -66,7 +66,7 @@ from orders.payments.providers import (
     call_provider,
 )
 from seckill_site.failpoints import failpoint
-from seckill_site.metrics import PAYMENTS
+from seckill_site.metrics import counter
 from seckill_site.process_memory import Latest
 from vouchers.lock_objects import lock_seckill_voucher
 
@@ -214,7 +214,7 @@ def finish_refund(payment: Payment, *, now: dt.datetime, budget: PollBudget | No
     failpoint("refund.told")
     if done:
         _close(payment, now, refunded_cents=paid_cents)
-        PAYMENTS.labels(payment.provider, "refunded").inc()
+        counter("payments", payment.provider, "refunded").inc()
     return done
 
 

@@ -84,7 +84,7 @@ from orders.payments.providers import (
 from orders.payments.refunds import note_standing
 from orders.payments.time_to_pay import is_over
 from seckill_site.failpoints import failpoint
-from seckill_site.metrics import PAYMENTS
+from seckill_site.metrics import counter
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.purchases import ids_of_purchase
 
@@ -454,11 +454,11 @@ def _settle_share(
         paid = Change(OrderStatus.PAID, PROVIDER, now)
         change_order(paid, sale_id=sale_id, order_id=payment.order_id, code=code)
         payments.update(settles=True)
-        PAYMENTS.labels(payment.provider, "paid").inc()
+        counter("payments", payment.provider, "paid").inc()
     except (WrongState, WrongAmount) as error:
         logger.warning("payment %s of order %s goes back: %s", payment, payment.order_id, error)
         problem = WRONG_AMOUNT if wrong else LATE
-        PAYMENTS.labels(payment.provider, "wrong amount" if wrong else "late").inc()
+        counter("payments", payment.provider, "wrong amount" if wrong else "late").inc()
         payments.update(
             status=PaymentStatus.REFUNDING, problem=problem, ask_at=now, asked=0, changed_at=now
         )

@@ -12,7 +12,7 @@ from django.conf import settings
 from kombu.pools import producers
 
 from seckill_site.broker.messages import impatient, publish_options
-from seckill_site.metrics import PUBLISHES
+from seckill_site.metrics import counter
 from seckill_site.redis.breaker import Breaker
 
 logger = logging.getLogger(__name__)
@@ -42,14 +42,14 @@ def publish(task_name: str, *, in_s: float = 0, **arguments: int) -> bool:
         with breaker.attempt():
             _send(task_name, arguments, in_s=in_s)
     except BrokerSkipped:
-        PUBLISHES.labels("skipped").inc()
+        counter("publishes", "skipped").inc()
         return False
     # A transport may raise anything. The order is accepted, and the sweep sends the task again.
     except Exception as error:
-        PUBLISHES.labels("failed").inc()
+        counter("publishes", "failed").inc()
         logger.warning("%s %s not sent, it will be swept: %s", task_name, arguments, error)
         return False
-    PUBLISHES.labels("sent").inc()
+    counter("publishes", "sent").inc()
     return True
 
 

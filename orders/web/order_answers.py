@@ -2,10 +2,7 @@
 
 import json
 from collections.abc import Callable
-from functools import cache
 from typing import Any
-
-from prometheus_client import Counter
 
 from orders.audience.refusal_log import Refused, note_refusal
 from orders.placing.service import finish_order, place_order, read_order_token
@@ -13,7 +10,7 @@ from orders.placing.tokens import PurchaseToken, WorkMissing
 from orders.web.refusals import REFUSED, Refusal, refusal_answer, refusal_of, sold_out_refusal
 from orders.web.request_parsing import OrderRequest
 from orders.web.serializers import accepted_text
-from seckill_site.metrics import ORDER_REQUESTS, REFUSALS
+from seckill_site.metrics import counter
 from seckill_site.web.responses import Answer
 from vouchers.inventory import sold_out_cache
 from vouchers.inventory.keys import NotLoaded
@@ -106,7 +103,7 @@ def owner_answer(content: dict[str, Any], *, status: int = 200) -> Answer:
 def count_refusal(refusal: Refusal, *, sale_id: int, user_id: int | None = None) -> Refusal:
     """Count a refused order request, and return the refusal; note whose valid token it was."""
     answer = refusal.counted_as or refusal.code
-    REFUSALS.labels(answer).inc()
+    counter("refusals", answer).inc()
     if user_id is not None:
         note_refusal(Refused(sale_id, answer, user_id))
     _count(sale_id=sale_id, status=refusal.status, answer=answer)
@@ -115,11 +112,6 @@ def count_refusal(refusal: Refusal, *, sale_id: int, user_id: int | None = None)
 
 def _count(*, sale_id: int, status: int, answer: str) -> None:
     """Count one answer: by status for all sales, by code for each sale."""
-    _counter(status).inc()
+    counter("order_requests", str(status)).inc()
     if answer in _COUNTED_PER_SALE:
         count_request(sale_id=sale_id, answer=answer)
-
-
-@cache
-def _counter(status: int) -> Counter:
-    return ORDER_REQUESTS.labels(str(status))

@@ -21,7 +21,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from locks.lua_script import Argument, LuaScript
 from seckill_site.broker.messages import Message, packed, pause_of, taken, waits_once
-from seckill_site.metrics import JUNK
+from seckill_site.metrics import counter
 
 logger = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]
         """Run a script that moves keys of a wrong type aside, and report them."""
         with self.conn_or_acquire() as client:
             if script.run(client, keys=keys, args=args):
-                JUNK.inc()
+                counter("ledger_junk").inc()
                 logger.error("moved a key of a wrong type aside, one of %s", keys)
 
     def probe(self, queue: str) -> None:
@@ -207,7 +207,7 @@ class Transport(kombu_redis.Transport):  # type: ignore[misc]
 
 def dropped(why: object) -> None:
     """Log and count something in a queue that is not a message of the shop."""
-    JUNK.inc()
+    counter("ledger_junk").inc()
     logger.error("dropped junk from the queue: %r", why)
 
 

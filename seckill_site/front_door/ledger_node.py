@@ -40,7 +40,7 @@ from locks.lua_script import Command, ScriptCall, is_unknown_script
 from seckill_site.clocks.ledger import learn_ledger_time
 from seckill_site.front_door.per_loop import PerLoop
 from seckill_site.kept_settings import kept
-from seckill_site.metrics import LEDGER_SECONDS
+from seckill_site.metrics import histogram
 from seckill_site.redis.primary import HANDSHAKE, is_doubt
 from seckill_site.redis.watched_connections import WatchedConnections
 
@@ -283,7 +283,7 @@ class LedgerNode:
                 continue
             self._written.popleft()
             if asked is self._timed:
-                LEDGER_SECONDS.observe(self._loop.time() - asked.asked_at_s)
+                histogram("ledger").observe(self._loop.time() - asked.asked_at_s)
             if isinstance(asked, _Then):
                 for question in asked.burst:
                     question.replies += asked.replies

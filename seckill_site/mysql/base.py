@@ -18,7 +18,7 @@ import MySQLdb
 from django.db import OperationalError
 from django.db.backends.mysql import base, features
 
-from seckill_site.metrics import DATABASE_SECONDS
+from seckill_site.metrics import histogram
 from seckill_site.redis.breaker import Breaker
 
 breaker = Breaker(MySQLdb.OperationalError, server="database")
@@ -52,7 +52,7 @@ def _timed(execute: Callable[..., Any], *args: Any) -> Any:
     try:
         return execute(*args)
     finally:
-        DATABASE_SECONDS.observe(perf_counter() - started_s)
+        histogram("database").observe(perf_counter() - started_s)
 
 
 def _again_after_deadlock(

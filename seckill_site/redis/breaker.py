@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
 
-from seckill_site.metrics import BREAKERS
+from seckill_site.metrics import counter
 from seckill_site.process_memory import ProcessMemory
 
 PAUSE_S = 0.2
@@ -51,7 +51,7 @@ class Breaker(ProcessMemory):
     def trip(self, error: Exception, *, pause_s: float | None = None) -> None:
         """Open it: the server did not respond. No attempt is made during the pause."""
         if not self._why:
-            BREAKERS.labels(self._server).inc()
+            counter("breaker_openings", self._server).inc()
         self._why = str(error) or repr(error)
         self._next_attempt_at = monotonic() + (self.pause_s if pause_s is None else pause_s)
 

@@ -8,7 +8,7 @@ from redis.connection import AbstractConnection
 from redis.exceptions import ConnectionError as NotConnected
 from redis.exceptions import TimeoutError as NoReply
 
-from seckill_site.metrics import LEDGER_SECONDS
+from seckill_site.metrics import histogram
 from seckill_site.redis.breaker import Breaker
 from seckill_site.redis.primary import HANDSHAKE, Primary, is_doubt
 
@@ -61,7 +61,7 @@ class _Watched(AbstractConnection):
         try:
             reply = super().read_response(*args, **options)
             if sent_s:  # the first of a pipeline
-                LEDGER_SECONDS.observe(perf_counter() - sent_s)
+                histogram("ledger").observe(perf_counter() - sent_s)
             return reply
         except NoReply as error:
             self.pool.breaker.trip(error)

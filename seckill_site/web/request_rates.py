@@ -32,7 +32,7 @@ from redis.exceptions import RedisError
 
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.kept_settings import kept
-from seckill_site.metrics import LIMITED_REQUESTS
+from seckill_site.metrics import counter
 from seckill_site.process_memory import Buffer, Memory
 from seckill_site.web.clients import client_address
 from seckill_site.web.responses import problem, seems_signed_in
@@ -308,7 +308,7 @@ def _has_session(request: HttpRequest) -> bool:
 
 def count_limited(limit: Limit) -> None:
     """Count a refused request for the metrics."""
-    LIMITED_REQUESTS.labels(limit.value).inc()
+    counter("limited_requests", limit.value).inc()
 
 
 # --- For staff ------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ import requests
 from django.conf import settings
 from django.core.management import CommandError
 from django.db import connection
+from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 from redis.connection import parse_url
@@ -27,6 +28,7 @@ from backoffice import shop_metrics
 from backoffice.management.commands.metrics import check_directory
 from backoffice.shop_metrics import Shop
 from seckill_site.health import PARTS
+from seckill_site.models import Installation
 from tests.support.heartbeats import note_all
 from tests.support.orders import make_buyers, make_sale, reserved, written_orders
 from tests.support.patience import eventually
@@ -82,6 +84,8 @@ def test_shop_shows_what_is_sold_and_what_waits(in_line: Shop) -> None:
     written_orders(sale, buyers[:3])
     reserved(sale, buyers[3:])
     note_all({"beat": 40.0})
+    backed_up_at = timezone.now()
+    Installation.objects.update(backed_up_at=backed_up_at)
     shown(in_line)
     found = shown(in_line)  # the ledgers that it asks are those that the database named last
 
@@ -103,6 +107,7 @@ def test_shop_shows_what_is_sold_and_what_waits(in_line: Shop) -> None:
         "payments", "webhooks", "mails", "notices"
     }  # fmt: skip
     assert found["redis_memory_bytes",] > 0
+    assert found["backup_timestamp_seconds",] == backed_up_at.timestamp()
 
 
 @pytest.mark.django_db

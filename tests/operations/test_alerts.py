@@ -167,7 +167,7 @@ def check(tmp_path: Path, tests: list[dict[str, Any]], *, file: Path = RULES) ->
     return said if ended.returncode else ""
 
 
-def tests_of(*, fires: bool) -> list[dict[str, Any]]:
+def cases_of(*, fires: bool) -> list[dict[str, Any]]:
     return [
         case(name, series, fires=fires)
         for name, (firing, calm) in CASES.items()
@@ -181,11 +181,11 @@ def test_there_are_at_most_sixteen_alerts_and_a_case_for_each() -> None:
 
 
 def test_each_alert_fires(tmp_path: Path) -> None:
-    assert check(tmp_path, tests_of(fires=True)) == ""
+    assert check(tmp_path, cases_of(fires=True)) == ""
 
 
 def test_no_alert_fires_without_its_reason(tmp_path: Path) -> None:
-    assert check(tmp_path, tests_of(fires=False)) == ""
+    assert check(tmp_path, cases_of(fires=False)) == ""
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -85,9 +85,14 @@ class Prometheus:
             answer = requests.get(f"{self.url}/query", {"query": expression}, timeout=30)
         except requests.ConnectionError:  # it has not started yet
             return []
+        if answer.status_code == 503:  # it has not read its configuration yet
+            return []
         answer.raise_for_status()
         found: list[dict[str, Any]] = answer.json()["data"]["result"]
         return found
+
+    def now_s(self) -> float:
+        return float(self.ask("vector(time())")[0]["value"][1])
 
     def firing(self) -> set[tuple[str, str]]:
         """Return the alerts that fire, each with the value of its first own label."""
@@ -199,13 +204,13 @@ def test_an_evening_raises_no_alert_and_each_fault_its_own(
     wait_for(lambda: prometheus.ask("seckill_heartbeat_age_seconds{name='queue:celery'}"))
     wait_for(lambda: prometheus.ask("sum(rate(seckill_loop_lag_seconds_count[20s])) > 0"))
     wait_for(lambda: not prometheus.firing(), what="a quiet start")
-    began_at = prometheus.ask("time()")[0]["value"][0]
+    began_at = prometheus.now_s()
 
     orders = sell_an_evening(shop)
     check_dashboard(prometheus)
     check_size(prometheus)
-    wait_for(lambda: prometheus.ask("time()")[0]["value"][0] > began_at + LIMIT_S)
-    seconds = int(prometheus.ask("time()")[0]["value"][0] - began_at)
+    wait_for(lambda: prometheus.now_s() > began_at + LIMIT_S)
+    seconds = int(prometheus.now_s() - began_at)
     raised = prometheus.ask(f'max_over_time(ALERTS{{alertstate="firing"}}[{seconds}s])')
     assert [it["metric"]["alertname"] for it in raised] == []
 

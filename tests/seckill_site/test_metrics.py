@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from prometheus_client import REGISTRY
-from prometheus_client.metrics import MetricWrapperBase
 
 from seckill_site import metrics
 from tests.support.stack import ROOT
@@ -22,15 +21,15 @@ import os, shutil, sys
 from seckill_site import exposition, metrics
 
 directory, lose_it = sys.argv[1:]
-metrics.JUNK.inc()
+metrics.counter("ledger_junk").inc()
 if lose_it:
     shutil.rmtree(directory)
 if child := os.fork():
     os.waitpid(child, 0)
     sys.stdout.write(exposition.exposition().decode())
 else:
-    metrics.JUNK.inc()
-    metrics.PUBLISHES.labels("sent").inc()
+    metrics.counter("ledger_junk").inc()
+    metrics.counter("publishes", "sent").inc()
 """
 
 
@@ -107,10 +106,8 @@ LABELS = {
 
 
 def test_all_labels_are_known() -> None:
-    counters = [it for it in vars(metrics).values() if isinstance(it, MetricWrapperBase)]
-    own = [it for counter in counters for it in counter.describe()]
-    assert {it.name for it in own} == LABELS.keys()
-    assert {it.name for it in REGISTRY.collect() if it.name.startswith("seckill_")} <= LABELS.keys()
+    own = {it.name for it in REGISTRY.collect() if it.name.startswith("seckill_")}
+    assert own == LABELS.keys()
     for metric in REGISTRY.collect():
         for it in metric.samples if metric.name in LABELS else ():
             assert set(it.labels) - {"le"} == set(LABELS[metric.name])

@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import NamedTuple, Self, TypeVar
 
 from locks.lua_script import LuaScript, ScriptCall
-from seckill_site.metrics import JUNK
+from seckill_site.metrics import counter
 from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.keys import (
     STATE,
@@ -227,7 +227,7 @@ def put_junk_aside(*, sale_id: int, names: Sequence[str]) -> None:
     count = run_script(
         _PUT_JUNK_ASIDE, [keys.buyers, keys.pending, keys.junk], *kept, *raw, read=int
     )
-    JUNK.inc(count)
+    counter("ledger_junk").inc(count)
     logger.error("sale %s: put %s aside, no entries of a ledger: %r", sale_id, count, names[:5])
 
 
