@@ -243,6 +243,7 @@ MIDDLEWARE = [
     "accounts.way_back.WayBackMiddleware",
     "accounts.hashing.TooManyMiddleware",
     "accounts.second_factor.StaffSecondFactorMiddleware",
+    "backoffice.activity.activity_middleware",
 ]
 
 SECKILL_FRONT_DOOR = [
