@@ -95,7 +95,8 @@ ENTRIES = (
         "admin:staff",
         _has_any("auth.view_user", "auth.change_user"),
         models=("accounts_invitation", "auth_user", "auth_group"),
-        pages=("staff",),
+        pages=("staff", "activity"),
+        tabs=(Entry("activity", _("Activity"), "admin:activity", lambda user: user.is_superuser),),
     ),
     Entry(
         "settings",

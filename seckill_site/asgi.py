@@ -11,6 +11,7 @@ from django.utils.module_loading import import_string
 from granian.utils.proxies import wrap_asgi_with_proxy_headers
 
 from seckill_site.front_door.application import FrontDoor
+from seckill_site.log_context import with_peer
 
 application = FrontDoor(
     django,
@@ -20,6 +21,6 @@ application = FrontDoor(
 )
 
 if settings.SECKILL_TRUSTED_PROXIES:
-    application = wrap_asgi_with_proxy_headers(
-        application, trusted_hosts=settings.SECKILL_TRUSTED_PROXIES
+    application = with_peer(
+        wrap_asgi_with_proxy_headers(application, trusted_hosts=settings.SECKILL_TRUSTED_PROXIES)
     )

@@ -9,6 +9,7 @@ from celery import Celery
 from celery.exceptions import WorkerTerminate
 from celery.signals import (
     setup_logging,
+    task_postrun,
     task_prerun,
     task_success,
     worker_init,
@@ -19,6 +20,7 @@ from django.db import connections
 
 from seckill_site.broker import transport
 from seckill_site.broker.heartbeats import note_queues, note_task
+from seckill_site.log_context import note_task as name_task
 from seckill_site.log_lines import log_as_the_site
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "seckill_site.settings")
@@ -30,6 +32,8 @@ app.autodiscover_tasks()
 setup_logging.connect(log_as_the_site)
 worker_ready.connect(note_queues)
 task_success.connect(note_task)
+task_prerun.connect(name_task)
+task_postrun.connect(name_task)
 
 beat = Celery("seckill_site", set_as_current=False, fixups=[])
 """Beat by itself: it needs the schedule and the broker, so it loads neither models nor tasks."""

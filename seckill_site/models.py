@@ -1,4 +1,6 @@
-"""The rows of the site itself: its identity, its settings, and what the cache has to drop."""
+"""The rows of the site itself: its identity, settings, activity, and what the cache has to drop."""
+
+import datetime as dt
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
@@ -6,6 +8,8 @@ from django.utils.translation import gettext_lazy as _
 from seckill_site.clocks.database import database_now
 
 ONLY_ROW = 1
+
+ADDRESS_KEPT = dt.timedelta(days=90)
 
 
 class Installation(models.Model):
@@ -66,3 +70,28 @@ class ShopSettings(models.Model):
 
     def __str__(self) -> str:
         return str(_("Settings"))
+
+
+class Activity(models.Model):
+    """What a member of staff did or saw (``backoffice/activity.py``): ids, so no erased name.
+
+    Nothing changes or deletes a row, except that its address is emptied.
+    """
+
+    at = models.DateTimeField(default=database_now, db_index=True)
+    kind = models.CharField(max_length=20, db_index=True)
+    user_id = models.BigIntegerField(db_index=True)
+    address = models.CharField(max_length=45, blank=True, db_index=True)
+    about = models.CharField(max_length=40, blank=True)  # a word and an id, such as order:81
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.about}"
+
+
+def forget_addresses(*, now: dt.datetime) -> None:
+    """Empty the addresses of ninety days ago."""
+    old = Activity.objects.filter(address__gt="", at__lt=now - ADDRESS_KEPT)
+    old.update(address="")

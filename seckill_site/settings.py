@@ -243,6 +243,7 @@ MIDDLEWARE = [
     "accounts.way_back.WayBackMiddleware",
     "accounts.hashing.TooManyMiddleware",
     "accounts.second_factor.StaffSecondFactorMiddleware",
+    "backoffice.activity.activity_middleware",
 ]
 
 SECKILL_FRONT_DOOR = [
@@ -670,20 +671,29 @@ SECURE_SSL_REDIRECT = HTTPS_ONLY
 SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$"]  # probed from inside the network
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if HTTPS_ONLY else None
 
+LOG_FORMAT = env.str("SECKILL_LOG_FORMAT", default="text")
+_LOG_LINES = {"text": "LogLine", "json": "JsonLine"}
+if LOG_FORMAT not in _LOG_LINES:
+    raise ImproperlyConfigured("SECKILL_LOG_FORMAT is neither text nor json.")
+
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {
-        "line": {"()": "seckill_site.log_lines.LogLine"},
-        "refusal": {"()": "seckill_site.log_lines.RefusalLine"},
+        "line": {"()": f"seckill_site.log_lines.{_LOG_LINES[LOG_FORMAT]}"},
     },
     "filters": {
         "with_reference": {"()": "seckill_site.web.errors.WithReference"},
+        "one_short_line": {"()": "seckill_site.log_lines.OneShortLine"},
         "outage": {"()": "seckill_site.log_lines.OutageInOneLine"},
     },
     "handlers": {
-        "console": {"class": "logging.StreamHandler", "formatter": "line"},
-        "refusals": {"class": "logging.StreamHandler", "formatter": "refusal"},
+        "console": {"class": "seckill_site.log_lines.Console", "formatter": "line"},
+        "refusals": {
+            "class": "seckill_site.log_lines.Console",
+            "formatter": "line",
+            "filters": ["one_short_line"],
+        },
     },
     "root": {"handlers": ["console"], "level": env.str("SECKILL_LOG_LEVEL", default="INFO")},
     "loggers": {

@@ -9,6 +9,7 @@ from django.core.wsgi import get_wsgi_application
 from granian.utils.proxies import wrap_wsgi_with_proxy_headers
 
 from seckill_site.front_door.django_threads import WsgiApplication
+from seckill_site.log_context import with_peer
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "seckill_site.settings")
 
@@ -38,6 +39,6 @@ django = with_readable_content_type(get_wsgi_application())
 application = django
 if settings.SECKILL_TRUSTED_PROXIES:
     # Logins are throttled by address; behind a proxy, everybody would share one.
-    application = wrap_wsgi_with_proxy_headers(
-        application, trusted_hosts=settings.SECKILL_TRUSTED_PROXIES
+    application = with_peer(
+        wrap_wsgi_with_proxy_headers(application, trusted_hosts=settings.SECKILL_TRUSTED_PROXIES)
     )

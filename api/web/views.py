@@ -177,6 +177,8 @@ def redeem(request: HttpRequest, token: ApiToken) -> HttpResponse:
         with counted_guess(GUESSES, user_id=token.owner_id, now=now):
             if is_check:
                 found = find_by_code(code=code, merchants=merchants)
+                looked_at = {"looked_at": f"order:{found.order.pk}", "acting_id": token.owner_id}
+                vars(request).update(looked_at)  # for the list of activity
                 if not found.may_be_used or found.is_past(now):
                     return _refused(found, now)
                 return JsonResponse({"verdict": "valid", **_redeemable_json(found)})

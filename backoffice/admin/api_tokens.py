@@ -113,6 +113,7 @@ class ApiTokenAdmin(ReadOnlyAdmin):
         """Do nothing: the token is saved."""
 
     def response_add(self, request: Any, obj: Any, post_url_continue: Any = None) -> HttpResponse:
+        request.looked_at = f"token:{obj.pk}" if obj else ""
         return office.show(
             request,
             "api/secret.html",

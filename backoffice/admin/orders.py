@@ -225,6 +225,8 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
     ) -> HttpResponse:
         """Add the order's history, its payments and the possible actions."""
         order: VoucherOrder = context["original"]
+        if order.code and request.user.has_perm(REDEEM):  # the page shows it
+            request.looked_at = f"order:{order.pk}"  # type: ignore[attr-defined]
         kinds = [kind for kind in OrderJob.Kind.values if required_status(kind) == order.status]
         may_end = self.has_end_permission(request)
         context |= {
@@ -331,6 +333,7 @@ def find(request: HttpRequest) -> HttpResponse:
             with counted_guess(GUESSES, user_id=request.user.pk or 0, now=now):
                 order = find_by_code(code=text).order
             if request.user.has_perm(REDEEM):
+                request.looked_at = f"order:{order.pk}"  # type: ignore[attr-defined]
                 return redirect("admin:orders_voucherorder_change", order.pk)
             refusal = gettext("Only staff who may redeem vouchers can search by code.")
         except (TooManyGuesses, GuessesUnknown) as error:

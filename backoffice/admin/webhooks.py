@@ -120,7 +120,8 @@ class WebhookEndpointAdmin(CheckedList):
         self.log_change(request, endpoint, gettext("New secret."))
         return endpoint.pk
 
-    def _secret_page(self, request: HttpRequest, endpoint: WebhookEndpoint) -> HttpResponse:
+    def _secret_page(self, request: Any, endpoint: WebhookEndpoint) -> HttpResponse:
+        request.looked_at = f"webhook:{endpoint.pk}"
         about = gettext("Copy this secret now. It is not shown again.")
         if endpoint.old_secret:
             about = gettext(

@@ -83,6 +83,7 @@ from orders.fulfilment.bulk_insert import nothing
 from orders.fulfilment.sale_pass import LockedBatch, SalePass, UnconfirmedBatch
 from orders.models import RefusalReason
 from seckill_site.failpoints import failpoint
+from seckill_site.log_context import log_fields
 from seckill_site.metrics import counter
 from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.batch_journal import back_off, collect_suspects, count_failure, set_aside
@@ -387,7 +388,8 @@ def _write_and_report(walk: SalePass, entries: Sequence[PendingEntry]) -> None:
         write_control_row(walk.held)
         walk.database_proved_writable = True
     if suspect and (suspect.to_refuse or suspect.failures >= settings.SECKILL_MAX_TRIES):
-        _set_aside(walk, by_purchase(entries)[0], for_good=suspect.to_refuse)
+        with log_fields(order_id=entries[0].order_id):
+            _set_aside(walk, by_purchase(entries)[0], for_good=suspect.to_refuse)
         return
     is_whole = entries is walk.batch.entries
     try:
@@ -416,7 +418,8 @@ def _split(walk: SalePass, entries: Sequence[PendingEntry], error: Exception) ->
     """Write the halves of a batch that failed, or put its entries off if that would take long."""
     purchases = by_purchase(entries)
     if len(purchases) == 1:
-        _count_failure(walk, entries)
+        with log_fields(order_id=entries[0].order_id):
+            _count_failure(walk, entries)
     elif walk.is_late() or isinstance(error, BatchTimeout):
         walk.suspects = collect_suspects(sale_id=walk.sale_id, add=entries)
         walk.put_off_entries(entries, seconds=0)

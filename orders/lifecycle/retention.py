@@ -7,6 +7,7 @@ from typing import Any
 from django.db.models import Q, QuerySet
 
 from orders.models import JobStatus, Notice, OrderJob, RoomVisit, RuleRefusal
+from seckill_site.models import forget_addresses
 
 MOST_ROWS, MOST_JOBS = 5_000, 100
 """The most that one call deletes of a table, so that no order waits for it long."""
@@ -17,6 +18,7 @@ def delete_old_rows(*, now: dt.datetime) -> bool:
 
     Two calls at once do no harm: they delete the same rows.
     """
+    forget_addresses(now=now)
     over, told = now - dt.timedelta(days=30), now - dt.timedelta(days=90)
     # While a sale has a line, it is restored from the visits.
     visits = RoomVisit.objects.filter(seckill_voucher__ends_at__lt=over, joined_at__lt=over)

@@ -183,6 +183,7 @@ def _voucher_page(
     verdict: str = "",
     status: int = 200,
 ) -> HttpResponse:
+    request.looked_at = f"order:{redeemable.order.pk}"  # type: ignore[attr-defined]
     use, user_id, has_lapsed = redeemable.use, request.user.pk, redeemable.has_lapsed(now)
     may_alone = may_undo_alone(use, user_id=user_id, now=now)
     if not verdict or (verdict == "repeated" and not may_alone):  # later it is no lost answer

@@ -43,6 +43,7 @@ from seckill_site.front_door.shells import Shells, StoredAnswer, length_of, visi
 from seckill_site.front_door.sign_in_gate import TooManySignIns, sign_in_gate
 from seckill_site.front_door.threads import Busy, threads
 from seckill_site.kept_settings import kept
+from seckill_site.log_context import note_request
 from seckill_site.metrics import count_request
 from seckill_site.process_memory import Memory
 from seckill_site.web.request_rates import (
@@ -145,6 +146,7 @@ class FrontDoor:
 
     async def _answer(self, environ: Environ, receive: Receive, send: Send) -> None:
         body: IO[bytes] | None = None
+        note_request(environ)
         try:
             body = await _body_of(environ, receive) if has_body(environ) else io.BytesIO()
             environ["wsgi.input"] = body

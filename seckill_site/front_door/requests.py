@@ -22,6 +22,7 @@ from django.utils import translation
 from seckill_site.front_door.per_loop import PerLoop
 from seckill_site.front_door.threads import Busy
 from seckill_site.kept_settings import kept
+from seckill_site.log_context import PEER
 from seckill_site.web.clients import client_address
 
 Environ = dict[str, Any]
@@ -86,6 +87,7 @@ def environ_of(scope: Scope) -> Environ:
         "SERVER_PORT": str(server[1] or 0),
         "SERVER_PROTOCOL": f"HTTP/{scope.get('http_version', '1.1')}",
         "REMOTE_ADDR": client[0],
+        PEER: scope.get(PEER, ""),
         "wsgi.url_scheme": scope.get("scheme", "http"),
     }
     for name, value in scope["headers"]:

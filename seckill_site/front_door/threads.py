@@ -6,6 +6,7 @@ Whatever an event loop cannot do itself (SQL, templates, whole Django requests) 
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextvars import copy_context
 from typing import TypeVar
 
 from django.conf import settings
@@ -73,7 +74,8 @@ class Threads:
             finally:
                 close_old_connections()
 
-        return await self.run(between)
+        here = copy_context()  # its log lines name the request
+        return await self.run(lambda: here.run(between))
 
     def close(self) -> None:
         """Let the threads end, each after what it does now."""

@@ -9,6 +9,7 @@ from django.utils import translation
 
 from seckill_site.broker.pace import note_life
 from seckill_site.front_door.requests import LONGEST_BODY_BYTES, declared_bytes, request_language
+from seckill_site.log_context import note_request
 from seckill_site.web.responses import method_not_allowed
 
 _DEVICES = (
@@ -33,6 +34,7 @@ def site_guard(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[
     """
 
     def guarded(request: HttpRequest) -> HttpResponse:
+        note_request(request.META)
         language = request_language(request.META)
         request.COOKIES[settings.LANGUAGE_COOKIE_NAME] = language
         # Django takes "post" for POST. Methods are case-sensitive, and no other server does.
@@ -53,6 +55,7 @@ def site_guard(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[
                 note_life()
             response = get_response(request)
         response.headers.setdefault("Permissions-Policy", PERMISSIONS_POLICY)
+        note_request(None)
         return response
 
     return guarded

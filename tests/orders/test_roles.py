@@ -122,6 +122,7 @@ PAGES = {
     "admin:system": Row(WATCHES),
     "admin:system-reconcile": Row(RUNS, RUNS, "unloaded"),
     "admin:staff": Row(OWNS),
+    "admin:activity": Row(OWNS),
     # Sales
     "admin:vouchers_seckillvoucher_changelist": Row(LOOKS),
     "admin:vouchers_seckillvoucher_add": Row(WORKS, WORKS, send=NEW_SALE),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
 import json
 import logging
 import logging.config
@@ -20,7 +21,8 @@ from django.conf import settings
 from django.core.exceptions import DisallowedHost
 from django.db import InterfaceError, OperationalError
 
-from seckill_site.log_lines import LogLine
+from seckill_site import log_lines
+from seckill_site.log_lines import MOST_LINES, JsonLine, LogLine
 
 pytestmark = pytest.mark.quick
 
@@ -124,3 +126,73 @@ def test_task_that_an_outage_ends_writes_one_line(
     lines = capsys.readouterr().err.splitlines()
     assert repr(error) in lines[0]
     assert (len(lines) == 1) is is_short
+
+
+def test_granian_writes_json_with_the_same_fields(
+    zone: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = json.loads(GRANIAN.with_name("granian-log-json.json").read_text())
+    logging.config.dictConfig(config)
+    logging.getLogger("_granian").info("started")
+    fields = json.loads(capsys.readouterr().out)
+    ours = json.loads(JsonLine().format(record()))
+    assert fields.keys() == ours.keys() - {"process"}
+    assert fields["time"][:11] == dt.datetime.now().astimezone().isoformat()[:11]
+
+
+# --- places that repeat themselves ----------------------------------------------------------------
+
+
+class Place:
+    """A place in the code that logs, and what comes of it."""
+
+    def __init__(self) -> None:
+        self.console, self.stream = log_lines.Console(), io.StringIO()
+        self.console.setStream(self.stream)
+        self.console.setFormatter(LogLine())
+        self.logger = logging.Logger("orders")
+        self.logger.addHandler(self.console)
+
+    def complain(self, times: int, *, error: Exception | None = None) -> list[str]:
+        for number in range(times):
+            self.logger.warning("line %s", number, exc_info=error)
+        return self.written()
+
+    def written(self) -> list[str]:
+        lines = self.stream.getvalue().splitlines()
+        self.stream.truncate(self.stream.seek(0))
+        return lines
+
+
+def test_place_that_repeats_itself_writes_20_lines_and_how_many_more() -> None:
+    place = Place()
+    assert len(place.complain(50)) == MOST_LINES
+    place.logger.warning("another place")
+    assert place.written()[0].endswith("another place")
+
+    place.console._until = 0.0  # the window is over
+    place.logger.warning("a third place")
+    told, _ = place.written()
+    assert told.endswith("WARNING orders: 30 more lines of one place were left out")
+    assert len(place.complain(1)) == 1  # a new window
+
+
+def test_without_the_limit_each_line_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_lines, "MOST_LINES", 1_000)
+    assert len(Place().complain(50)) == 50
+
+
+def test_end_of_a_process_tells_what_was_left_out() -> None:
+    place = Place()
+    place.complain(21)
+    place.console.close()
+    assert place.written()[0].endswith("1 more lines of one place were left out")
+
+
+def test_only_the_first_line_of_a_place_has_its_traceback() -> None:
+    try:
+        raise ZeroDivisionError("no number")
+    except ZeroDivisionError as error:
+        lines = Place().complain(3, error=error)
+    assert [line for line in lines if "Traceback" in line] == ["Traceback (most recent call last):"]
+    assert lines[-1].endswith("line 2: ZeroDivisionError('no number')")
