@@ -54,6 +54,7 @@ missing_galera() { [[ -e /usr/lib/galera/libgalera_smm.so ]] || say galera-4; }
 missing_for_operations() {
   has promtool || say prometheus
   has mariadb-backup || say mariadb-backup
+  has mariadb-binlog || say mariadb-client
   has mmdebstrap || say mmdebstrap
 }
 
