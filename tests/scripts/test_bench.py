@@ -71,7 +71,7 @@ def output_of(command: Sequence[str | Path], scratch: Path) -> str:
     return said.stdout
 
 
-ALL = "capacity fairness locks sale servers"
+ALL = "capacity fairness locks sale servers shop"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""The benchmark ``shop``: pages of a back office whose tables are large."""
