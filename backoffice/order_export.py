@@ -1,14 +1,14 @@
 """Export any number of orders as a CSV file that Excel opens correctly.
 
-The orders are read by id in windows, so each statement reads a bounded number of rows even if few
-match. A slow download holds no cursor and no transaction, and memory does not grow. Orders written
-after the export has started are not in the file.
+The ids are read first, after the last id of the window before, and then the rows of each part. A
+slow download holds no cursor and no transaction, and memory does not grow. Orders written after the
+export has started are not in the file.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from django.db.models import Max, Q, QuerySet
@@ -22,14 +22,14 @@ from orders.models import OrderEvent, OrderStatus, Payment, RefusalReason, Vouch
 from seckill_site.formatting import plain_money, utc_offset
 from seckill_site.web.csv_files import Row, exact, harmless
 from vouchers.inventory.purchases import purchase_of
+from vouchers.models import SeckillVoucher
 
-CHUNK, WINDOW = 1_000, 20_000
+CHUNK, WINDOW = 2_000, 20_000
 """Orders in one part of the file, and ids read by one statement."""
 
 _FIELDS = (
-    "pk", "seckill_voucher_id", "seckill_voucher__voucher__title", "user__username", "unit",
-    "status", "reason", "price_cents", "accepted_at", "created_at", "code",
-    "seckill_voucher__voucher__merchant__name",
+    "pk", "seckill_voucher_id", "user__username", "unit", "status", "reason", "price_cents",
+    "accepted_at", "created_at", "code",
 )  # fmt: skip
 
 
@@ -46,31 +46,24 @@ def export_orders(*, orders: QuerySet[VoucherOrder], codes: bool, now: dt.dateti
     ``codes`` says whether voucher codes, which are worth money, are shown in full.
     """
     newest = VoucherOrder.objects.aggregate(Max("pk"))["pk__max"] or 0
-    chunks = _chunks(orders.values_list(*_FIELDS), newest)
+    chunks = _chunks(orders, newest)
     # In the reader's language and zone, which are others when the parts are sent.
     labels = {it.value: str(it.label) for it in (*OrderStatus, *RefusalReason)}
     zone = timezone.get_current_timezone()
     return Export(_headings(now), (list(_rows(it, labels, zone, codes=codes)) for it in chunks))
 
 
-def _chunks(orders: QuerySet[Any, Any], newest: int) -> Iterator[list[Any]]:
+def _chunks(orders: QuerySet[VoucherOrder], newest: int) -> Iterator[list[Any]]:
     """Yield the orders in lists, sorted by id."""
-    last = end = 0
-    while last < newest:
-        if last == end:
-            end = _end_of_window(last, newest)
-        window = orders.filter(pk__gt=last, pk__lte=end)
-        chunk = list(window.order_by("pk")[:CHUNK])
-        last = chunk[-1][0] if len(chunk) == CHUNK else end
-        if chunk:
-            yield chunk
-
-
-def _end_of_window(last: int, newest: int) -> int:
-    """Return the last id of the window after ``last``, counting orders of any kind."""
-    ids = VoucherOrder.objects.filter(pk__gt=last, pk__lte=newest).order_by("pk")
-    further = ids.values_list("pk", flat=True)[WINDOW - 1 : WINDOW]
-    return next(iter(further), newest)
+    last, sorted_orders = 0, orders.order_by("pk")
+    ids = sorted_orders.values_list("pk", flat=True)
+    while window := list(ids.filter(pk__gt=last, pk__lte=newest)[:WINDOW]):
+        last = window[-1]
+        for start in range(0, len(window), CHUNK):
+            rows = sorted_orders.filter(pk__in=window[start : start + CHUNK])
+            yield list(rows.values_list(*_FIELDS))
+        if len(window) < WINDOW:
+            return
 
 
 # --- Rows ----------------------------------------------------------------------------------------
@@ -94,18 +87,18 @@ def _rows(
     chunk: Sequence[Any], labels: Mapping[str, str], zone: dt.tzinfo, *, codes: bool
 ) -> Iterator[list[object]]:
     ids = [order[0] for order in chunk]
-    moments = _moments(ids)
+    moments, sales = _moments(ids), _sales({order[1] for order in chunk})
     payments = Payment.objects.filter(order__in=ids, settles=True).order_by("pk")
     known_there = Coalesce("charge__reference", "reference")  # what the provider's lists name
     references = dict(payments.values_list("order_id", known_there))
-    for pk, sale, title, buyer, unit, status, reason, cents, *times, code, merchant in chunk:
-        accepted, written = times
+    for pk, sale, buyer, unit, status, reason, cents, accepted, written, code in chunk:
+        title, merchant = sales[sale]
         used = moments.get((pk, "used")) if status == OrderStatus.USED else None
         at = (accepted, written, moments.get((pk, "paid")), used)
         yield [
             exact(str(pk)),
             sale,
-            harmless(title),
+            title,
             harmless(buyer or ""),
             unit,
             labels[status],
@@ -114,9 +107,16 @@ def _rows(
             *(_local(moment, zone) for moment in at),
             _code(code or "", codes=codes),
             exact(references.get(pk, "")),
-            harmless(merchant or ""),
+            merchant,
             exact(str(purchase_of(pk))),
         ]
+
+
+def _sales(ids: Collection[int]) -> dict[int, tuple[str, str]]:
+    """Return the title and the merchant of each of these sales, as cells."""
+    sales = SeckillVoucher.objects.filter(pk__in=ids)
+    rows = sales.values_list("pk", "voucher__title", "voucher__merchant__name")
+    return {pk: (harmless(title), harmless(merchant or "")) for pk, title, merchant in rows}
 
 
 def _moments(order_ids: Sequence[int]) -> dict[tuple[int, str], dt.datetime]:

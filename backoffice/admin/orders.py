@@ -38,7 +38,7 @@ from backoffice.bulk_jobs import (
     required_status,
     start_job,
 )
-from backoffice.customers import find_orders, name_in_address
+from backoffice.customers import find_orders, name_in_address, without_rehearsals
 from backoffice.job_engine import UNAVAILABLE
 from backoffice.navigation import REDEEM, SEE_CUSTOMERS
 from backoffice.order_export import export_orders
@@ -57,11 +57,11 @@ from seckill_site.formatting import NO_VALUE, grouped, money, money_in
 from seckill_site.web.admin_lists import column, moment, pill
 from seckill_site.web.csv_files import csv_parts, csv_response
 from seckill_site.web.form_keys import key_of, make_once
+from seckill_site.web.large_lists import TypedFilter
 from seckill_site.web.text_files import read_texts
 from seckill_site.web.url_converters import LARGEST_ID
 from vouchers.catalogue.history import entry
 from vouchers.catalogue.staff_texts import NO_ANSWER
-from vouchers.models import SaleStage
 
 logger = logging.getLogger(__name__)
 
@@ -153,8 +153,8 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
         "status",
         Due,
         "reason",
-        ("seckill_voucher", admin.RelatedOnlyFieldListFilter),
-        "seckill_voucher__voucher__merchant",
+        ("seckill_voucher", TypedFilter),
+        ("seckill_voucher__voucher__merchant", TypedFilter),
     )
     list_select_related = ("user", "seckill_voucher__voucher")
     search_fields = ("id",)  # so that there is a form; see ``get_search_results``
@@ -177,7 +177,7 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[VoucherOrder]:
         # Orders of a rehearsal are temporary.
-        return super().get_queryset(request).exclude(seckill_voucher__stage=SaleStage.REHEARSAL)
+        return without_rehearsals(super().get_queryset(request))
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[VoucherOrder], search_term: str
@@ -185,7 +185,7 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
         """Find orders by whole values, each by its index."""
         if search_term:
             by_contact = request.user.has_perm(SEE_CUSTOMERS)
-            queryset = queryset.filter(find_orders(search_term, by_contact=by_contact))
+            queryset = queryset.filter(pk__in=find_orders(search_term, by_contact=by_contact))
         return queryset, False
 
     @admin.display(description=_("user"), ordering="user")

@@ -47,6 +47,7 @@ class ReadOnlyAdmin(CodedHistory):
     """
 
     show_full_result_count = False
+    is_large = True
     by = column(_("by"), lambda row: str(row.actor or NO_VALUE), ordering="actor")
     buyer_name = column(_("buyer"), lambda row: str(row.user or NO_VALUE), ordering="user")
 

@@ -37,6 +37,7 @@ from orders.models import Rehearsal
 from seckill_site.clocks.database import database_now
 from seckill_site.web.admin_lists import column, pill
 from seckill_site.web.form_keys import key_of, make_once
+from seckill_site.web.large_lists import TypedFilter
 from seckill_site.web.responses import for_owner
 from vouchers.catalogue.history import entry
 from vouchers.catalogue.staff_texts import NO_ANSWER, StaffRefusal
@@ -154,7 +155,7 @@ class RehearsalAdmin(ReadOnlyAdmin):
 
     list_display = ("__str__", "sale", "how", "buyers", "stock", "by", "created")
     list_select_related = ("actor", "seckill_voucher__voucher")
-    list_filter = ("phase", ("seckill_voucher", admin.RelatedOnlyFieldListFilter))
+    list_filter = ("phase", ("seckill_voucher", TypedFilter))
     actions = None
     fields = (
         "sale", "buyers", "stock", "duplicates", "connections", "url", "by", "created",

@@ -128,17 +128,14 @@ def reconcile_and_tell(request: HttpRequest, sale: SeckillVoucher) -> None:
 
 def _add_up(sales: Iterable[SeckillVoucher]) -> None:
     """Set the balance of each loaded sale; the sales must have their cards."""
-    sales = list(sales)
+    loaded = {it.pk: it for it in sales if it.card.remaining is not None}  # type: ignore[attr-defined]
     live = Count("orders", filter=Q(orders__live=True))
-    counted = SeckillVoucher.objects.filter(pk__in=[sale.pk for sale in sales])
-    rows = counted.annotate(live_orders=live).values_list("pk", "stock", "live_orders")
-    counts = {pk: (stock, live_orders) for pk, stock, live_orders in rows}
-    for sale in sales:
-        card: SaleCard = sale.card  # type: ignore[attr-defined]
-        if card.remaining is None or card.pending is None or sale.pk not in counts:
-            continue
-        stock, live_orders = counts[sale.pk]
-        sale.sum = SaleSum(stock, card.remaining, card.pending, live_orders)  # type: ignore[attr-defined]
+    rows = SeckillVoucher.objects.filter(pk__in=loaded).annotate(live_orders=live)
+    for pk, stock, live_orders in rows.values_list("pk", "stock", "live_orders"):
+        card: SaleCard = loaded[pk].card  # type: ignore[attr-defined]
+        if card.remaining is not None and card.pending is not None:
+            balance = SaleSum(stock, card.remaining, card.pending, live_orders)
+            loaded[pk].sum = balance  # type: ignore[attr-defined]
 
 
 def _as_text(balance: SaleSum) -> str:

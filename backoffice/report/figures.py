@@ -165,13 +165,13 @@ def report_sale(*, sale_id: int, now: dt.datetime) -> SaleReport:
         written=_durations(
             rows,
             F("created_at") - F("accepted_at"),
-            order_id="pk",
+            sampled={"pk__in": rows},
             count=sum(it.count for it in orders),
         ),
         paid=_durations(
             paid_events.order_by(),
             F("at") - F("order__accepted_at"),
-            order_id="order_id",
+            sampled={"order__in": rows},
             count=sum(it.count for it in orders if it.status in EVER_PAID),
         ),
         waiting_list=_waiting_list(sale),
@@ -208,14 +208,18 @@ def _orders(rows: QuerySet[VoucherOrder]) -> tuple[tuple[Orders, ...], dict[str,
 # --- Durations ------------------------------------------------------------------------------------
 
 
-def _durations(rows: QuerySet[Any], duration: Any, *, order_id: str, count: int) -> Durations:
-    """Measure all rows or, if there are many, every nth order id.
+def _durations(
+    rows: QuerySet[Any], duration: Any, *, sampled: dict[str, QuerySet[Any]], count: int
+) -> Durations:
+    """Measure all rows or, if there are many, those of every nth order id.
 
     The database numbers the rows, so that it returns only the two values needed.
     """
     every = math.ceil(count / SAMPLE_SIZE)
     if every > 1:
-        rows = rows.annotate(remainder=F(order_id) % every).filter(remainder=0)
+        for condition, orders in sampled.items():
+            sample = orders.annotate(remainder=F("pk") % every).filter(remainder=0)
+            rows = rows.filter(**{condition: sample.values("pk")})
     numbered = rows.annotate(
         duration=ExpressionWrapper(duration, output_field=DurationField()),
         nth=Window(RowNumber(), order_by="duration"),

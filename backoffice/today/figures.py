@@ -8,8 +8,7 @@ import datetime as dt
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from django.core.cache import cache
-from django.db.models import Count, F, Q, QuerySet, Sum
+from django.db.models import Count, F, Min, Q, QuerySet, Sum
 from django.utils import timezone
 
 from api.webhooks.endpoints import needing_attention
@@ -32,6 +31,7 @@ from orders.payments.settlement import open_differences
 from orders.payments.unused import due_this_month
 from seckill_site.broker.heartbeats import Heartbeat, read_heartbeats
 from seckill_site.health import current_errors, current_parts
+from seckill_site.web.url_converters import LARGEST_ID
 from vouchers.models import SaleStage, SeckillVoucher
 
 SHOWN_SALES = 5
@@ -212,25 +212,14 @@ def _trade(midnight: dt.datetime) -> Trade:
 
 
 def _first_event_id(midnight: dt.datetime) -> int:
-    """Return an id before which no event is of this day, found by halving the range of ids.
+    """Return an id before which no event that counts is of this day.
 
     Ids follow time to within a transaction, so an hour is more than enough to spare.
     """
-    key = f"today:first:{midnight:%Y%m%d}"
-    kept: int | None = cache.get(key)
-    if kept is not None:
-        return kept
-    since, events = midnight - dt.timedelta(hours=1), OrderEvent.objects.order_by("pk")
-    low, high = 1, (events.values_list("pk", flat=True).last() or 0) + 1
-    while low < high:
-        middle = (low + high) // 2
-        at = events.filter(pk__gte=middle).values_list("at", flat=True).first()
-        if at is None or at >= since:
-            high = middle
-        else:
-            low = middle + 1
-    cache.set(key, low, timeout=24 * 3600)
-    return low
+    counted = (OrderStatus.UNPAID, OrderStatus.PAID, OrderStatus.REFUNDING, OrderStatus.USED)
+    since = midnight - dt.timedelta(hours=1)
+    events = OrderEvent.objects.filter(after__in=counted, at__gte=since)  # by their index
+    return events.aggregate(first=Min("pk"))["first"] or LARGEST_ID
 
 
 def _read_refunds(now: dt.datetime) -> dict[str, tuple[int, int]] | None:

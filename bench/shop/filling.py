@@ -118,7 +118,7 @@ def add_orders(
         INSERT INTO orders_voucherorder (id, user_id, seckill_voucher_id, unit, status, live,
             reason, price_cents, pay_by, code, accepted_at, created_at, position)
         SELECT id, user, %(sale)s, 1, status, IF(status IN {_LIVE}, 1, NULL),
-            IF(status = 'refused', IF(n MOD 10000 = 99, 'failed', 'sold_out'), ''), price,
+            IF(status = 'refused', IF(id MOD 10000 = 99, 'failed', 'sold_out'), ''), price,
             at + INTERVAL 900 SECOND, IF(status IN {_PAID}, code, NULL), at,
             at + INTERVAL 150000 MICROSECOND, NULL
         FROM (SELECT %(base)s + ((n * 6 DIV 1000) << {SEQUENCE_BITS}) + n AS id,

@@ -179,6 +179,8 @@ class VoucherOrder(models.Model):
             ),
             models.Index(fields=("status", "pay_by"), name="order_by_status_pay_by"),
             models.Index(fields=("accepted_at",), name="order_by_accepted_at"),
+            models.Index(fields=("status", "id"), name="order_by_status_id"),
+            models.Index(fields=("reason", "id"), name="order_by_reason_id"),
         ]
         permissions = [
             ("redeem_voucherorder", _("Can redeem vouchers")),

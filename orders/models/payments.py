@@ -107,6 +107,9 @@ class Payment(models.Model):
             models.Index(fields=("status", "ask_at"), name="payment_by_ask_at"),
             models.Index(fields=("status", "provider", "ask_at"), name="payment_by_provider"),
             models.Index(fields=("provider_reference",), name="payment_by_provider_reference"),
+            models.Index(fields=("status", "id"), name="payment_by_status_id"),
+            models.Index(fields=("provider", "id"), name="payment_by_provider_id"),
+            models.Index(fields=("problem",), name="payment_by_problem"),
         ]
 
     def __str__(self) -> str:

@@ -13,6 +13,8 @@ from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import BadRequest, FieldDoesNotExist, ValidationError
 from django.db import DataError, ProgrammingError
+from django.db.models import QuerySet
+from django.forms import Media
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.html import format_html
@@ -21,6 +23,7 @@ from django.utils.safestring import SafeString
 from seckill_site.formatting import NO_VALUE, timestamp, utc_offset
 from seckill_site.web.admin_forms import CheckedForms
 from seckill_site.web.form_keys import key_of
+from seckill_site.web.large_lists import KeysetList, TypedFilter, typed_media
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
@@ -39,6 +42,19 @@ class CheckedList(CheckedForms):
     """An admin whose list checks what a URL or a form may contain."""
 
     list_per_page = 50
+    is_large = False
+    """Whether the list has the newest ids first and no total, as of a table of millions."""
+
+    @property
+    def media(self) -> Media:
+        filters = [it[1] for it in self.list_filter if isinstance(it, tuple)]
+        return super().media + (typed_media() if TypedFilter in filters else Media())
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return KeysetList if self.is_large else super().get_changelist(request, **kwargs)
+
+    def get_sortable_by(self, request: HttpRequest) -> Any:
+        return () if self.is_large else super().get_sortable_by(request)
 
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
         """Allow the primary key and what the list's own filters ask for.
@@ -62,6 +78,13 @@ class CheckedList(CheckedForms):
         except FieldDoesNotExist as error:
             raise IncorrectLookupParameters(error) from error
         return False
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """Search for the whole text: a title has spaces, and its further words begin nothing."""
+        text = re.sub(r'(["\\])', r"\\\1", search_term.strip())
+        return super().get_search_results(request, queryset, f'"{text}"' if text else "")
 
     def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
         """Return the list; the admin shows it without the query if that cannot be answered."""

@@ -121,7 +121,7 @@ for (const nav of document.querySelectorAll(".office-nav")) {
 const openFilter = () => document.querySelector(".office-filter[open]");
 document.addEventListener("click", ({ target }) => {
   const open = openFilter();
-  if (open && !open.contains(target)) open.open = false;
+  if (open && !open.contains(target) && !target.closest(".select2-container")) open.open = false;
 });
 document.addEventListener("keydown", ({ key }) => {
   const open = openFilter();

@@ -207,6 +207,22 @@ def test_filter_opens_by_keyboard_and_narrows_the_list(window: Window, visit: Vi
     assert {it.strip() for it in shown} == {"refunded"}
 
 
+def test_sale_filter_completes_what_is_typed(window: Window, visit: Visit) -> None:
+    page = visit("operator", "/admin/orders/voucherorder/", size=DESK)
+    sale = VoucherOrder.objects.latest("pk").seckill_voucher
+    typed = page.locator(".office-filter").filter(has=page.locator("select")).first
+
+    typed.locator("summary").click()
+    typed.locator(".select2-selection").click()
+    page.locator(".select2-search__field").fill(str(sale.pk))
+    page.locator(".select2-results__option", has_text=re.compile(f"#{sale.pk}$")).click()
+    typed.get_by_role("button").click()
+
+    expect(page.locator(".office-filter__chosen")).to_have_text(f"{sale}")
+    shown = page.locator("#result_list .field-voucher").all_text_contents()
+    assert {it.strip() for it in shown} == {f"{sale}"}
+
+
 def test_phone_navigation_shows_on_which_sides_it_goes_on(window: Window, visit: Visit) -> None:
     page = visit("boss", "/admin/", size=PHONE)
     nav = page.locator(".office-nav").first

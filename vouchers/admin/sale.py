@@ -24,6 +24,7 @@ from seckill_site.clocks.database import database_now
 from seckill_site.face.site_face import shop_name
 from seckill_site.formatting import grouped
 from seckill_site.web.admin_forms import ChangedMeanwhile
+from seckill_site.web.large_lists import TypedFilter
 from vouchers.admin.history import RecordedAdmin
 from vouchers.admin.sale_list import (
     SaleChangeList,
@@ -74,9 +75,9 @@ class SeckillVoucherAdmin(SaleColumns, RecordedAdmin):
     list_display = (
         "called", "state", "total", "sold_units", "left", "pending", "window", "limit",
     )  # fmt: skip
-    list_filter = (StateFilter, WhenFilter, "voucher__merchant")
+    list_filter = (StateFilter, WhenFilter, ("voucher__merchant", TypedFilter))
     list_select_related = ("voucher__merchant",)
-    search_fields = ("=id", "voucher__title", "voucher__title_en")
+    search_fields = ("=id", "^voucher__title", "^voucher__title_en")
     readonly_fields = ("state", "sold_units", "left", "pending", "picture_now")
     actions = (copy, load_into_redis)
 
@@ -97,7 +98,8 @@ class SeckillVoucherAdmin(SaleColumns, RecordedAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[SeckillVoucher]:
         # The shop does not sell a rehearsal.
-        return super().get_queryset(request).exclude(stage=SaleStage.REHEARSAL)
+        sales = super().get_queryset(request).exclude(stage=SaleStage.REHEARSAL)
+        return sales.select_related("voucher")  # its title is the name of a sale
 
     def get_fieldsets(self, request: HttpRequest, obj: SeckillVoucher | None = None) -> Any:
         """Show what most sales need and fold the rest; who only reads sees everything."""

@@ -20,6 +20,7 @@ from seckill_site.formatting import money
 from seckill_site.mysql.collations import AnyCase
 from seckill_site.web.admin_lists import CheckedList, column
 from seckill_site.web.csv_files import csv_parts, csv_response
+from seckill_site.web.large_lists import TypedFilter
 from vouchers.admin.history import RecordedAdmin
 from vouchers.catalogue.listing import on_sale_now
 from vouchers.catalogue.prices import ask_first, close_to_reprice, lock_to_reprice
@@ -41,6 +42,7 @@ from vouchers.lock_objects import lock_vouchers
 from vouchers.models import RUN_PERMISSION, Merchant, Voucher
 
 TEMPLATES = "admin/vouchers/voucher"
+MERCHANT_NAME = f"name__{AnyCase.lookup_name}__istartswith"
 
 
 class UploadForm(forms.Form):
@@ -64,7 +66,7 @@ class MerchantAdmin(CheckedList):
     """Merchants, who redeem vouchers."""
 
     list_display = ("name", "address", "contact")
-    search_fields = (f"name__{AnyCase.lookup_name}", "name_en", "address")
+    search_fields = (MERCHANT_NAME, "^name_en", "^address")
     exclude = ("staff",)
 
     def has_delete_permission(self, request: HttpRequest, obj: Merchant | None = None) -> bool:
@@ -78,9 +80,9 @@ class VoucherAdmin(RecordedAdmin):
 
     form = VoucherForm
     list_display = ("called", "merchant", "price", "face_value", "valid_until", "new_sale")
-    list_filter = ("merchant",)
+    list_filter = (("merchant", TypedFilter),)
     list_select_related = ("merchant",)
-    search_fields = ("title", "title_en", f"merchant__name__{AnyCase.lookup_name}")
+    search_fields = ("^title", "^title_en", f"merchant__{MERCHANT_NAME}")
 
     def get_urls(self) -> list[URLPattern]:
         views = {

@@ -18,7 +18,7 @@ from locks.django.models import Lock
 from orders.models import InvitationCode, OrderStatus, Payment, VoucherOrder
 from orders.roles import Role, make_roles
 from seckill_site.models import ShopSettings
-from tests.support.orders import make_buyer, make_order, make_sale
+from tests.support.orders import make_buyer, make_buyers, make_order, make_sale
 from tests.support.staff import staff_with
 
 pytestmark = pytest.mark.django_db
@@ -62,6 +62,39 @@ def test_odd_selection_is_no_server_error(shop: Client, model: Any, selected: st
     for action, _ in form:
         sent = {"action": action, "_selected_action": selected, "index": 0}
         assert shop.post(list_url(model), sent).status_code < 500
+
+
+def test_older_pages_of_a_large_list_have_each_row_once(
+    shop: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin.site._registry[VoucherOrder], "list_per_page", 3)
+    sale = make_sale(loaded=False)
+    orders = [make_order(sale, it).pk for it in make_buyers(6)]
+    shown, query = [], "?status__exact=unpaid"
+    while query:
+        page = shop.get(list_url(VoucherOrder) + query).context["cl"]
+        shown.append([it.pk for it in page.result_list])
+        query = page.older
+        if len(shown) == 1:  # an order that comes meanwhile moves none
+            make_order(sale, make_buyer())
+    assert shown == [sorted(orders, reverse=True)[:3], sorted(orders, reverse=True)[3:]]
+    assert page.newest == "?status__exact=unpaid"
+
+
+@pytest.mark.parametrize("last", ["0", "-1", "x", "9" * 19, "9" * 40])
+def test_odd_page_of_a_large_list_is_no_server_error(shop: Client, last: str) -> None:
+    assert shop.get(list_url(VoucherOrder), {"p": last}).status_code in (200, 302)
+
+
+def test_action_for_the_whole_list_takes_what_no_page_shows(
+    shop: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin.site._registry[VoucherOrder], "list_per_page", 3)
+    sale = make_sale(loaded=False)
+    orders = [make_order(sale, it).pk for it in make_buyers(5)]
+    assert "question hidden" in shop.get(list_url(VoucherOrder)).text
+    sent = {"action": "cancel_selected", "_selected_action": orders[-1:], "select_across": "1"}
+    assert shop.post(list_url(VoucherOrder), sent).context["total"] == 5
 
 
 LOOKUPS = ("", "__exact", "__gte", "__startswith", "__in", "__regex")

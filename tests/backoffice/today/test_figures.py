@@ -454,8 +454,8 @@ def test_failed_check_and_silent_part_need_attention(monkeypatch: pytest.MonkeyP
 # --- Rights and costs -----------------------------------------------------------------------------
 
 
-QUERIES = 17
-"""The running sales, the next one, its rehearsal, the trade, eleven counts, and two queues."""
+QUERIES = 18
+"""The running sales, the next one, its rehearsal, the trade (two), eleven counts, two queues."""
 
 
 @pytest.mark.parametrize("orders", [1, 20])

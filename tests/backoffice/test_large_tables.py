@@ -1,0 +1,49 @@
+"""Pages of large tables: none costs more because the shop has sold more before."""
+
+from __future__ import annotations
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.test import Client
+
+from bench.shop.filling import Size, add_orders, analyze, fill, make_people
+from bench.shop.pages import MOST_STATEMENTS, Page, Sample, find_subjects, measure, pages
+from vouchers.models import SeckillVoucher
+
+pytestmark = [pytest.mark.slow, pytest.mark.django_db]
+
+SIZE = Size(orders=2_000, sales=120, buyers=300, big=2)
+OLDER = "older-"
+
+
+def cost_of(shown: list[Page], clients: dict[bool, Client]) -> dict[str, Sample]:
+    return {it.name: measure(clients[it.of_buyer], it) for it in shown}
+
+
+def test_no_page_reads_more_when_the_orders_double() -> None:
+    """The further orders are of old sales and of other buyers: what a shop keeps of its past."""
+    make_people(SIZE.buyers, names=OLDER)
+    fill(SIZE, in_bulk=False)
+    owner = User.objects.create_superuser("owner")
+    subjects = find_subjects()
+    clients = {it: Client(SERVER_NAME="localhost") for it in (False, True)}
+    for client, user in zip(clients.values(), (owner, subjects.buyer), strict=True):
+        client.force_login(user, backend=settings.AUTHENTICATION_BACKENDS[-1])
+    # What adds up a year reads it.
+    shown = [it for it in pages(subjects) if "over a year" not in it.name]
+    cost_of(shown, clients)  # the first request of a process fills its memory
+    few = cost_of(shown, clients)
+    sales = SeckillVoucher.objects.order_by("begins_at").values_list("pk", "begins_at")
+    for sale_id, begins_at in sales[1:21]:
+        buyers, first = SIZE.buyers, SIZE.usual
+        add_orders(sale_id, begins_at, count=100, buyers=buyers, first=first, names=OLDER)
+    analyze()
+    many = cost_of(shown, clients)
+    costs = {name: (it.statements, it.rows) for name, it in few.items()}
+    more = {name: (it.statements, it.rows) for name, it in many.items()}
+    assert {it: (costs[it], more[it]) for it in costs if costs[it] != more[it]} == {}
+    assert {
+        name: it.statements for name, it in many.items() if it.statements > MOST_STATEMENTS
+    } == {}
+    assert {name: it.status for name, it in many.items() if it.status >= 400} == {}
