@@ -53,6 +53,10 @@ for _name, _it in _DEFINED["histogram"].items():
     )
 
 
+# A child opens its files at once, before it closes what it inherited, as beat in a worker does.
+os.register_at_fork(after_in_child=lambda: _METRICS["batches"].inc(0))
+
+
 @cache
 def counter(name: str, *labels: str) -> Counter:
     """Return a counter of ``metrics.toml`` with these labels."""

@@ -33,9 +33,9 @@ else:
 """
 
 
-def counted(directory: Path, *, lose_it: bool = False) -> str:
+def counted(directory: Path, *, lose_it: bool = False, program: str = COUNT) -> str:
     """Let a process and its child count, and return what the first shows."""
-    command = [sys.executable, "-c", COUNT, str(directory), "yes" * lose_it]
+    command = [sys.executable, "-c", program, str(directory), "yes" * lose_it]
     environ = {
         **os.environ,
         "DJANGO_SETTINGS_MODULE": "seckill_site.settings",
@@ -74,6 +74,29 @@ def test_lost_directory_leaves_the_own_counts(tmp_path: Path) -> None:
 def test_file_that_cannot_be_read_leaves_the_own_counts(tmp_path: Path) -> None:
     (tmp_path / "counter_1.db").touch()
     assert "seckill_ledger_junk_total 1.0" in counted(tmp_path)
+
+
+CLOSE_AND_COUNT = """
+import os, sys
+from seckill_site import exposition, metrics
+
+metrics.counter("ledger_junk").inc()
+if child := os.fork():
+    assert os.waitpid(child, 0)[1] == 0
+    sys.stdout.write(exposition.exposition().decode())
+else:
+    os.closerange(3, 1_000)
+    metrics.counter("ledger_junk").inc()
+    metrics.counter("publishes", "sent").inc()
+    os._exit(0)
+"""
+
+
+def test_child_counts_after_it_closed_what_it_inherited(tmp_path: Path) -> None:
+    """Beat in a worker does so: with an error in its first count, the worker would start again."""
+    text = counted(tmp_path, program=CLOSE_AND_COUNT)
+    assert "seckill_ledger_junk_total 2.0" in text
+    assert 'seckill_publishes_total{outcome="sent"} 1.0' in text
 
 
 LABELS = {
