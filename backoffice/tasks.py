@@ -10,7 +10,9 @@ from celery import shared_task
 from backoffice import bulk_jobs, deadlines
 from backoffice.job_engine import resume
 from backoffice.rehearsal import service as rehearsal
+from backoffice.report import day_sums
 from orders.models import OrderJob
+from orders.placing.publishing import publish
 from seckill_site.broker.pace import note_life
 from seckill_site.clocks.database import database_now
 
@@ -20,6 +22,13 @@ def look_ahead(**kwargs: Any) -> None:
     """Wake the shop if something falls due soon."""
     if deadlines.something_is_due(now=database_now()):
         note_life()
+
+
+@shared_task(name="orders.tasks.sum_days")
+def sum_days(**kwargs: Any) -> None:
+    """Sum up what orders did by day; publish the task again if changes are left."""
+    if day_sums.sum_days(now=database_now()):
+        publish(sum_days.name)
 
 
 @shared_task(name="orders.tasks.resume_jobs")

@@ -520,6 +520,7 @@ _EVERY_SECONDS = {
     "finish_refunds": 5.0,
     "refund_unused": 15.0,
     "note_last_days": 600.0,
+    "sum_days": 600.0,
     "settle_payments": 1800.0,
     "sweep_long_over": 300.0,
     "remove_ledgers": 300.0,

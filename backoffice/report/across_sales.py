@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,9 +17,10 @@ from django.db.models.expressions import Combinable
 from django.db.models.functions import Coalesce
 from django.utils.translation import gettext_lazy as _
 
+from backoffice.report.day_sums import changed_sales
 from backoffice.report.period import Period
 from backoffice.revenue import EVER_PAID, PAYMENT, REFUND, Revenue
-from orders.models import OrderEvent, OrderStatus, VoucherOrder
+from orders.models import LIVE_STATUSES, DaySum, OrderEvent, OrderStatus, VoucherOrder
 from seckill_site.formatting import time_window
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.request_stats import RETENTION, read_live_counts
@@ -161,8 +163,10 @@ def report_across(*, scope: Scope, now: dt.datetime) -> Report:
     groups: Groups = defaultdict(Figures)
     knows_latest = _add_requests(groups, scope, now)
     _add_sales(groups, scope, now)
-    _add_orders(groups, scope)
-    _add_money(groups, scope)
+    changed = changed_sales()
+    _add_sums(groups, scope, changed)
+    _add_orders(groups, scope, changed)
+    _add_money(groups, scope, changed)
     rows = _named(groups, scope)
     total = Figures()
     for row in rows:
@@ -180,21 +184,45 @@ def _add_sales(groups: Groups, scope: Scope, now: dt.datetime) -> None:
         groups[key].note_sale(begins_at=begins_at, sold_out_at=sold_out_at if sells_out else None)
 
 
-def _add_orders(groups: Groups, scope: Scope) -> None:
-    """Add the orders that were accepted in the period, by their present state."""
+def _add_sums(groups: Groups, scope: Scope, changed: Collection[int] | None) -> None:
+    """Add orders and money of the sales that have not changed since they were summed up."""
+    if changed is None:
+        return
+    days = {"day__gte": scope.period.first, "day__lte": scope.period.last}
+    rows = DaySum.objects.filter(scope.of_sales("seckill_voucher__"), **days)
+    sums = _grouped(
+        rows.exclude(seckill_voucher__in=changed),
+        F("day") if scope.by is Grouping.DAY else scope.key("day"),
+        "what",
+    )
+    for key, what, count, cents in sums.values_list("key", "what", Sum("count"), Sum("cents")):
+        figures = groups[(key - scope.period.first).days if scope.by is Grouping.DAY else key]
+        if what == DaySum.RECEIVED:
+            figures.received_cents += int(cents)
+        elif what == DaySum.RETURNED:
+            figures.refunded_cents += int(cents)
+        else:
+            figures.note_orders(status=what, live=what in LIVE_STATUSES, count=int(count))
+
+
+def _add_orders(groups: Groups, scope: Scope, changed: Collection[int] | None) -> None:
+    """Add the orders of other sales that were accepted in the period, by their present state."""
     rows = VoucherOrder.objects.filter(
-        scope.of_sales("seckill_voucher__"), **scope.period.within("accepted_at")
+        scope.of_sales("seckill_voucher__"),
+        _in("seckill_voucher", changed),
+        **scope.period.within("accepted_at"),
     )
     grouped = _grouped(rows, scope.key("accepted_at"), "status", "live")
     for key, status, live, count in grouped.values_list("key", "status", "live", Count("pk")):
         groups[key].note_orders(status=status, live=bool(live), count=count)
 
 
-def _add_money(groups: Groups, scope: Scope) -> None:
-    """Add what was received and refunded in the period, by the history of the orders."""
+def _add_money(groups: Groups, scope: Scope, changed: Collection[int] | None) -> None:
+    """Add what was received and refunded in the period, by the history of these orders."""
     rows = OrderEvent.objects.filter(
         PAYMENT | REFUND,
         scope.of_sales("order__seckill_voucher__"),
+        _in("order__seckill_voucher", changed),
         after__in=(OrderStatus.PAID, OrderStatus.REFUNDING),  # for the index
         **scope.period.within("at"),
     )
@@ -204,6 +232,10 @@ def _add_money(groups: Groups, scope: Scope) -> None:
             groups[key].received_cents += cents
         else:
             groups[key].refunded_cents += cents
+
+
+def _in(path: str, sales: Collection[int] | None) -> Q:
+    return Q() if sales is None else Q(**{f"{path}__in": sales})
 
 
 def _grouped(rows: QuerySet[Any], key: Combinable, *fields: str) -> QuerySet[Any, Any]:

@@ -122,7 +122,7 @@ def _desk(of: Subjects) -> Iterator[Page]:
     for what, text in {
         "name": "buyer-00000",
         "email": of.buyer.email,
-        "phone": "+86139",
+        "phone": f"+86139{of.buyer.pk | 1:08}",
         "order": str(of.order.pk),
         "nothing": "nobody",
     }.items():

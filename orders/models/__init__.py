@@ -44,4 +44,5 @@ from orders.models.settlement import (
     SettlementDifference,
     SettlementRun,
 )
+from orders.models.sums import DaySum
 from orders.models.visits import RoomVisit

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
+from django.utils import timezone
 
+from backoffice.report.day_sums import sum_days
 from bench.shop.filling import Size, add_orders, analyze, fill, make_people
 from bench.shop.pages import MOST_STATEMENTS, Page, Sample, find_subjects, measure, pages
 from vouchers.models import SeckillVoucher
@@ -18,6 +22,7 @@ OLDER = "older-"
 
 
 def cost_of(shown: list[Page], clients: dict[bool, Client]) -> dict[str, Sample]:
+    sum_days(now=timezone.now() + dt.timedelta(hours=1))
     return {it.name: measure(clients[it.of_buyer], it) for it in shown}
 
 

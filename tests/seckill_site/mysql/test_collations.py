@@ -30,7 +30,7 @@ NO_NAMES = {
     # words of the program
     *("auth_permission.codename", "django_content_type.app_label", "django_content_type.model"),
     *("lab_lablock.name", "orders_notice.kind", "orders_rulerefusal.rule"),
-    "orders_orderrefusal.reason",
+    *("orders_orderrefusal.reason", "orders_daysum.what"),
     *("orders_handlednotification.provider", "orders_settlementrun.provider"),
     *("orders_providerline.provider", "orders_settlementdifference.provider"),
     *("orders_providerline.direction", "orders_settlementdifference.direction"),
