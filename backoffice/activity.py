@@ -4,6 +4,7 @@ An entry is written before an answer leaves: if it cannot be written, the page f
 whatever secret it would have shown. Changes of rows are in Django's own history.
 """
 
+import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -18,13 +19,14 @@ from seckill_site.models import Activity
 from seckill_site.web.clients import client_ip
 
 _TABLE = tomllib.loads(Path(__file__).with_name("activity_pages.toml").read_text("utf-8"))
+MODELS: dict[str, str] = _TABLE.pop("models")
 PAGES: dict[str, str] = {page: kind for kind, pages in _TABLE.items() for page in pages}
 
 _DONE = {"export": 200, "customer": 200, "code": 0}
 """The status of an answer that has shown something; others redirect once something is changed."""
 
+_ID = re.compile(r"\d{1,19}", re.ASCII)
 _NOUNS = {"user_id": "user", "sale_id": "sale"}
-_OBJECTS = {"rights": "user", "token": "token", "webhook": "webhook"}
 
 
 def record(request: HttpRequest | None, kind: str, *, user_id: int, about: str = "") -> None:
@@ -47,7 +49,7 @@ def activity_middleware(
         if kind := _kind_of(request):
             about = getattr(request, "looked_at", None)
             if about is None and response.status_code == _DONE.get(kind, 302):
-                about = _about(kind, request)
+                about = _about(request)
             user_id = getattr(request, "acting_id", request.user.is_staff and request.user.pk)
             if about is not None and user_id:
                 record(request, kind, user_id=user_id, about=about)
@@ -58,16 +60,18 @@ def activity_middleware(
 
 def _kind_of(request: HttpRequest) -> str | None:
     name = request.resolver_match.view_name if request.resolver_match else ""
-    if request.method != "POST":
-        return PAGES.get(name)
-    name = f"POST {name}"
-    return PAGES.get(name) or PAGES.get(f"{name} {request.POST.get('action')}")
+    names = [name]
+    if request.method == "POST":  # of several actions, a list carries out whichever is wanted
+        actions = request.POST.getlist("action") if name.endswith("_changelist") else ()
+        names = [*(f"POST {name} {it}" for it in actions), f"POST {name}", name]
+    return next((PAGES[it] for it in names if it in PAGES), None)
 
 
-def _about(kind: str, request: HttpRequest) -> str:
-    ids = request.resolver_match.kwargs if request.resolver_match else {}
-    found = [(_NOUNS.get(name) or _OBJECTS.get(kind), it) for name, it in ids.items()]
-    return next((f"{noun}:{it}" for noun, it in found if noun), "")
+def _about(request: HttpRequest) -> str:
+    match: Any = request.resolver_match
+    of_model = next((it for it, model in MODELS.items() if f":{model}_" in match.view_name), "")
+    found = [(_NOUNS.get(name, of_model), str(it)) for name, it in match.kwargs.items()]
+    return next((f"{noun}:{it}" for noun, it in found if noun and _ID.fullmatch(it)), "")
 
 
 def _on_sign_in(*, request: HttpRequest, user: User, **_: Any) -> None:

@@ -7,7 +7,7 @@ part would have said is left out, and ``seckill_up`` names that part.
 import datetime as dt
 import logging
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
@@ -57,7 +57,7 @@ Figure = tuple[str, Values]
 """The name of a metric, and its value or its values by label; what is unknown is None."""
 
 
-def _of_ledger() -> Iterator[Figure]:
+def _redis() -> Iterator[Figure]:
     info = ledger_connection().info()
     yield "redis_memory_bytes", info["used_memory"]
     yield "redis_memory_limit_bytes", info.get("maxmemory", 0)
@@ -75,7 +75,7 @@ def _of_ledger() -> Iterator[Figure]:
     yield "sale_left", {str(pk): it.remaining for pk, it in running}
 
 
-def _of_database() -> Iterator[Figure]:
+def _database() -> Iterator[Figure]:
     close_old_connections()
     if connection.vendor == "mysql":
         with connection.cursor() as cursor:
@@ -115,7 +115,7 @@ def _differing(ids: list[int]) -> list[int]:
     return [pk for pk, it in sums.items() if it.difference and not it.in_flight]
 
 
-def _of_broker() -> Iterator[Figure]:
+def _broker() -> Iterator[Figure]:
     depths = {}
     with app.connection_for_read(transport_options=impatient(1, connect_s=0.5)) as broker:
         for queue in app.conf.task_queues:
@@ -126,18 +126,13 @@ def _of_broker() -> Iterator[Figure]:
     yield "queue_messages", depths
 
 
-def _of_heartbeats() -> Iterator[Figure]:
+def _heartbeats() -> Iterator[Figure]:
     beats = read_heartbeats(current_parts())
     yield "heartbeat_age_seconds", {it.name: it.age_s for it in beats}
     yield "heartbeat_missing", {it.name: it.is_missing for it in beats}
 
 
-FIGURES: dict[str, Callable[[], Iterator[Figure]]] = {
-    "redis": _of_ledger,
-    "database": _of_database,
-    "broker": _of_broker,
-    "heartbeats": _of_heartbeats,
-}
+FIGURES = {"redis": _redis, "database": _database, "broker": _broker, "heartbeats": _heartbeats}
 
 
 class Shop:

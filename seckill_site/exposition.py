@@ -54,15 +54,12 @@ def counts_of_units(directory: Path) -> Iterable[Metric]:
 
 
 def exposition() -> bytes:
-    """Return all metrics of this process, its siblings and the clocks."""
-    return _of_processes() + generate_latest(Metrics(clocks))
-
-
-def _of_processes() -> bytes:
-    """Return the counts of all processes, or if they cannot be read those of this one."""
-    if directory := files and files.directory:
-        try:
-            return generate_latest(Metrics(lambda: counts_in(directory)))
-        except Exception as error:  # a missing directory, a broken file
-            logger.warning("the counts of all processes cannot be read: %s", error)
-    return generate_latest(REGISTRY)
+    """Return the metrics of this process and its siblings, and of the clocks."""
+    found: Collector = REGISTRY
+    try:
+        if files:
+            counts = list(counts_in(files.directory))
+            found = Metrics(lambda: counts)
+    except Exception as error:  # a missing directory, a broken file: this process alone
+        logger.warning("the counts of all processes cannot be read: %s", error)
+    return generate_latest(found) + generate_latest(Metrics(clocks))

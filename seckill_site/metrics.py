@@ -20,25 +20,15 @@ from seckill_site.count_files import CountFiles
 
 logger = logging.getLogger(__name__)
 
-
-def _count_files() -> CountFiles | None:
-    """Return the files to count in, None if this process counts in memory."""
-    directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
-    try:
-        return CountFiles(Path(directory)) if directory else None
-    except OSError as error:
-        logger.warning("counting in memory, because there is no room: %s", error)
-        return None
-
-
-files = _count_files()
-if files:
-    values.ValueClass = values.MultiProcessValue(files.owner)  # type: ignore[no-untyped-call]
-else:
-    values.ValueClass = values.MutexValue
+try:
+    _directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
+    files = CountFiles(Path(_directory)) if _directory else None
+except OSError as error:
+    logger.warning("counting in memory, because there is no room: %s", error)
+    files = None
+values.ValueClass = values.MultiProcessValue(files.owner) if files else values.MutexValue  # type: ignore[no-untyped-call]
 
 _DEFINED = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
-
 
 _METRICS: dict[str, Any] = {
     name: Counter(f"seckill_{name}_total", it["text"], it.get("labels", ()))
@@ -58,22 +48,17 @@ os.register_at_fork(after_in_child=lambda: _METRICS["batches"].inc(0))
 
 
 @cache
-def counter(name: str, *labels: str) -> Counter:
-    """Return a counter of ``metrics.toml`` with these labels."""
-    return _METRICS[name].labels(*labels) if labels else _METRICS[name]  # type: ignore[no-any-return]
+def counter(name: str, *labels: str) -> Any:
+    """Return a counter, or a histogram of times, of ``metrics.toml`` with these labels."""
+    return _METRICS[name].labels(*labels) if labels else _METRICS[name]
 
 
-@cache
-def histogram(name: str, *labels: str) -> Histogram:
-    """Return a histogram of times of ``metrics.toml`` with these labels."""
-    return _METRICS[name].labels(*labels) if labels else _METRICS[name]  # type: ignore[no-any-return]
-
-
+histogram = counter
 _KINDS = _DEFINED["kinds"]
 
 
 def kind_of(path: str) -> str:
-    """Return the kind of request that a path is of; there are twenty."""
+    """Return the kind of request that a path is of: one of ``metrics.toml``, or of four more."""
     first, *rest = path.split("/", 4)[1:] or [""]
     if first != "vouchers":
         return first if first in _KINDS["first"] else "page"

@@ -1,5 +1,7 @@
 """Whether this is an older release: one that has met a ledger whose format it does not know."""
 
+from contextlib import suppress
+
 from redis.exceptions import RedisError
 
 from seckill_site.process_memory import Latest
@@ -11,13 +13,9 @@ newer_ledger = Latest[tuple[str, str] | None](None)
 
 def is_older_release() -> bool:
     """Return whether a newer ledger that this process has met still stands."""
-    if newer_ledger.value is None:
-        return False
-    key, found = newer_ledger.value
-    try:
-        still: bool = ledger_connection().hget(key, "format") == found
-    except RedisError:
-        return True
-    if not still:
-        newer_ledger.learn(None)
-    return still
+    if newer_ledger.value:
+        key, found = newer_ledger.value
+        with suppress(RedisError):
+            if ledger_connection().hget(key, "format") != found:
+                newer_ledger.learn(None)
+    return newer_ledger.value is not None

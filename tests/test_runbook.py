@@ -15,11 +15,11 @@ ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "docs/runbook.md").read_text()
 ENTRIES = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", TEXT, re.MULTILINE | re.DOTALL))
 COMMANDS = sorted(set(re.findall(r"manage\.py ([a-z_]+(?: [^`\n]+)?)", TEXT)))
-UNITS = sorted(set(re.findall(r"\bseckill-[a-z]+(?:@\w+)?", TEXT)))
+UNITS = sorted(set(re.findall(r"\bseckill-[a-z]+(?:-[a-z]+)?(?:@\w+)?", TEXT)))
 
 RULES = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text())["groups"][0]["rules"]
 ALERTS = {it["alert"] for it in RULES}
-OTHERS = {"mariadb", "redis-server"}
+OTHERS = {"mariadb", "redis-server@ledger", "redis-server@broker"}
 """Units of Debian that the runbook names."""
 
 
@@ -59,6 +59,7 @@ def test_units_and_paths_exist() -> None:
     controlled = re.findall(r"systemctl \w+ ([\w@ -]+)`", TEXT)
     assert {it for units in controlled for it in units.split()} <= OTHERS | set(UNITS)
     guide = (ROOT / "deploy/README.md").read_text()
+    assert all(it in guide for it in OTHERS)
     for path in set(re.findall(r"(/(?:etc|srv)/[\w./]*\w)", TEXT)):
         assert path in guide
     for path in set(re.findall(r"`(/[a-z]+z)`", TEXT)):

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import heapq
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,12 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import F, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.dateparse import parse_date
 from django.utils.http import urlencode
 from django.utils.translation import gettext
 
 from accounts.usernames import find_by_username
+from backoffice.activity import MODELS
 from backoffice.admin.pages import office
 from seckill_site.models import Activity
 from seckill_site.web.text_files import read_texts
@@ -62,13 +63,12 @@ def newest(*, user: str = "", kind: str = "", before: dt.datetime | None = None)
 
 
 def _before(asked: dict[str, str]) -> dt.datetime | None:
-    try:
+    with suppress(ValueError, OverflowError):
         if asked["before"]:
-            return dt.datetime.fromisoformat(asked["before"]).astimezone()
-        day = parse_date(asked["day"])
-        return timezone.make_aware(dt.datetime.combine(day, dt.time.max)) if day else None
-    except (ValueError, OverflowError):
-        return None
+            return dt.datetime.fromisoformat(asked["before"]).astimezone(dt.UTC)
+        if day := parse_date(asked["day"]):
+            return dt.datetime.combine(day, dt.time.max).astimezone(dt.UTC)
+    return None
 
 
 def _lines(rows: list[Any]) -> list[dict[str, Any]]:
@@ -87,15 +87,6 @@ def _lines(rows: list[Any]) -> list[dict[str, Any]]:
             line |= {"what": TEXTS["labels"].get(row.kind, row.kind), "address": row.address}
             if text := TEXTS["about"].get(noun):
                 line["about"] = (noun == "user" and names.get(number)) or text % {"id": number}
-                line["url"] = reverse(PAGES_OF[noun], args=[number])
+                line["url"] = reverse(f"admin:{MODELS[noun]}_change", args=[number])
         lines.append(line)
     return lines
-
-
-PAGES_OF = {
-    "user": "admin:auth_user_change",
-    "order": "admin:orders_voucherorder_change",
-    "sale": "admin:vouchers_seckillvoucher_change",
-    "token": "admin:api_apitoken_change",
-    "webhook": "admin:api_webhookendpoint_change",
-}

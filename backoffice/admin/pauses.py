@@ -33,16 +33,9 @@ def pause_page(request: HttpRequest, *, action_name: str) -> HttpResponse:
     sales = chosen_sales(request, office.get_model_admin(SeckillVoucher))
     form = action.form(request.POST or None)
     if not form.is_valid():
-        return office.show(
-            request,
-            "vouchers/seckillvoucher/pauses.html",
-            opts=SALE,
-            title=action.texts["button"],
-            sales=sales,
-            form=form,
-            yes=action.texts["confirm"],
-            back=list_of([]),
-        )
+        texts = {"title": action.texts["button"], "yes": action.texts["confirm"]}
+        shown = {"opts": SALE, "sales": sales, "form": form, "back": list_of([]), **texts}
+        return office.show(request, "vouchers/seckillvoucher/pauses.html", **shown)
     for sale in sales:
         try:
             _, change = carry_out(request, sale.pk, action, form.cleaned_data)

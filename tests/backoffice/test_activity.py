@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import CHANGE, LogEntry
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.db import DatabaseError, connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from accounts.models import Invitation
 from backoffice import activity
 from backoffice.activity import PAGES
 from backoffice.admin.activity import PER_PAGE
@@ -128,6 +129,32 @@ def test_what_is_refused_or_shows_nothing_leaves_none(voucher: VoucherOrder) -> 
     assert clerk.get(reverse("admin:orders_voucherorder_export")).status_code == 403
     browser_of(owner_of(voucher)).get("/orders/")
     assert entries() == []
+
+
+def test_no_way_of_asking_avoids_the_entry(owner: Client, voucher: VoucherOrder) -> None:
+    buyer, orders = voucher.user, reverse("admin:orders_voucherorder_changelist")
+    assert buyer
+    owner.post(reverse("admin:customer", args=[buyer.pk]))
+    owner.post(reverse("admin:sale-codes-csv", args=[voucher.seckill_voucher_id]))
+    chosen = {"_selected_action": voucher.pk, "form_key": "k" * 22}
+    for actions, wanted in ((["export_selected", ""], 0), (["", "export_selected"], 1)):
+        owner.post(orders, {"action": actions, "index": wanted, **chosen})
+    owner.post(REDEEM, {"code": voucher.code})
+    use = voucher.events.latest("pk")
+    assert owner.post(reverse("undo-redemption", args=[use.pk])).status_code == 200
+    kinds = [kind for kind, _ in entries()]
+    assert kinds == ["customer", "export", "export", "export", "code", "code"]
+
+
+def test_entry_is_about_a_row_of_its_own_page(owner: Client) -> None:
+    role = Group.objects.create(name="Clerk")
+    invitation = Invitation.objects.create(email="ada@example.com", role=role)
+    url = reverse("admin:accounts_invitation_delete", args=[invitation.pk])
+    assert owner.post(url, {"post": "yes"}).status_code == 302
+    for unreadable in ("x", "9" * 99):
+        owner.post(reverse("admin:auth_user_change", args=[unreadable]))
+    assert entries() == [("rights", "")] * 3
+    assert owner.get("/admin/activity/").status_code == 200
 
 
 def test_every_page_of_the_table_exists() -> None:

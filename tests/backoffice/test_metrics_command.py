@@ -17,7 +17,7 @@ from urllib.parse import quote
 import pytest
 import requests
 from django.conf import settings
-from django.core.management import CommandError
+from django.core.management import CommandError, call_command
 from django.db import connection
 from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families
@@ -25,7 +25,6 @@ from prometheus_client.samples import Sample
 from redis.connection import parse_url
 
 from backoffice import shop_metrics
-from backoffice.management.commands.metrics import check_directory
 from backoffice.shop_metrics import Shop
 from seckill_site.health import PARTS
 from seckill_site.models import Installation
@@ -156,20 +155,20 @@ def test_figures_that_fail_leave_the_others(
     assert "no figures of redis: gone" in caplog.text
 
 
-def test_directory_has_to_be_there_and_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    check_directory(tmp_path)
-    with pytest.raises(CommandError, match=f"{tmp_path}/gone: No such file") as error:
-        check_directory(tmp_path / "gone")
-    assert error.value.returncode == 2
+def test_directory_has_to_be_there_and_ours(tmp_path: Path) -> None:
+    def refusal(directory: Path) -> str:
+        elsewhere = ("--address", "192.0.2.1")  # no address of this machine: it never serves
+        with pytest.raises(CommandError) as error:
+            call_command("metrics", *elsewhere, "--directory", str(directory))
+        assert error.value.returncode == 2
+        return str(error.value)
+
+    assert refusal(tmp_path).startswith("cannot listen on 192.0.2.1:9808")
+    assert refusal(tmp_path / "gone") == f"{tmp_path}/gone: No such file or directory"
     (tmp_path / "file").touch()
-    with pytest.raises(CommandError, match="file: Not a directory"):
-        check_directory(tmp_path / "file")
+    assert refusal(tmp_path / "file") == f"{tmp_path}/file: Not a directory"
     os.chown(tmp_path, 12345, 12345)
-    with pytest.raises(CommandError, match="belongs to another user") as error:
-        check_directory(tmp_path)
-    assert error.value.returncode == 2
+    assert refusal(tmp_path) == f"{tmp_path}: belongs to another user"
 
 
 # --- The command itself ---------------------------------------------------------------------------

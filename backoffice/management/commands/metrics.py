@@ -1,6 +1,7 @@
 """``manage.py metrics``: metrics on a port of their own, without the threads of Django."""
 
 import os
+from errno import EPERM
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,12 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         directory, at = options["directory"], (options["port"], options["address"])
-        check_directory(directory)
+        try:
+            next(directory.iterdir(), None)
+            if directory.stat().st_uid not in (0, os.geteuid()):  # its files could say anything
+                raise PermissionError(EPERM, "belongs to another user")
+        except OSError as error:
+            raise CommandError(f"{directory}: {error.strerror}", returncode=2) from error
         read: list[Any] = [partial(counts_of_units, directory)]
         if options["shop"]:
             database = settings.DATABASES["default"]["OPTIONS"]
@@ -41,16 +47,3 @@ class Command(BaseCommand):
             raise CommandError(why, returncode=2) from error
         self.stdout.write(f"metrics at http://{at[1]}:{at[0]}/metrics")
         thread.join()
-
-
-def check_directory(directory: Path) -> None:
-    """Check that this user may trust what is in a directory of counts.
-
-    :raises CommandError: it is missing, or somebody else's.
-    """
-    try:
-        next(directory.iterdir(), None)
-    except OSError as error:
-        raise CommandError(f"{directory}: {error.strerror}", returncode=2) from error
-    if directory.stat().st_uid not in (0, os.geteuid()):
-        raise CommandError(f"{directory} belongs to another user", returncode=2)
