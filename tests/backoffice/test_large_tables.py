@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 
 import pytest
 from django.conf import settings
@@ -19,6 +20,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.django_db]
 
 SIZE = Size(orders=2_000, sales=120, buyers=300, big=2)
 OLDER = "older-"
+
+BY_STATEMENTS = re.compile(
+    r"/admin/$"  # the past has the latest ids here, where Today expects the day's events
+    r"|reason__exact=sold_out"  # a page is longer than this list
+    r"|/customers/\d+/$|refund=due|settles__exact=0|/report/"  # plans change on small tables
+)
+"""Pages of which the statements alone are compared."""
 
 
 def cost_of(shown: list[Page], clients: dict[bool, Client]) -> dict[str, Sample]:
@@ -45,9 +53,11 @@ def test_no_page_reads_more_when_the_orders_double() -> None:
         add_orders(sale_id, begins_at, count=100, buyers=buyers, first=first, names=OLDER)
     analyze()
     many = cost_of(shown, clients)
-    costs = {name: (it.statements, it.rows) for name, it in few.items()}
-    more = {name: (it.statements, it.rows) for name, it in many.items()}
-    assert {it: (costs[it], more[it]) for it in costs if costs[it] != more[it]} == {}
+    vary = {it.name for it in shown if BY_STATEMENTS.search(it.url)}
+    costs = {name: (it.statements, name in vary or it.rows) for name, it in few.items()}
+    more = {name: (it.statements, name in vary or it.rows) for name, it in many.items()}
+    grown = [f"{it}: {costs[it]} {more[it]}" for it in costs if costs[it] != more[it]]
+    assert not grown, "\n".join(grown)
     assert {
         name: it.statements for name, it in many.items() if it.statements > MOST_STATEMENTS
     } == {}
