@@ -13,6 +13,7 @@ from backoffice.board.actions import ACTION_REFUSALS, ACTIONS
 from vouchers.admin.sale_list import lead_on, list_of
 from vouchers.admin.series import chosen_sales
 from vouchers.catalogue.history import text_of
+from vouchers.catalogue.live_changes import TermsChanged
 from vouchers.catalogue.staff_texts import refusal_text
 from vouchers.models import RUN_PERMISSION, SeckillVoucher
 
@@ -40,6 +41,8 @@ def pause_page(request: HttpRequest, *, action_name: str) -> HttpResponse:
         try:
             _, change = carry_out(request, sale.pk, action, form.cleaned_data)
             level, text = messages.SUCCESS, text_of(change)
+        except TermsChanged:
+            level, text = messages.WARNING, action.texts["already"]
         except (*ACTION_REFUSALS, SeckillVoucher.DoesNotExist) as error:
             level, text = messages.ERROR, refusal_text(error)
         said = gettext("%(names)s: %(reason)s") % {"names": sale, "reason": text}

@@ -78,6 +78,7 @@ class SeckillVoucherAdmin(SaleColumns, RecordedAdmin):
     list_filter = (StateFilter, WhenFilter, ("voucher__merchant", TypedFilter))
     list_select_related = ("voucher__merchant",)
     search_fields = ("=id", "^voucher__title", "^voucher__title_en")
+    search_help_text = _("Sale id or beginning of the title")
     readonly_fields = ("state", "sold_units", "left", "pending", "picture_now")
     actions = (copy, load_into_redis)
 

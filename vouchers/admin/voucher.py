@@ -67,6 +67,7 @@ class MerchantAdmin(CheckedList):
 
     list_display = ("name", "address", "contact")
     search_fields = (MERCHANT_NAME, "^name_en", "^address")
+    search_help_text = _("Beginning of the name or address")
     exclude = ("staff",)
 
     def has_delete_permission(self, request: HttpRequest, obj: Merchant | None = None) -> bool:
@@ -83,6 +84,7 @@ class VoucherAdmin(RecordedAdmin):
     list_filter = (("merchant", TypedFilter),)
     list_select_related = ("merchant",)
     search_fields = ("^title", "^title_en", f"merchant__{MERCHANT_NAME}")
+    search_help_text = _("Beginning of the title or merchant")
 
     def get_urls(self) -> list[URLPattern]:
         views = {
