@@ -6,13 +6,14 @@ row has. They are noted before the repair, so that one which was interrupted can
 
 import datetime as dt
 import logging
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from django.contrib.auth.models import User
 from django.core.cache import cache
 from django.db import connection
-from django.db.models import F, Max
+from django.db.models import F, Max, Q, QuerySet
 from django.utils import timezone
 
 from orders.fulfilment.reconcile import reconcile
@@ -38,12 +39,19 @@ from vouchers.models import SeckillVoucher
 logger = logging.getLogger(__name__)
 
 Outcome = RestoredOrder.Outcome
+_List = tuple[str, dt.date, dt.datetime]
+"""A list of payments: its provider, its day, and from when on it is there."""
 
 IDS_AHEAD, EPOCHS_AHEAD = 1_000_000, 1_000
 """How far ids of users and epochs go up: some were used that the database has forgotten."""
 
 MARGIN = dt.timedelta(hours=2)
 """The time to pay after the last list is there, for the run that reads it."""
+
+PAUSES, PAUSE_S = 100, 0.1
+"""How often and how long a sale is waited for: a backoff or a dead worker's lock is soon over."""
+
+NOT_YET = "not written yet"
 
 
 class NotRestored(Exception):
@@ -56,7 +64,7 @@ class Report:
 
     orders: dict[int, RestoredOrder]
     payments: dict[int, str] = field(default_factory=dict)
-    unknown: list[tuple[str, dt.date, dt.datetime]] = field(default_factory=list)
+    unknown: list[_List] = field(default_factory=list)
 
 
 def after_restore(*, repair: bool, now: dt.datetime) -> Report:
@@ -70,15 +78,17 @@ def after_restore(*, repair: bool, now: dt.datetime) -> Report:
     marked = Installation.objects.exclude(restored_at=None).first()
     if marked is None:
         raise NotRestored("the database has no mark: deploy/restore sets it")
-    is_open, lists = close_restored(), list(_lists(marked))
+    is_open, lists = close_restored(), list(_lists(marked, now))
     token = REPAIRING.set(True)
     try:
         if is_open and repair:
             _repair(until=max((it[-1] for it in lists), default=now) + MARGIN, now=now)
         noted = RestoredOrder.objects.filter(noted_at__gte=marked.restored_at)
+        if repair:
+            _settle(noted)
         report = Report({it.pk: it for it in (noted if repair or not is_open else _missing(now))})
-        for provider, day, known_at in lists:
-            _compare_list(report, provider, day, known_at, repair=repair, now=now)
+        for it in lists:
+            _compare_list(report, it, repair=repair, now=now)
     finally:
         REPAIRING.reset(token)
     if is_open and repair:
@@ -113,11 +123,16 @@ def _repair(*, until: dt.datetime, now: dt.datetime) -> None:
     # No order expires before its payment is known; a later charge has the new time.
     unpaid = VoucherOrder.objects.filter(status=OrderStatus.UNPAID, pay_by__lt=until)
     unpaid.update(pay_by=until, extended_at=now)
-    for it in RestoredOrder.objects.filter(outcome=Outcome.WRITTEN).exclude(
-        pk__in=VoucherOrder.objects.filter(reason="").values("pk")
-    ):
+
+
+def _settle(noted: QuerySet[RestoredOrder]) -> None:
+    """Note which orders have a row by now, and which were refused or still wait for a worker."""
+    is_written = Q(pk__in=VoucherOrder.objects.filter(reason="").values("pk"))
+    late = noted.filter(is_written, detail=NOT_YET)
+    late.update(outcome=Outcome.WRITTEN, detail="by a worker, after the repair")
+    for it in noted.filter(Q(outcome=Outcome.WRITTEN) | Q(detail=NOT_YET)).exclude(is_written):
         refused = VoucherOrder.objects.filter(pk=it.pk).first()
-        it.outcome, it.detail = Outcome.LOST, refused.reason if refused else "not written yet"
+        it.outcome, it.detail = Outcome.LOST, refused.reason if refused else NOT_YET
         it.save()
 
 
@@ -126,7 +141,10 @@ def _repair_sale(sale_id: int, now: dt.datetime) -> None:
     if not SeckillVoucher.objects.filter(pk=sale_id).exists():
         logger.error("sale %s has a ledger and no row: it stays closed", sale_id)
         return
-    SeckillVoucher.objects.filter(pk=sale_id).update(epoch=F("epoch") + EPOCHS_AHEAD)
+    # A ledger that is there is compared, even if it was removed before the restore's point.
+    SeckillVoucher.objects.filter(pk=sale_id).update(
+        epoch=F("epoch") + EPOCHS_AHEAD, ledger_removed_at=None
+    )
     unpaid = VoucherOrder.objects.filter(seckill_voucher=sale_id, status=OrderStatus.UNPAID)
     unpaid_ids, reasons = set(unpaid.values_list("pk", flat=True)), ended_reasons(sale_id=sale_id)
     for status in (OrderStatus.CANCELLED, OrderStatus.EXPIRED):
@@ -134,34 +152,27 @@ def _repair_sale(sale_id: int, now: dt.datetime) -> None:
         again = [pk for pk, why in reasons.items() if why == status and pk in unpaid_ids]
         end_orders(Change(status, SYSTEM, now), sale_id=sale_id, order_ids=again)
     reconcile(sale_id=sale_id, repair=True)
-    for _ in range(100):  # workers go on with what is left
+    for _ in range(PAUSES):  # workers go on with what is left
         if not pending_entries(sale_id=sale_id, skip=0, count=1):
             break
         fulfil_sale(sale_id=sale_id)
+        time.sleep(PAUSE_S)
 
 
-def _lists(marked: Installation) -> Iterator[tuple[str, dt.date, dt.datetime]]:
-    """Yield the lists that have the payments since the point of the restore, and their times."""
+def _lists(marked: Installation, now: dt.datetime) -> Iterator[_List]:
+    """Yield the lists with the payments from the point of the restore to its repair."""
     assert marked.restored_point
-    assert marked.restored_at
     for provider in offered_providers():
         day = timezone.localtime(marked.restored_point, provider.zone).date()
-        while day <= timezone.localtime(marked.restored_at, provider.zone).date():
+        while day <= timezone.localtime(marked.repaired_at or now, provider.zone).date():
             over = bounds_of_day(day, provider.zone)[1]
             yield provider.name, day, dt.datetime.combine(over, LISTED_FROM, over.tzinfo)
             day += dt.timedelta(days=1)
 
 
-def _compare_list(
-    report: Report,
-    provider: str,
-    day: dt.date,
-    known_at: dt.datetime,
-    *,
-    repair: bool,
-    now: dt.datetime,
-) -> None:
+def _compare_list(report: Report, of: _List, *, repair: bool, now: dt.datetime) -> None:
     """Add the payments that only this list has, and with ``repair`` write them again."""
+    provider, day, known_at = of
     try:
         lines = call_provider(provider, lambda it: list(it.list_movements(day)))
     except ProviderUnavailable as error:
@@ -176,18 +187,15 @@ def _compare_list(
         if order_id is None:
             continue
         row, known = VoucherOrder.objects.filter(pk=order_id).first(), report.orders.get(order_id)
-        if row is None:  # as a repair would write it
-            is_unpaid = not repair and known is not None and known.outcome == Outcome.WRITTEN
-        else:
-            is_unpaid = row.status == OrderStatus.UNPAID
+        foreseen = OrderStatus.UNPAID if known and known.outcome == Outcome.WRITTEN else None
+        is_unpaid = (row.status if row else foreseen) == OrderStatus.UNPAID
         if is_unpaid and (not repair or adopt_payment(provider, line, now=now)):
             report.payments[order_id] = "paid"
             continue
         detail = f"{provider} {reference} {line.amount_cents} {line.currency}"
         detail += f": its order is {row.status}" if row else ""
-        human = RestoredOrder(
-            order_id, row.seckill_voucher_id if row else None, Outcome.PAID, detail, now
-        )
+        sale_id = row.seckill_voucher_id if row else None
+        human = RestoredOrder(order_id, sale_id, Outcome.PAID, detail, now)
         report.orders[order_id] = human
         if repair:
             human.save()

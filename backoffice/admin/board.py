@@ -141,9 +141,8 @@ def carry_out(
     request: HttpRequest, sale_id: int, action: Action, data: dict[str, Any]
 ) -> tuple[SeckillVoucher, str]:
     """Carry out an action and record it in the sale's history, in one transaction."""
-    load_unless_removed(
-        sale_id=sale_id
-    )  # before the transaction; only a loaded sale can be changed in Redis
+    # Before the transaction: only a loaded sale can be changed in Redis.
+    load_unless_removed(sale_id=sale_id)
     with transaction.atomic():
         sale = action.do(sale_id, data)
         change = entry(*action.history(sale, data), why=data["reason"])

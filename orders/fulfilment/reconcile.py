@@ -26,7 +26,7 @@ from vouchers.inventory.holdings import (
 )
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.passes import Passes
-from vouchers.inventory.rebuild import drop_wrong_types, load_sale
+from vouchers.inventory.rebuild import drop_wrong_types, load_unless_removed
 from vouchers.inventory.sale_state import LedgerTerms, Snapshot, snapshots
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SeckillVoucher
@@ -99,7 +99,7 @@ def reconcile(*, sale_id: int, repair: bool = False) -> Comparison:
         # First, because loading gives units that look free to the waiting list.
         _add_live_buyers(sale_id, differences.missing_buyers)
         failpoint("reconcile.added")
-    load_sale(sale_id=sale_id)
+    load_unless_removed(sale_id=sale_id)
     failpoint("reconcile.loaded")
     make_pending(sale_id=sale_id, holdings=differences.stray_buyers)
     failpoint("reconcile.made_pending")

@@ -280,13 +280,10 @@ def _open_payment(
     """
     order = orders[0]
     assert order.user_id is not None  # a live order has a buyer
-    reference = _new_reference(order.pk)
+    start = f"{order.pk}x"
+    reference = start + get_random_string(REFERENCE_LENGTH - len(start), digits + ascii_lowercase)
     ask_at = now + dt.timedelta(seconds=FIRST_ASK_S) if provider else None
-    new: dict[str, Any] = {
-        "reference": reference,
-        "status": PaymentStatus.OPEN,
-        "created_at": now,
-    }
+    new: dict[str, Any] = {"reference": reference, "status": PaymentStatus.OPEN, "created_at": now}
     with user_lock(sale_id=order.seckill_voucher_id, user_id=order.user_id):
         orders = _payable(order.pk, now)  # another click may have paid it since
         total_cents = cents_of(orders) if len(orders) > 1 else None
@@ -301,11 +298,6 @@ def _open_payment(
             refused.update(**new, ask_at=Case(When(charge=None, then=Value(ask_at))))
             payment.refresh_from_db()
         return payment
-
-
-def _new_reference(order_id: int) -> str:
-    start = f"{order_id}x"
-    return start + get_random_string(REFERENCE_LENGTH - len(start), digits + ascii_lowercase)
 
 
 def order_in(reference: str) -> int | None:

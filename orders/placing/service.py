@@ -9,18 +9,11 @@ from orders.placing.order_ids import minted_ms
 from orders.placing.publishing import publish_fulfilment
 from orders.placing.tokens import PurchaseToken, check_work, read_token
 from seckill_site.failpoints import failpoint
+from vouchers.inventory import reservations
 from vouchers.inventory.entering import OneEntryOnly, enter_call
 from vouchers.inventory.keys import send
 from vouchers.inventory.rebuild import once_loaded
-from vouchers.inventory.reservations import (
-    NotReplicated,
-    Refused,
-    Reply,
-    Reservation,
-    SaleEnded,
-    finish_reservation,
-    reserve_call,
-)
+from vouchers.inventory.reservations import NotReplicated, Reply, finish_reservation, reserve_call
 from vouchers.inventory.sale_state import LedgerRemoved
 from vouchers.models import SeckillVoucher
 
@@ -83,9 +76,10 @@ def answer_from_rows(token: PurchaseToken, *, finish: Callable[..., T]) -> T:
     sale = SeckillVoucher.objects.get(pk=token.sale_id)
     orders = sale.orders.filter(pk=token.order_id, user=token.user_id)
     entries = sale.draw_entries.filter(order_id=token.order_id, user=token.user_id)
-    reply: Reply = Refused(SaleEnded, (f"sale {sale.pk} has ended",), sale.pk)
+    ended = (f"sale {sale.pk} has ended",)
+    reply: Reply = reservations.Refused(reservations.SaleEnded, ended, sale.pk)
     if orders.exists() or entries.exists():
-        reply = Reservation(token.order_id, kick_due=False)
+        reply = reservations.Reservation(token.order_id, kick_due=False)
     return finish(reply, token=token, publish=publish_fulfilment)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -41,7 +42,7 @@ from tests.support.orders import (
 )
 from tests.support.payments import FakeProvider, make_payment, order_with_payment, status_of
 from vouchers.inventory.holdings import Holding, add_buyers
-from vouchers.inventory.keys import NotLoaded
+from vouchers.inventory.keys import LedgerKeys, NotLoaded
 from vouchers.inventory.rebuild import rebuild_sale
 from vouchers.inventory.sale_state import snapshots
 from vouchers.models import SeckillVoucher
@@ -196,6 +197,53 @@ def test_interrupted_repair_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None
     assert sorted(live_ids(sale)) == sorted(ids(written))
 
 
+@pytest.mark.slow
+def test_sale_that_nobody_holds_a_unit_of_is_compared_too() -> None:
+    """Its ``buyers`` is gone once it is closed."""
+    sale = make_sale()
+    buyers = make_buyers(1)
+    with losing():
+        ended = ids(written_orders(sale, buyers))[0]
+        cancel(sale)
+    report = repair()
+    assert report.orders[ended].outcome == Outcome.LOST
+    epoch = sale.epoch
+    sale.refresh_from_db()
+    assert sale.epoch > epoch + restoring.EPOCHS_AHEAD
+
+
+@pytest.mark.slow
+def test_ledger_that_came_back_in_the_lost_time_is_written_again() -> None:
+    """Its row says that it was removed."""
+    sale = make_sale()
+    buyers = make_buyers(1)
+    with losing():
+        written = ids(written_orders(sale, buyers))
+    all_sales().update(ledger_removed_at=timezone.now())
+    assert repair().orders[written[0]].outcome == Outcome.WRITTEN
+    assert live_ids(sale) == written
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("waits", [True, False])
+def test_repair_waits_for_the_end_of_a_backoff(
+    waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control: without that, the orders are written later, and the next run says so."""
+    sale = make_sale()
+    buyers, backoff = make_buyers(1), LedgerKeys(sale.pk).backoff
+    with losing():
+        order_id = ids(written_orders(sale, buyers))[0]
+    ledger_connection().set(backoff, 1)
+    monkeypatch.setattr(restoring, "PAUSES", 2 if waits else 1)
+    monkeypatch.setattr(time, "sleep", lambda _: waits and ledger_connection().delete(backoff))
+    order = repair().orders[order_id]
+    assert (order.outcome == Outcome.WRITTEN) is waits
+    ledger_connection().delete(backoff)
+    fulfil_sale(sale_id=sale.pk)
+    assert repair().orders[order_id].outcome == Outcome.WRITTEN
+
+
 def mark_is_there() -> bool:
     return bool(installation.mark().exists())
 
@@ -328,3 +376,14 @@ def test_list_that_is_away_is_not_known(fake: FakeProvider, capsys: Any) -> None
     call_command("after_restore")
     assert "payments by fake on" in (text := capsys.readouterr().out)
     assert "not known until" in text
+
+
+@pytest.mark.slow
+def test_lists_of_the_days_until_the_repair_are_read(fake: FakeProvider) -> None:
+    """A buyer pays at the provider while the shop is marked."""
+    mark()
+    long_ago = timezone.now() - dt.timedelta(days=2)
+    Installation.objects.update(restored_at=long_ago, restored_point=long_ago)
+    days = [timezone.localtime(long_ago).date() + dt.timedelta(days=n) for n in range(3)]
+    report = repair()
+    assert [day for _, day, _ in report.unknown][-1] == days[-1]

@@ -196,10 +196,14 @@ def rebuild_sale(*, sale_id: int, epoch: str = "") -> None:
 
 
 def ledgers_there() -> list[int]:
-    """Return the sales that have a ledger in Redis, whether or not they have a row."""
+    """Return the sales that have a ledger in Redis, whether or not they have a row.
+
+    A closed one without buyers has its ``sale`` alone, beside what ended and who entered.
+    """
     with ledger_errors():
-        keys = ledger_connection().scan_iter("seckill:{*}:buyers", count=_CHUNK_SIZE)
-        return sorted({int(it.partition("{")[2].partition("}")[0]) for it in keys})
+        keys = ledger_connection().scan_iter("seckill:{*}:*", count=_CHUNK_SIZE)
+        named = [it.partition("{")[2].partition("}:") for it in keys]
+    return sorted({int(pk) for pk, _, name in named if name in ("sale", "buyers")})
 
 
 def close_restored() -> bool:

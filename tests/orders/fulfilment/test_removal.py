@@ -287,6 +287,18 @@ def test_reconcile_counts_the_rows_of_a_removed_ledger(removed: SeckillVoucher) 
     assert reconcile(sale_id=removed.pk, repair=True).sold == 1
 
 
+def test_ledger_that_leaves_amid_a_repair_stays_away(ledger: Redis) -> None:
+    sale = sale_long_over()
+    ledger.delete(*keys_of(sale))
+
+    def leave() -> None:
+        remove_ledgers(now=timezone.now())
+
+    with at_point("reconcile.compared", leave):
+        assert reconcile(sale_id=sale.pk, repair=True).remaining is None
+    assert is_removed(sale)
+
+
 def ordered(token: PurchaseToken) -> int:
     return place_order(token, finish=finish_order).order_id
 
