@@ -101,10 +101,8 @@ class StaffForm(ModelForm):  # type: ignore[type-arg]
 
     role = RoleField(
         shop_roles(),
-        label=_("Role"),
         required=False,
-        empty_label=_("No role: not a member of staff"),
-        help_text=_("What they may see and do. Without a role they cannot enter the back office."),
+        **TEXTS["role"],
     )
 
     merchants = merchants_field()

@@ -15,6 +15,7 @@ from django.utils.translation import gettext_lazy as _
 
 from backoffice.admin.pages import (
     SALE,
+    TEXTS,
     ReadOnlyAdmin,
     log_change,
     office,
@@ -41,6 +42,7 @@ from vouchers.catalogue.history import entry, text_of
 from vouchers.models import SeckillVoucher
 
 PERMISSION = "orders.issue_invitationcode"
+_FIELDS = TEXTS["codes"]
 LARGEST_UPLOAD_BYTES = 4 * 1024 * 1024
 
 
@@ -48,23 +50,18 @@ class CodesForm(forms.Form):
     """How many codes to make, or those to import."""
 
     count = forms.IntegerField(
-        label=_("Number of new codes"),
         min_value=1,
         max_value=MOST_CODES,
         required=False,
         widget=AdminIntegerFieldWidget,
+        **_FIELDS["count"],
     )
     lines = forms.CharField(
-        label=_("Import codes"),
         required=False,
         widget=forms.Textarea(attrs={"rows": 6, "class": "vLargeTextField"}),
-        help_text=_(
-            "One per line: 6 to 32 letters and digits. Spaces, dashes and case do not matter."
-        ),
+        **_FIELDS["lines"],
     )
-    file = forms.FileField(
-        label=_("Import a text file"), required=False, help_text=_("One code per line, UTF-8.")
-    )
+    file = forms.FileField(required=False, **_FIELDS["file"])
 
     def clean_file(self) -> str:
         upload = self.cleaned_data["file"]

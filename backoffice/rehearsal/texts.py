@@ -39,10 +39,7 @@ def _progress_text(rehearsal: Rehearsal, done: int, total: int, now: dt.datetime
     if not rehearsal.running:
         return ""
     if rehearsal.changed_at < now - SILENCE:
-        return gettext(
-            "There has been no activity for a while. Are a worker and beat running? "
-            "Once they are, the rehearsal continues or is cleaned up automatically."
-        )
+        return str(_TEXTS["silent"])
     text = _TEXTS["progress"].get(rehearsal.phase)
     if not total or not text:
         return ""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, TypeVar
 
 from django.db import transaction
@@ -22,10 +23,10 @@ from django.utils import timezone
 from django.utils.functional import Promise
 from django.utils.text import capfirst
 from django.utils.translation import gettext
-from django.utils.translation import gettext_lazy as _
 
 from seckill_site.failpoints import failpoint
 from seckill_site.formatting import NO_VALUE, money
+from seckill_site.web.text_files import read_texts
 from vouchers.catalogue.listing import running_sales
 from vouchers.catalogue.staff_texts import StaffRefusal
 from vouchers.catalogue.unused import FallsDue, due_after_edit
@@ -36,6 +37,8 @@ from vouchers.models import ACTIVE_AFTER_END, Draw, SeckillVoucher, Voucher
 
 T = TypeVar("T")
 
+_TEXTS = read_texts(Path(__file__).with_name("price_texts.toml"))
+
 REST_S = 5.0
 """The longest that an edit waits for orders on their way."""
 
@@ -43,19 +46,13 @@ REST_S = 5.0
 class PriceIsSettled(StaffRefusal):
     """A draw keeps the price of its first entry until all is given."""
 
-    message = _(
-        "Nothing was changed: people have entered a draw of this voucher, so its price stays until "
-        "the draw and its waiting list are over. For another price, create a new voucher."
-    )
+    message = _TEXTS["price_is_settled"]
 
 
 class OrdersOnTheirWay(StaffRefusal):
     """Something is pending, or not known to be nothing; these sales have to be opened again."""
 
-    message = _(
-        "Nothing was changed: orders at the old price are still being written. Try again in a "
-        "moment, or pause the sale first."
-    )
+    message = _TEXTS["orders_on_their_way"]
 
     def __init__(self, sale_ids: Collection[int]) -> None:
         super().__init__()
@@ -69,9 +66,7 @@ class AsksFirst(StaffRefusal):
     ``due`` is what would be refunded, and how that is shown among the changes.
     """
 
-    message: str | Promise = _(
-        "Nothing is changed yet: this is on sale now. Check it, give a reason and save again."
-    )
+    message: str | Promise = _TEXTS["asks_first"]
 
     def __init__(
         self,
@@ -85,10 +80,7 @@ class AsksFirst(StaffRefusal):
         self.key = sha256(shown.encode()).hexdigest()
         """What a confirmation names, so that it is one of these changes and no others."""
         if due:
-            self.message = _(
-                "Nothing is changed yet: this refunds vouchers that buyers have paid for. Check "
-                "it, give a reason and save again."
-            )
+            self.message = _TEXTS["refunds_first"]
             refunds = (gettext("Refunds of unused vouchers"), NO_VALUE, due[1])
             self.changes = [*changes, refunds]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from django import forms
@@ -13,10 +14,10 @@ from django.db import models
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext
-from django.utils.translation import gettext_lazy as _
 
 from seckill_site.face.site_face import shop_name
 from seckill_site.formatting import utc_offset
+from seckill_site.web.text_files import read_texts
 from vouchers.catalogue.audience import SALE_RULES
 from vouchers.catalogue.form_hints import Entries, Hint, sale_hints
 from vouchers.catalogue.history import (
@@ -53,6 +54,12 @@ from vouchers.models import (
     Voucher,
     validate_year,
 )
+
+_TEXTS = read_texts(Path(__file__).with_name("form_texts.toml"))
+_REFUSED = _TEXTS["refused"]
+
+FIELDS = _TEXTS["fields"]
+"""The words of the fields of a sale and of a series."""
 
 _HINTED = ("begins_at", "ends_at", "stock", "limit", "pay_within_s")
 _LONG = ("rules", "rules_en", "picture", "remove_picture")
@@ -93,11 +100,10 @@ class RecordedForm(forms.Form):
     """A form whose changes are recorded with a reason."""
 
     why = forms.CharField(
-        label=_("Reason"),
         max_length=200,
         required=False,
         widget=forms.TextInput(attrs={"class": "vTextField"}),
-        help_text=_("Recorded in the sale's history next to the change."),
+        **FIELDS["why"],
     )
 
     refusal = ""
@@ -128,21 +134,9 @@ class RecordedForm(forms.Form):
 class TermsForm(forms.ModelForm):  # type: ignore[type-arg]
     """The terms of a sale; what is not entered stays as it is stored, or as a new sale has it."""
 
-    pay_within_s = MinutesField(
-        label=_("Minutes to pay"),
-        seconds=PAY_WITHIN_S,
-        initial=15 * 60,
-        help_text=_("Orders that are not paid within this time expire."),
-    )
+    pay_within_s = MinutesField(seconds=PAY_WITHIN_S, initial=15 * 60, **FIELDS["pay_within_s"])
     draw_wait_s = MinutesField(
-        label=_("Waiting list after the draw, in minutes"),
-        seconds=(0, MAX_DRAW_WAIT_S),
-        initial=0,
-        required=False,
-        help_text=_(
-            "How long after the end of a draw returned vouchers go to those who did not win, in "
-            "drawn order, such as 60. 0: nobody waits. It should be longer than the time to pay."
-        ),
+        seconds=(0, MAX_DRAW_WAIT_S), initial=0, required=False, **FIELDS["draw_wait_s"]
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -194,11 +188,7 @@ class SaleForm(RecordedForm, LastDayForm, TermsForm):
     existing_voucher = forms.ModelChoiceField(
         Voucher.objects.order_by("-pk"),
         required=False,
-        label=_("Existing voucher"),
-        empty_label=_("(new voucher, described below)"),
-        help_text=_(
-            "To put a voucher on sale again, choose it here and leave the description empty."
-        ),
+        **FIELDS["existing_voucher"],
     )
     title = _DESCRIBED["title"]
     rules = _DESCRIBED["rules"]
@@ -207,14 +197,10 @@ class SaleForm(RecordedForm, LastDayForm, TermsForm):
     merchant = _DESCRIBED["merchant"]
     valid_where = _DESCRIBED["valid_where"]
     valid_until = _DESCRIBED["valid_until"]
-    price = MoneyField(
-        label=_("Price"), required=False, help_text=_("In yuan, such as 80 or 79.90.")
-    )
-    face_value = MoneyField(label=_("Face value"), required=False, help_text=_("In yuan."))
-    picture = PictureField(
-        label=_("Picture"), required=False, help_text=_("JPEG, PNG, WebP or GIF, at most 10 MB.")
-    )
-    remove_picture = forms.BooleanField(label=_("Remove the picture"), required=False)
+    price = MoneyField(required=False, **FIELDS["price"])
+    face_value = MoneyField(required=False, **FIELDS["face_value"])
+    picture = PictureField(required=False, **FIELDS["picture"])
+    remove_picture = forms.BooleanField(required=False, **FIELDS["remove_picture"])
 
     class Meta:
         model = SeckillVoucher
@@ -285,10 +271,7 @@ class SaleForm(RecordedForm, LastDayForm, TermsForm):
     def clean_limit(self) -> int:
         limit: int = self.cleaned_data["limit"]
         if self._stored and limit < self._stored.limit:
-            raise ValidationError(
-                gettext("The limit can only be raised; it is now %(limit)s."),
-                params={"limit": self._stored.limit},
-            )
+            raise ValidationError(_REFUSED["lower_limit"], params={"limit": self._stored.limit})
         return limit
 
     def clean_stock(self) -> int:
@@ -296,14 +279,9 @@ class SaleForm(RecordedForm, LastDayForm, TermsForm):
         if self._stored and stock < self._stored.stock:
             taken = units_taken(sale=self._stored)
             if taken is None:
-                raise ValidationError(
-                    gettext("Redis is not responding, so the stock cannot be lowered now.")
-                )
+                raise ValidationError(_REFUSED["unknown_taken"])
             if stock < taken:
-                raise ValidationError(
-                    gettext("%(taken)s vouchers are already taken; the stock cannot be lower."),
-                    params={"taken": taken},
-                )
+                raise ValidationError(_REFUSED["below_taken"], params={"taken": taken})
         return stock
 
     def clean(self) -> dict[str, Any]:
@@ -329,10 +307,7 @@ class SaleForm(RecordedForm, LastDayForm, TermsForm):
     def _refuse_second_description(self, data: dict[str, Any]) -> None:
         given = ("title", "rules", "price", "face_value", "picture", *FACTS)
         if any(data.get(name) not in (None, "") for name in given):
-            self.add_error(
-                "existing_voucher",
-                gettext("Choose an existing voucher or describe a new one, not both."),
-            )
+            self.add_error("existing_voucher", _REFUSED["both"])
 
 
 def _as_value(name: str, field: forms.Field, value: Any) -> Value:

@@ -20,7 +20,7 @@ from vouchers.catalogue.series import (
     plan_series,
 )
 from vouchers.forms.moments import SplitMomentField
-from vouchers.forms.sale import FIELD_CLASSES, FURTHER_TERMS, TermsForm
+from vouchers.forms.sale import FIELD_CLASSES, FIELDS, FURTHER_TERMS, TermsForm
 from vouchers.models import YEARS, SaleStage, SeckillVoucher, Voucher
 
 LONGEST = dt.timedelta(days=366)
@@ -28,33 +28,27 @@ LENGTHS = ((60, _("minutes")), (3_600, _("hours")), (86_400, _("days")))
 TERMS = ("stock", *FURTHER_TERMS)
 
 
+def _number(name: str, *, most: int) -> forms.IntegerField:
+    widget = AdminIntegerFieldWidget
+    return forms.IntegerField(min_value=1, max_value=most, widget=widget, **FIELDS[name])
+
+
 class SeriesForm(TermsForm):
     """A voucher, the first start, the interval, and the terms of all drafts of the series."""
 
-    voucher = forms.ModelChoiceField(Voucher.objects.order_by("-pk"), label=_("Voucher"))
-    begins_at = SplitMomentField(label=_("First start"))
-    length = forms.IntegerField(
-        label=_("Each lasts"), min_value=1, max_value=1_000_000, widget=AdminIntegerFieldWidget
-    )
-    length_unit = forms.TypedChoiceField(label=_("Unit of time"), choices=LENGTHS, coerce=int)
-    sales = forms.IntegerField(
-        label=_("How many sales"),
-        min_value=1,
-        max_value=MOST_SALES,
-        widget=AdminIntegerFieldWidget,
-        help_text=_("At most 100 at once."),
-    )
-    number = forms.IntegerField(
-        label=_("Every"), min_value=1, max_value=1_000, widget=AdminIntegerFieldWidget
-    )
-    unit = forms.ChoiceField(label=_("Unit of time"), choices=SeriesUnit.choices)
+    voucher = forms.ModelChoiceField(Voucher.objects.order_by("-pk"), **FIELDS["voucher"])
+    begins_at = SplitMomentField(**FIELDS["first_start"])
+    length = _number("length", most=1_000_000)
+    length_unit = forms.TypedChoiceField(choices=LENGTHS, coerce=int, **FIELDS["unit"])
+    sales = _number("sales", most=MOST_SALES)
+    number = _number("number", most=1_000)
+    unit = forms.ChoiceField(choices=SeriesUnit.choices, **FIELDS["unit"])
     weekdays = forms.TypedMultipleChoiceField(
-        label=_("Weekdays"),
         choices=tuple(WEEKDAYS.items()),
         coerce=int,
         required=False,
         widget=forms.CheckboxSelectMultiple,
-        help_text=_("Only for a series on chosen weekdays; the number above is then ignored."),
+        **FIELDS["weekdays"],
     )
 
     class Meta:

@@ -1,9 +1,11 @@
 """The meaning of an import's cells: headings become columns, and texts become values."""
 
 import datetime as dt
+import tomllib
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from django import forms
@@ -20,22 +22,9 @@ from vouchers.imports.spreadsheet import BadCell, Cell, FileRefused, Row
 from vouchers.imports.texts import BAD_CELL, FILE, PROBLEM
 from vouchers.models import MAX_LIMIT, MAX_STOCK, SaleStage, Voucher
 
-HEADINGS: dict[str, tuple[str, ...]] = {
-    "id": ("编号", "id"),
-    "title": ("标题", "title"),
-    "rules": ("规则", "rules", "使用规则"),
-    "price": ("售价", "price", "价格"),
-    "face_value": ("面值", "face value"),
-    "stock": ("库存", "stock"),
-    "begins_at": ("开始时间", "begins at"),
-    "ends_at": ("结束时间", "ends at"),
-    "limit": ("限购", "limit", "每人限购"),
-    "merchant": ("商家", "merchant", "shop", "店铺"),
-    "title_en": ("英文标题", "english title"),
-    "rules_en": ("英文规则", "english rules"),
-    "valid_where": ("适用地点", "valid where", "适用门店"),
-    "valid_until": ("有效期至", "valid until", "有效期"),
-}
+HEADINGS: dict[str, list[str]] = tomllib.loads(
+    Path(__file__).with_name("headings.toml").read_text("utf-8")
+)
 """The columns of a file and their accepted headings; the Chinese one first, then the English."""
 
 DESCRIPTION = ("title", "price", "face_value")
