@@ -12,6 +12,7 @@ from django.contrib import admin
 from django.contrib.auth.models import User
 from django.core.cache import cache
 from django.db import connection
+from django.db.models import Min
 from django.test import Client, RequestFactory
 from django.urls import reverse
 from django.utils import timezone
@@ -153,10 +154,10 @@ def _lists() -> Iterator[Page]:
 def _filtered_and_searched(of: Subjects) -> Iterator[Page]:
     orders = reverse("admin:orders_voucherorder_changelist")
     old = SeckillVoucher.objects.order_by("begins_at")[0]
-    middle = VoucherOrder.objects.filter(seckill_voucher=of.big).order_by("pk")[0]
+    middle = VoucherOrder.objects.filter(seckill_voucher=of.big).aggregate(pk=Min("pk"))["pk"]
     day = f"{timezone.localdate(old.begins_at):%Y-%m-%d}"
     queries: dict[str, dict[str, object]] = {
-        "further": {"p": middle.pk},
+        "further": {"p": middle},
         "of a big sale": {"seckill_voucher__id__exact": of.big.pk},
         "of an old sale": {"seckill_voucher__id__exact": old.pk},
         "of a merchant": {"seckill_voucher__voucher__merchant__id__exact": of.merchant.pk},

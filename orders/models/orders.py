@@ -181,6 +181,7 @@ class VoucherOrder(models.Model):
             models.Index(fields=("accepted_at",), name="order_by_accepted_at"),
             models.Index(fields=("status", "id"), name="order_by_status_id"),
             models.Index(fields=("reason", "id"), name="order_by_reason_id"),
+            models.Index(fields=("seckill_voucher", "id"), name="order_by_sale_id"),
         ]
         permissions = [
             ("redeem_voucherorder", _("Can redeem vouchers")),
