@@ -8,6 +8,7 @@ from typing import Any
 from celery import Celery
 from celery.exceptions import WorkerTerminate
 from celery.signals import (
+    beat_init,
     setup_logging,
     task_postrun,
     task_prerun,
@@ -20,6 +21,7 @@ from django.db import connections
 
 from seckill_site.broker import transport
 from seckill_site.broker.heartbeats import note_queues, note_task
+from seckill_site.clocks.watch import report_from_beat
 from seckill_site.log_context import note_task as name_task
 from seckill_site.log_lines import log_as_the_site
 
@@ -30,6 +32,7 @@ app = Celery("seckill_site")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 setup_logging.connect(log_as_the_site)
+beat_init.connect(report_from_beat)
 worker_ready.connect(note_queues)
 task_success.connect(note_task)
 task_prerun.connect(name_task)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any
 
-from celery.signals import beat_init, before_task_publish
+from celery.signals import before_task_publish
 from redis.exceptions import RedisError, ResponseError
 
 from seckill_site.clocks.ledger import read_ledger_ms
@@ -76,7 +76,6 @@ def wrong_clocks() -> dict[str, float]:
     return {name: ahead_s for name, ahead_s in clocks if abs(ahead_s) * 1000 > TOLERATED_MS}
 
 
-@beat_init.connect
 def report_from_beat(**_: Any) -> None:
     """Let beat report its clock whenever it sends a task."""
     before_task_publish.connect(lambda **_: report_clocks("beat"), weak=False)

@@ -203,7 +203,8 @@ def _statement(query: dict[str, str]) -> str:
     verb = sql.split(" ")[0].upper()
     if verb in {"BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE", "START"}:
         return ""
-    match = re.search(r"(?:FROM|INTO|UPDATE) `(\w+)`", sql)
+    outer = re.sub(r"EXISTS\(SELECT .*?LIMIT 1\)", "", sql)
+    match = re.search(r"(?:FROM|INTO|UPDATE) `(\w+)`", outer)
     table = match[1] if match else "?"
     return f"{verb} {table}" + (" FOR UPDATE" if sql.rstrip().endswith("FOR UPDATE") else "")
 

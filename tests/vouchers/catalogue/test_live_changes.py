@@ -136,8 +136,8 @@ def test_end_closes_ledger_before_reading_clock(steps):
         "FOR UPDATE", "write_terms", "UPDATE vouchers_seckillvoucher", "snapshot",
         "FOR UPDATE", "write_terms", "UPDATE vouchers_seckillvoucher",
         "COMMIT",
-        "FOR UPDATE", "write_terms", "COMMIT",
-        "FOR UPDATE", "write_terms", "COMMIT",
+        "check_format", "FOR UPDATE", "write_terms", "COMMIT",
+        "check_format", "FOR UPDATE", "write_terms", "COMMIT",
     ]  # fmt: skip
 
 
