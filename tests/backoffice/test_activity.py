@@ -256,11 +256,11 @@ def test_list_is_for_owners() -> None:
 def test_list_shows_both_by_time_with_names_of_now(owner: Client) -> None:
     me, buyer, now = User.objects.get(username="owner"), make_buyer(), database_now()
     make_entry(user_id=me.pk, about=f"user:{buyer.pk}", at=now - dt.timedelta(minutes=2))
-    log(me, action_time=now - dt.timedelta(minutes=1), change_message="priced")
+    log(me, action_time=now - dt.timedelta(minutes=1), change_message="Priced")
     make_entry(user_id=987654, kind="sign_in", about="", at=now)
     User.objects.filter(pk=buyer.pk).update(username="renamed")
     text = words(owner.get("/admin/activity/").content.decode())
-    places = [text.index(it) for it in ("Account 987654", "priced", "renamed")]
+    places = [text.index(it) for it in ("Account 987654", "Priced", "renamed")]
     assert places == sorted(places)
     assert buyer.username not in text
 
@@ -270,19 +270,19 @@ def test_filters_by_person_kind_and_day(owner: Client) -> None:
     make_entry(user_id=me.pk, kind="sign_in", about="order:111", at=now)
     make_entry(user_id=me.pk + 1, kind="sign_in", about="order:222", at=now)
     make_entry(user_id=me.pk, kind="code", about="order:333", at=now - dt.timedelta(days=3))
-    log(me, change_message="priced")
+    log(me, change_message="Priced")
 
     def shown(**query: str) -> set[str]:
         text = words(owner.get("/admin/activity/", query).content.decode())
-        return {it for it in ("111", "222", "333", "priced") if f"Order {it}" in text or it in text}
+        return {it for it in ("111", "222", "333", "Priced") if f"Order {it}" in text or it in text}
 
-    assert shown() == {"111", "222", "333", "priced"}
-    assert shown(who="owner") == {"111", "333", "priced"}
+    assert shown() == {"111", "222", "333", "Priced"}
+    assert shown(who="owner") == {"111", "333", "Priced"}
     assert shown(who="nobody") == set()
     assert shown(kind="code") == {"333"}
-    assert shown(kind="history") == {"priced"}
+    assert shown(kind="history") == {"Priced"}
     assert shown(day=f"{now - dt.timedelta(days=2):%Y-%m-%d}") == {"333"}
-    assert shown(day="9999-99-99", before="x") == {"111", "222", "333", "priced"}
+    assert shown(day="9999-99-99", before="x") == {"111", "222", "333", "Priced"}
 
 
 def test_pages_lose_and_repeat_nothing(owner: Client) -> None:
@@ -290,12 +290,12 @@ def test_pages_lose_and_repeat_nothing(owner: Client) -> None:
     for number in range(PER_PAGE):
         at = now - dt.timedelta(seconds=PER_PAGE - number)
         make_entry(user_id=me.pk, about=f"order:{1000 + number}", at=at - dt.timedelta(minutes=1))
-        log(me, action_time=at, change_message=f"change {2000 + number}")
+        log(me, action_time=at, change_message=f"Change {2000 + number}")
     seen: list[str] = []
     url = "/admin/activity/?who=owner"
     while url:
         text = owner.get(url).content.decode()
-        seen += re.findall(r"Order (1\d{3})|change (2\d{3})", words(text))
+        seen += re.findall(r"Order (1\d{3})|Change (2\d{3})", words(text))
         older = re.search(r'href="(\?[^"]*before=[^"]+)"', text)
         url = f"/admin/activity/{unescape(older[1])}" if older else ""
     assert len(seen) == len(set(seen)) == 2 * PER_PAGE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
@@ -818,13 +819,17 @@ def test_overtaken_load_retries_with_random_pauses(
 ) -> None:
     sale = make_sale()
     real, raised, paused = rebuild._raise_epoch, list[int](), list[float]()
+    here, sleep = threading.get_ident(), time.sleep
 
     def raise_and_overtake(*, sale_id: int) -> int:
         raised.append(real(sale_id=sale_id))
         return raised[-1] if len(raised) == len(rebuild.LOAD_PAUSES_S) else raised[-1] - 1
 
+    def pause(seconds: float) -> None:
+        (paused.append if threading.get_ident() == here else sleep)(seconds)
+
     monkeypatch.setattr(rebuild, "_raise_epoch", raise_and_overtake)
-    monkeypatch.setattr(time, "sleep", paused.append)
+    monkeypatch.setattr(time, "sleep", pause)
     load_sale(sale_id=sale.pk)
     assert snapshot(sale_id=sale.pk).epoch == len(raised) == len(rebuild.LOAD_PAUSES_S)
     assert all(0 <= it <= most for it, most in zip(paused, rebuild.LOAD_PAUSES_S, strict=True))
