@@ -610,7 +610,7 @@ def test_roles_do_their_actions_and_forge_no_other(
 def leads_on(response: Any) -> bool:
     """Say whether an action answers with its question, its file or the form it leads to."""
     is_file = "attachment" in response.get("Content-Disposition", "")
-    is_led = re.search(r"/(copy/|publish/\?|withdraw/\?)", response.get("Location", ""))
+    is_led = re.search(r"/(copy/|(publish|withdraw|pause|resume)/\?)", response.get("Location", ""))
     return is_file or bool(is_led) or b"end-orders" in response.getvalue()
 
 
