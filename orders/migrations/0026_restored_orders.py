@@ -24,5 +24,6 @@ class Migration(migrations.Migration):
                 ("detail", models.CharField(max_length=200)),
                 ("noted_at", models.DateTimeField()),
             ],
+            options={"default_permissions": ()},
         ),
     ]

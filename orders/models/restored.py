@@ -17,5 +17,8 @@ class RestoredOrder(models.Model):
     detail = models.CharField(max_length=200)
     noted_at = models.DateTimeField()
 
+    class Meta:
+        default_permissions = ()
+
     def __str__(self) -> str:
         return f"{self.order_id} {self.outcome}"
