@@ -69,8 +69,6 @@ def fulfil_sale(*, sale_id: int, **kwargs: Any) -> None:
     """Turn the pending entries of a sale into orders; publish a new task if work is left."""
     note_life()
     note_writing()
-    if close_restored():
-        return
     try:
         is_left = worker.fulfil_sale(sale_id=sale_id)
     except worker.CutOff:

@@ -58,10 +58,11 @@ still pending. So the rules above hold unchanged.
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import chain
+from typing import TypeVar
 
 from django.conf import settings
 from django.db import Error as DatabaseError
@@ -83,13 +84,20 @@ from orders.fulfilment.bulk_insert import nothing
 from orders.fulfilment.sale_pass import LockedBatch, SalePass, UnconfirmedBatch
 from orders.models import RefusalReason
 from seckill_site.failpoints import failpoint
+from seckill_site.installation import REPAIRING
 from seckill_site.log_context import log_fields
 from seckill_site.metrics import counter
 from seckill_site.redis.ledger_connection import ledger_connection
 from vouchers.inventory.batch_journal import back_off, collect_suspects, count_failure, set_aside
 from vouchers.inventory.holdings import by_purchase
 from vouchers.inventory.keys import LedgerKeys, NotLoaded, ledger_errors
-from vouchers.inventory.rebuild import ensure_safe_fence, load_sale, rebuild_sale, sale_lock
+from vouchers.inventory.rebuild import (
+    close_restored,
+    ensure_safe_fence,
+    load_sale,
+    rebuild_sale,
+    sale_lock,
+)
 from vouchers.inventory.reservations import (
     PendingEntry,
     Release,
@@ -105,6 +113,8 @@ from vouchers.inventory.sale_state import LedgerRemoved, snapshot
 from vouchers.models import SeckillVoucher
 
 logger = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
 
 GATHER_S, GATHER_STEP_S = 0.1, 0.02
 """Wait up to ``GATHER_S`` while entries keep arriving: a batch of a few costs about as much as one
@@ -138,6 +148,8 @@ def fulfil_sale(*, sale_id: int) -> bool:
         return False  # the sweep continues when the backoff is over
     failpoint("fulfill.started")
     try:
+        if not REPAIRING.get() and _read(close_restored):
+            return False
         return _fulfil_until(deadline, sale_id=sale_id)
     except CutOff:
         raise
@@ -266,12 +278,16 @@ def _epoch(*, sale_id: int, identity: int) -> int:
 def _identity(*, sale_id: int) -> int:
     """Return the identity in the row: a worker without a database never takes the sale's lock."""
     identities = SeckillVoucher.objects.values_list("identity", flat=True)
+    return _read(lambda: identities.get(pk=sale_id))
+
+
+def _read(read: Callable[[], Answer]) -> Answer:
     try:
-        return identities.get(pk=sale_id)
+        return read()
     except DatabaseError:
         connection.close()  # the server may only have closed an idle connection
     try:
-        return identities.get(pk=sale_id)
+        return read()
     except DatabaseError as error:
         connection.close()
         raise CutOff(str(error)) from error

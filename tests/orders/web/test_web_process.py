@@ -28,7 +28,8 @@ def loaded_by(program: str) -> set[str]:
 
 
 def is_for_workers(module: str) -> bool:
-    in_backoffice = module.startswith("backoffice.") and module != "backoffice.apps"
+    of_settings = ("backoffice.apps", "backoffice.activity")  # the latter is a middleware
+    in_backoffice = module.startswith("backoffice.") and module not in of_settings
     return in_backoffice or module.startswith(WORKERS_ONLY)
 
 
