@@ -58,6 +58,15 @@ def mark() -> QuerySet[Any]:
     return rows.filter(restored_at__isnull=False, repaired_at=None)
 
 
+def check_mark(is_marked: bool) -> None:
+    """Refuse to go on in a marked database.
+
+    :raises RestoredDatabase: it is marked, and this is not the repair.
+    """
+    if is_marked and not REPAIRING.get():
+        raise RestoredDatabase("restored: run manage.py after_restore --repair")
+
+
 def check_owner() -> None:
     """Make sure that the ledgers in Redis are ours; the first use makes them ours.
 

@@ -13,7 +13,7 @@ from typing import Any
 from django.conf import settings
 
 PEER = "seckill.peer"
-"""Who sent a request to this server, in its environment: the address of nginx, or of anybody."""
+"""The key in a request's environment for the address that connected: nginx, or the visitor."""
 
 _REQUEST_ID = re.compile(r"[\w-]{1,64}", re.ASCII)
 _IDS = re.compile(r"/vouchers/(?P<sale_id>\d+)/(?:orders/(?P<order_id>\d+)/)?", re.ASCII)

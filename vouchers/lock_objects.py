@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from django.db.models import Exists
 
 from seckill_site.clocks.database import DatabaseNow
-from seckill_site.installation import REPAIRING, RestoredDatabase, mark
+from seckill_site.installation import check_mark, mark
 from vouchers.models import SeckillVoucher, Voucher
 
 
@@ -24,8 +24,7 @@ def lock_seckill_voucher(*, sale_id: int) -> SeckillVoucher:
     sales = SeckillVoucher.objects.select_for_update()
     sales = sales.annotate(locked_at=DatabaseNow(), is_marked=Exists(mark()))  # type: ignore[no-redef]
     sale = sales.get(pk=sale_id)
-    if sale.is_marked and not REPAIRING.get():
-        raise RestoredDatabase("restored: run manage.py after_restore --repair")
+    check_mark(sale.is_marked)
     return sale
 
 

@@ -58,15 +58,15 @@ still pending. So the rules above hold unchanged.
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import chain
-from typing import TypeVar
 
 from django.conf import settings
 from django.db import Error as DatabaseError
 from django.db import OperationalError, connection
+from django.db.models import Exists
 
 from locks import LockBusy, LockNotOwned, MultiLock, cap_leases, raise_fence
 from orders.audience.rule_uses import FirstOrderBusy
@@ -84,7 +84,7 @@ from orders.fulfilment.bulk_insert import nothing
 from orders.fulfilment.sale_pass import LockedBatch, SalePass, UnconfirmedBatch
 from orders.models import RefusalReason
 from seckill_site.failpoints import failpoint
-from seckill_site.installation import REPAIRING
+from seckill_site.installation import RestoredDatabase, check_mark, mark
 from seckill_site.log_context import log_fields
 from seckill_site.metrics import counter
 from seckill_site.redis.ledger_connection import ledger_connection
@@ -113,8 +113,6 @@ from vouchers.inventory.sale_state import LedgerRemoved, snapshot
 from vouchers.models import SeckillVoucher
 
 logger = logging.getLogger(__name__)
-
-Answer = TypeVar("Answer")
 
 GATHER_S, GATHER_STEP_S = 0.1, 0.02
 """Wait up to ``GATHER_S`` while entries keep arriving: a batch of a few costs about as much as one
@@ -148,11 +146,11 @@ def fulfil_sale(*, sale_id: int) -> bool:
         return False  # the sweep continues when the backoff is over
     failpoint("fulfill.started")
     try:
-        if not REPAIRING.get() and _read(close_restored):
-            return False
         return _fulfil_until(deadline, sale_id=sale_id)
     except CutOff:
         raise
+    except RestoredDatabase:
+        close_restored()
     except (DatabaseAtFault, DatabaseError) as error:
         _back_off(error, sale_id=sale_id)
     except SeckillVoucher.DoesNotExist:
@@ -276,21 +274,22 @@ def _epoch(*, sale_id: int, identity: int) -> int:
 
 
 def _identity(*, sale_id: int) -> int:
-    """Return the identity in the row: a worker without a database never takes the sale's lock."""
-    identities = SeckillVoucher.objects.values_list("identity", flat=True)
-    return _read(lambda: identities.get(pk=sale_id))
+    """Return the identity in the row: a worker without a database never takes the sale's lock.
 
-
-def _read(read: Callable[[], Answer]) -> Answer:
+    :raises RestoredDatabase: the database is marked.
+    """
+    identities = SeckillVoucher.objects.values_list("identity", Exists(mark()))
     try:
-        return read()
+        identity, is_marked = identities.get(pk=sale_id)
     except DatabaseError:
         connection.close()  # the server may only have closed an idle connection
-    try:
-        return read()
-    except DatabaseError as error:
-        connection.close()
-        raise CutOff(str(error)) from error
+        try:
+            identity, is_marked = identities.get(pk=sale_id)
+        except DatabaseError as error:
+            connection.close()
+            raise CutOff(str(error)) from error
+    check_mark(is_marked)
+    return int(identity)
 
 
 def _take_batch(walk: SalePass) -> bool:

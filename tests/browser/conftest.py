@@ -184,7 +184,7 @@ def cut(route: Route) -> None:
 
 
 def keep_from_hearing(page: Page) -> None:
-    """Let no further answer of live/ reach a page, not even one that is on its way."""
+    """Drop every further answer of live/, even one that has already been sent."""
     with page.expect_event("requestfailed", lambda it: it.url.endswith("/live/")):
         page.route("**/live/", cut)
 

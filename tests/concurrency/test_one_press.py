@@ -57,7 +57,7 @@ PLACEHOLDERS = (
     (r"'?\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+([+-]\d{4})?'?", "TIME"),
     (r"[\d.e-]+s: None", "SECONDS: None"),
     (r"test_\w+ using", "DATABASE using"),
-    (r", EXISTS\(SELECT .*?LIMIT 1\) AS `is_marked`", ""),
+    (r", EXISTS\(SELECT .*?LIMIT 1\) AS `\w+`", ""),
     (r"(?<=SELECT )`.{60,}?(?= FROM)|(?<=\()`[^)]{60,}(?=\))", "…"),
 )
 

@@ -43,7 +43,7 @@ class Command(BaseCommand):
         text = "seconds in which all buyers press (default 10)"
         parser.add_argument("--within", type=some, default=10, help=text)
         parser.add_argument("--cores", type=some, help="of a machine (default: as measured)")
-        text = "file (default .run/capacity.json; where there is none, those of docs/capacity.md)"
+        text = "file (default: .run/capacity.json if it exists, else what docs/capacity.md shows)"
         default = FILE if os.access(FILE, os.R_OK) else DOCUMENTED
         parser.add_argument("--figures", type=Path, default=default, help=text)
 

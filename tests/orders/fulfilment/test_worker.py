@@ -114,7 +114,7 @@ def test_two_hundred_entries_take_as_many_statements_as_one() -> None:
 
     costs = [costs_for(size) for size in (1, 200)]
     assert costs[0] == costs[1]
-    assert len(costs[0][0]) == 11
+    assert len(costs[0][0]) == 10
 
 
 def test_all_locks_are_released(ledger: Redis) -> None:

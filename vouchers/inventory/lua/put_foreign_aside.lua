@@ -6,8 +6,8 @@
 -- ARGV[1]  identity of the sale
 -- ARGV[2]  milliseconds for which the other ledger is kept, under the same names and `:foreign`
 --
--- Returns the identity of the ledger that was moved, or '' if there is none of another sale; nor is a
--- newer release's moved.
+-- Returns the identity of the ledger that was moved, or '' if none was: it is this sale's own, or a
+-- newer release's.
 -- @include newer_format
 
 local function field(key, name)
