@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 from django.utils import timezone
 
+from seckill_site.redis.ledger_connection import ledger_connection
 from tests.concurrency.sales import (
     DETAILS,
     TOLD_NOTHING,
@@ -32,10 +33,12 @@ from tests.fixtures.processes import on_both_ways
 from tests.support.crowd import Answer, fire
 from tests.support.patience import wait_for
 from tests.support.sales import change_stock
-from tests.support.stack import Process, Shop
+from tests.support.stack import Shop
 from vouchers.catalogue import sales
 from vouchers.catalogue.prices import once_at_rest
 from vouchers.catalogue.sales import edit_sale, terms_of
+from vouchers.inventory.keys import LedgerKeys
+from vouchers.inventory.reservations import BACKOFF_MS
 from vouchers.inventory.sale_state import BelowTaken, snapshot
 from vouchers.models import SeckillVoucher
 
@@ -212,7 +215,7 @@ def test_price_edits_under_load_charge_nobody_without_a_word(
         told |= {int(token.partition("-")[0]): cents - 20 for token in tokens}
         with (
             crowd_at(sale, tokens=tokens, url=shared_shop.url) as crowd,
-            nullcontext() if guarded else paused(shared_shop.worker),  # or it might be too quick
+            nullcontext() if guarded else held_back(sale),  # or the worker might be too quick
         ):
             wait_for_orders_on_their_way(sale, crowd)
             change_price(sale, cents)
@@ -229,12 +232,14 @@ def test_price_edits_under_load_charge_nobody_without_a_word(
 
 
 @contextmanager
-def paused(worker: Process) -> Iterator[None]:
-    worker.pause()
+def held_back(sale: SeckillVoucher) -> Iterator[None]:
+    """Let no worker write a sale's orders meanwhile; one that was stopped might hold the row."""
+    backoff = LedgerKeys(sale.pk).backoff
+    ledger_connection().set(backoff, 1, px=BACKOFF_MS[1])
     try:
         yield
     finally:
-        worker.resume()
+        ledger_connection().delete(backoff)
 
 
 def wait_for_orders_on_their_way(sale: SeckillVoucher, crowd: Crowd) -> None:
