@@ -62,14 +62,15 @@ CHROMIUM_ARGUMENTS = [
 
 
 WHOLLY_SLOW = re.compile(
-    r"^pytestmark = \[?[^\]]*pytest\.mark\.(slow|faults|operations)\b", re.MULTILINE
+    r"^pytestmark = \[?[^\]]*pytest\.mark\.(slow|faults|operations|cluster)\b", re.MULTILINE
 )
 
 NEEDED_IN: dict[str, Callable[[str], bool]] = {
     "quick and not servers and not slow": lambda text: "pytest.mark.quick" in text,
-    "not slow and not faults and not operations": lambda text: not WHOLLY_SLOW.search(text),
+    "not slow and not faults and not operations and not cluster": lambda text: not WHOLLY_SLOW.search(text),
     "slow and not faults": lambda text: "pytest.mark.slow" in text,
     "operations": lambda text: "pytest.mark.operations" in text,
+    "cluster": lambda text: "pytest.mark.cluster" in text,
 }
 """The modules that a tier of ``script/test`` imports, by its markers: all take long to import."""
 

@@ -58,6 +58,14 @@ missing_for_operations() {
   has mmdebstrap || say mmdebstrap
 }
 
+missing_for_cluster() {
+  has rabbitmq-server || say rabbitmq-server
+  missing_galera
+  has haproxy || say haproxy
+  has buildah || say buildah
+  has mmdebstrap || say mmdebstrap
+}
+
 # Debian has no Kafka: its jars come from Maven Central. Without them an experiment leaves it out.
 fetch_kafka() {
   local pom=$ROOT/script/lib/kafka.xml jars=$RUN/kafka
