@@ -67,7 +67,9 @@ WHOLLY_SLOW = re.compile(
 
 NEEDED_IN: dict[str, Callable[[str], bool]] = {
     "quick and not servers and not slow": lambda text: "pytest.mark.quick" in text,
-    "not slow and not faults and not operations and not cluster": lambda text: not WHOLLY_SLOW.search(text),
+    "not slow and not faults and not operations and not cluster": lambda text: (
+        not WHOLLY_SLOW.search(text)
+    ),
     "slow and not faults": lambda text: "pytest.mark.slow" in text,
     "operations": lambda text: "pytest.mark.operations" in text,
     "cluster": lambda text: "pytest.mark.cluster" in text,
