@@ -183,6 +183,23 @@ def breaker_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publishing.breaker, "pause_s", 60)
 
 
+@pytest.fixture(autouse=True)
+def nothing_committed(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test whose rows would stay: what defines or analyses a table commits unasked."""
+    marker = request.node.get_closest_marker("django_db")
+    if not marker or marker.kwargs.get("transaction") or "transactional_db" in request.fixturenames:
+        yield
+        return
+    request.getfixturevalue("db")
+    if connection.connection is None or not connection.in_atomic_block:
+        yield
+        return
+    start, before = connection.savepoint(), connection.connection
+    yield
+    if connection.connection is before and not connection.needs_rollback:
+        connection.savepoint_commit(start)
+
+
 @pytest.fixture(scope="session")
 def redis_clock(redis_databases: list[Redis]) -> Any:
     """What Redis said of its time as the tests began."""
