@@ -18,6 +18,7 @@ from django.utils import translation
 
 from bench.processes import spawned
 from bench.shop.jobs import export_all, reconcile_all
+from bench.shop.memory import measure_memory
 from bench.tables import Report, shown
 
 MB = 1 << 20
@@ -47,6 +48,7 @@ def main() -> None:
     filled_s = prepare(chosen.orders)
     before = json.loads(chosen.before.read_text()) if chosen.before else {}
     results = {**measure_pages(chosen.only), **measure_jobs(chosen.only)}
+    results |= measure_memory(chosen.only)
     rows = [row(name, it, before.get(name)) for name, it in results.items()]
     missed = sum(it[-1] == "MISS" for it in rows)
     text = f"{chosen.orders:,} orders. {len(rows)} lines, {missed} beyond their limit."
