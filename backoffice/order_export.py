@@ -12,11 +12,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from django.db.models import Max, Q, QuerySet
+from django.db.models.expressions import RawSQL
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 from django.utils.translation import gettext
 
-from backoffice.revenue import PAYMENT
+from backoffice.revenue import EVER_PAID, PAYMENT
 from orders.lifecycle.redemption import written_code
 from orders.models import OrderEvent, OrderStatus, Payment, RefusalReason, VoucherOrder
 from seckill_site.formatting import plain_money, utc_offset
@@ -60,10 +61,15 @@ def _chunks(orders: QuerySet[VoucherOrder], newest: int) -> Iterator[list[Any]]:
     while window := list(ids.filter(pk__gt=last, pk__lte=newest)[:WINDOW]):
         last = window[-1]
         for start in range(0, len(window), CHUNK):
-            rows = sorted_orders.filter(pk__in=window[start : start + CHUNK])
+            rows = sorted_orders.filter(pk__in=_among(window[start : start + CHUNK]))
             yield list(rows.values_list(*_FIELDS))
         if len(window) < WINDOW:
             return
+
+
+def _among(ids: Sequence[int]) -> RawSQL:
+    """Return a list for ``IN``: Django takes a fifth of an export to prepare each of its values."""
+    return RawSQL(", ".join(map(str, ids)), ())
 
 
 # --- Rows ----------------------------------------------------------------------------------------
@@ -86,9 +92,9 @@ def _headings(now: dt.datetime) -> list[str]:
 def _rows(
     chunk: Sequence[Any], labels: Mapping[str, str], zone: dt.tzinfo, *, codes: bool
 ) -> Iterator[list[object]]:
-    ids = [order[0] for order in chunk]
-    moments, sales = _moments(ids), _sales({order[1] for order in chunk})
-    payments = Payment.objects.filter(order__in=ids, settles=True).order_by("pk")
+    paid = _among([order[0] for order in chunk if order[4] in EVER_PAID] or [0])
+    moments, sales = _moments(paid), _sales({order[1] for order in chunk})
+    payments = Payment.objects.filter(order__in=paid, settles=True).order_by("pk")
     known_there = Coalesce("charge__reference", "reference")  # what the provider's lists name
     references = dict(payments.values_list("order_id", known_there))
     for pk, sale, buyer, unit, status, reason, cents, accepted, written, code in chunk:
@@ -119,7 +125,7 @@ def _sales(ids: Collection[int]) -> dict[int, tuple[str, str]]:
     return {pk: (harmless(title), harmless(merchant or "")) for pk, title, merchant in rows}
 
 
-def _moments(order_ids: Sequence[int]) -> dict[tuple[int, str], dt.datetime]:
+def _moments(order_ids: RawSQL) -> dict[tuple[int, str], dt.datetime]:
     """Return the times at which orders were paid and last used."""
     changes = PAYMENT | Q(after=OrderStatus.USED)
     events = OrderEvent.objects.filter(changes, order__in=order_ids).order_by("pk")
@@ -132,7 +138,7 @@ def _moments(order_ids: Sequence[int]) -> dict[tuple[int, str], dt.datetime]:
 def _local(moment: dt.datetime | None, zone: dt.tzinfo) -> str:
     if moment is None:
         return ""
-    return timezone.make_naive(moment, zone).isoformat(sep=" ", timespec="seconds")
+    return str(moment.astimezone(zone))[: len("2026-11-26 20:00:00")]
 
 
 def _code(code: str, *, codes: bool) -> str:

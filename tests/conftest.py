@@ -195,6 +195,7 @@ def nothing_committed(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     start, before = connection.savepoint(), connection.connection
+    assert start
     yield
     if connection.connection is before and not connection.needs_rollback:
         connection.savepoint_commit(start)

@@ -1,21 +1,18 @@
 """The report on a sale: what was sold, to how many buyers, how fast, and how others were refused.
 
-The number of statements does not depend on the number of orders. Figures that would sort all orders
-of a large sale use a sample.
+The number of statements does not depend on the number of orders.
 """
 
 import datetime as dt
-import math
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from django.contrib.admin.models import LogEntry
-from django.db.models import Count, DurationField, ExpressionWrapper, F, Q, QuerySet, Sum, Window
-from django.db.models.functions import Ceil, RowNumber
+from django.db.models import Count, F, Q, QuerySet, Sum
 
 from backoffice.report.draw import DrawFigures, read_draw
+from backoffice.report.durations import Durations, measure_durations
 from backoffice.report.request_times import Span, peak_of, spans_of
 from backoffice.report.room import RoomFigures, read_room
 from backoffice.revenue import EVER_PAID, PAYMENT, REFUNDED_STATUSES, Revenue
@@ -26,9 +23,6 @@ from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.request_stats import read_request_counts, read_stored_counts
 from vouchers.inventory.sale_state import Snapshot, shown_snapshots
 from vouchers.models import SeckillVoucher
-
-SAMPLE_SIZE = 10_000
-"""Durations are measured on all orders up to this number; beyond it, on a sample of this size."""
 
 MAX_CHANGES = 200
 """The report lists the first changes of a sale, up to this number."""
@@ -41,16 +35,6 @@ class Orders:
     status: OrderStatus
     count: int
     cents: int
-
-
-@dataclass(frozen=True)
-class Durations:
-    """The durations of a step over ``count`` orders; median and p95 are None without orders."""
-
-    count: int
-    median: dt.timedelta | None
-    p95: dt.timedelta | None
-    is_sample: bool
 
 
 @dataclass(frozen=True)
@@ -162,13 +146,13 @@ def report_sale(*, sale_id: int, now: dt.datetime) -> SaleReport:
         refused_by_rules=count_refused(sale_id=sale_id),
         buyers=had_a_unit.aggregate(buyers=Count("user", distinct=True))["buyers"],
         sold_out_at=sale.sold_out_at,
-        written=_durations(
+        written=measure_durations(
             rows,
             F("created_at") - F("accepted_at"),
             sampled={"pk__in": rows},
             count=sum(it.count for it in orders),
         ),
-        paid=_durations(
+        paid=measure_durations(
             paid_events.order_by(),
             F("at") - F("order__accepted_at"),
             sampled={"order__in": rows},
@@ -203,36 +187,6 @@ def _orders(rows: QuerySet[VoucherOrder]) -> tuple[tuple[Orders, ...], dict[str,
         if status == OrderStatus.REFUSED:
             refused[reason] += count
     return tuple(Orders(it, counts[it], cents[it]) for it in OrderStatus), dict(refused)
-
-
-# --- Durations ------------------------------------------------------------------------------------
-
-
-def _durations(
-    rows: QuerySet[Any], duration: Any, *, sampled: dict[str, QuerySet[Any]], count: int
-) -> Durations:
-    """Measure all rows or, if there are many, those of every nth order id.
-
-    The database numbers the rows, so that it returns only the two values needed.
-    """
-    every = math.ceil(count / SAMPLE_SIZE)
-    if every > 1:
-        for condition, orders in sampled.items():
-            sample = orders.annotate(remainder=F("pk") % every).filter(remainder=0)
-            rows = rows.filter(**{condition: sample.values("pk")})
-    numbered = rows.annotate(
-        duration=ExpressionWrapper(duration, output_field=DurationField()),
-        nth=Window(RowNumber(), order_by="duration"),
-        measured=Window(Count("*")),
-    )
-    median, p95 = (Ceil(F("measured") * percent / 100.0) for percent in (50, 95))
-    quantiles = numbered.filter(Q(nth=median) | Q(nth=p95)).order_by("nth")
-    values = list(quantiles.values_list("measured", "duration"))
-    if not values:
-        return Durations(0, None, None, is_sample=every > 1)
-    # Two clocks may differ by more than the duration: a negative duration counts as zero.
-    low, high = (max(values[i][1], dt.timedelta()) for i in (0, -1))
-    return Durations(values[0][0], low, high, is_sample=every > 1)
 
 
 # --- Waiting list and changes ---------------------------------------------------------------------

@@ -4,11 +4,12 @@ import datetime as dt
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from django.db.models import Count, F
+from django.db.models import Count, F, Max
 from django.db.models.functions import Greatest, Least
 from django.utils import timezone
 from django.utils.translation import gettext
 
+from backoffice.report.durations import Durations, measure_durations
 from orders.models import RoomVisit
 from seckill_site.formatting import timestamp
 from seckill_site.web.csv_files import Row, csv_parts, harmless
@@ -23,27 +24,25 @@ class RoomFigures:
 
     joined: int
     let_in: int
-    median: dt.timedelta | None
-    p95: dt.timedelta | None
     longest: dt.timedelta | None
+    waited: Durations
 
 
 def read_room(*, sale: SeckillVoucher) -> RoomFigures | None:
     """Return the figures of all openings of a sale's waiting room; None if nobody came."""
     visits = RoomVisit.objects.filter(seckill_voucher=sale)
-    counts = visits.aggregate(joined=Count("pk"), let_in=Count("let_in_at"))
+    # Before the start, nobody waits for others.
+    waited = F("let_in_at") - Least("let_in_at", Greatest("joined_at", sale.begins_at))
+    counts = visits.aggregate(joined=Count("pk"), let_in=Count("let_in_at"), longest=Max(waited))
     if not counts["joined"]:
         return None
-    # Before the start, nobody waits for others.
-    since = Least("let_in_at", Greatest("joined_at", sale.begins_at))
-    waits = visits.filter(let_in_at__isnull=False).annotate(waited=F("let_in_at") - since)
-    ordered, last = waits.order_by("waited").values_list("waited", flat=True), counts["let_in"] - 1
-
-    def quantile(percent: int) -> dt.timedelta | None:
-        at = last * percent // 100
-        return next(iter(ordered[at : at + 1]), None) if last >= 0 else None
-
-    return RoomFigures(counts["joined"], counts["let_in"], *map(quantile, (50, 95, 100)))
+    durations = measure_durations(
+        visits.filter(let_in_at__isnull=False),
+        waited,
+        sampled={"pk__in": visits},
+        count=counts["let_in"],
+    )
+    return RoomFigures(**counts, waited=durations)
 
 
 def room_csv(*, sale: SeckillVoucher) -> Iterator[str]:

@@ -11,7 +11,8 @@ from django.utils.translation import gettext, pgettext
 from backoffice.board.texts import refusal_labels
 from backoffice.figures import Figure, Section, count, duration, moment, percent, yuan
 from backoffice.report.draw import DrawFigures
-from backoffice.report.figures import Durations, SaleReport
+from backoffice.report.durations import Durations
+from backoffice.report.figures import SaleReport
 from backoffice.report.request_times import ANSWERS, Span
 from backoffice.report.room import RoomFigures
 from backoffice.revenue import revenue_figures
@@ -160,8 +161,8 @@ def _room(room: RoomFigures) -> Iterator[Figure]:
     yield count(gettext("Let in"), room.let_in, is_part=True)
     not_let_in = room.joined - room.let_in
     yield count(gettext("Not let in"), not_let_in, _NOTES["not_let_in"], is_part=True)
-    yield duration(gettext("Waited, median"), room.median, _NOTES["waited"])
-    yield duration(gettext("Waited, 95th percentile"), room.p95)
+    yield duration(gettext("Waited, median"), room.waited.median, _NOTES["waited"])
+    yield duration(gettext("Waited, 95th percentile"), room.waited.p95, _sample(room.waited))
     yield duration(gettext("Waited longest"), room.longest)
 
 

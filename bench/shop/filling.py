@@ -250,7 +250,9 @@ def _note_sold() -> None:
     _execute(
         "UPDATE vouchers_seckillvoucher s SET epoch = 1, sold = (SELECT COUNT(*) FROM "
         "orders_voucherorder o WHERE o.seckill_voucher_id = s.id AND o.live = 1), sold_out_at = "
-        "s.begins_at + INTERVAL 10 MINUTE"
+        "s.begins_at + INTERVAL 10 MINUTE, ledger_removed_at = IF(s.ends_at < %(week_ago)s, "
+        "s.ends_at + INTERVAL 7 DAY, NULL)",
+        {"week_ago": _text(timezone.now() - dt.timedelta(days=7))},
     )
 
 

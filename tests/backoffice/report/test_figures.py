@@ -15,8 +15,10 @@ from django.contrib.contenttypes.models import ContentType
 from django.utils import timezone, translation
 
 from backoffice.figures import Section
+from backoffice.report import durations
 from backoffice.report import figures as reporting
-from backoffice.report.figures import Change, Durations, SaleReport, WaitingListFigures, report_sale
+from backoffice.report.durations import Durations
+from backoffice.report.figures import Change, SaleReport, WaitingListFigures, report_sale
 from backoffice.report.request_times import OTHER, Span, coarser, near, peak_of, spans_of
 from backoffice.report.texts import sections
 from orders.fulfilment.reconcile import reconcile
@@ -227,7 +229,7 @@ def test_negative_durations_count_as_zero() -> None:
 
 
 def test_many_orders_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reporting, "SAMPLE_SIZE", 10)
+    monkeypatch.setattr(durations, "SAMPLE_SIZE", 10)
     sale = a_sale(stock=100)
     paid = [Row(0, it / 100, OrderStatus.PAID, paid_after=it) for it in range(1, 101)]
     add_orders(sale, paid, make_buyers(100))
