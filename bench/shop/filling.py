@@ -268,20 +268,22 @@ def _make_the_rest(*, big: list[int]) -> None:
             FROM vouchers_seckillvoucher s, seq_1_to_120
             """
         )
+    # Visits and refusals are kept for thirty days.
     its_buyers = f"FROM orders_voucherorder o WHERE o.seckill_voucher_id IN ({crowds})"
+    lately = "o.accepted_at > UTC_TIMESTAMP() - INTERVAL 30 DAY"
     _execute(
         f"""
         INSERT INTO orders_roomvisit (seckill_voucher_id, user_id, opened_ms, given, joined_at,
             let_in_at)
         SELECT o.seckill_voucher_id, o.user_id, 1, o.id MOD 1000000,
-            o.accepted_at - INTERVAL 60 SECOND, o.accepted_at {its_buyers}
+            o.accepted_at - INTERVAL 60 SECOND, o.accepted_at {its_buyers} AND {lately}
         """
     )
     _execute(
         f"""
         INSERT INTO orders_orderrefusal (seckill_voucher_id, reason, user_id, refused_at)
         SELECT o.seckill_voucher_id, 'sold_out', o.user_id, o.accepted_at
-        {its_buyers} AND o.id MOD 2
+        {its_buyers} AND {lately} AND o.id MOD 2
         """
     )
     _execute(
