@@ -18,7 +18,7 @@ from redis.exceptions import RedisError
 
 from locks.lua_script import Command, checked, send_once
 from seckill_site.broker.heartbeats import State, read_heartbeats
-from seckill_site.broker.messages import impatient, is_rabbitmq
+from seckill_site.broker.messages import impatient
 from seckill_site.celery import app
 from seckill_site.checks.configuration import check_settings, found_by
 from seckill_site.checks.keys import check_shared_keys
@@ -33,6 +33,7 @@ from seckill_site.clocks.watch import report_clocks, wrong_clocks
 from seckill_site.exposition import exposition
 from seckill_site.newer_format import is_older_release
 from seckill_site.process_memory import Latest, Memory
+from seckill_site.redis.address import is_rabbitmq
 from seckill_site.redis.ledger_connection import BACKING_OFF, ledger_connection
 from seckill_site.web.responses import allow
 

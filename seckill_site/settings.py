@@ -15,10 +15,10 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
 from kombu import Queue
 from redis.backoff import NoBackoff
-from redis.connection import parse_url
 from redis.retry import Retry
 
 from seckill_site.broker.messages import publish_options
+from seckill_site.redis.address import checked_address, kombu_address
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -334,16 +334,9 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 REDIS_URL = env.str("REDIS_URL")
 CACHE_URL = env.str("CACHE_URL")
+_LEDGER = checked_address("REDIS_URL", REDIS_URL)
 
-
-def redis_database(url: str) -> tuple[Any, ...]:
-    """Return the identity of a Redis database, however its URL is written."""
-    parts = parse_url(url)  # type: ignore[no-untyped-call]
-    server = parts.get("path") or (parts.get("host", "localhost"), parts.get("port", 6379))
-    return server, parts.get("db", 0)
-
-
-if redis_database(CACHE_URL) == redis_database(REDIS_URL):
+if checked_address("CACHE_URL", CACHE_URL).database == _LEDGER.database:
     # django-redis would also give both the same connections, with the cache's options.
     raise ImproperlyConfigured(
         "CACHE_URL and REDIS_URL name the same database: clearing the cache would clear the sales. "
@@ -354,6 +347,7 @@ CACHES = {
         "BACKEND": "seckill_site.redis.lossy_cache.LossyCache",
         "LOCATION": CACHE_URL,
         "OPTIONS": {
+            "CONNECTION_FACTORY": "seckill_site.redis.address.ConnectionFactory",
             "SERIALIZER": "django_redis.serializers.json.JSONSerializer",
             "CONNECTION_POOL_CLASS": "seckill_site.redis.watched_connections.WatchedConnections",
             "SOCKET_CONNECT_TIMEOUT": 0.5,
@@ -368,6 +362,7 @@ CACHES = {
         "BACKEND": "django_redis.cache.RedisCache",
         "LOCATION": REDIS_URL,
         "OPTIONS": {
+            "CONNECTION_FACTORY": "seckill_site.redis.address.ConnectionFactory",
             "CONNECTION_POOL_CLASS": "seckill_site.redis.watched_connections.WatchedConnections",
             "SOCKET_CONNECT_TIMEOUT": 0.5,
             "SOCKET_TIMEOUT": 1,
@@ -464,6 +459,9 @@ except ValueError as error:
 # --- Celery --------------------------------------------------------------------------------------
 
 CELERY_BROKER_URL = env.str("CELERY_BROKER_URL")
+_kombu_url, _kombu_options = kombu_address(CELERY_BROKER_URL)
+# Celery prefers the environment to CELERY_BROKER_URL here, but not to these.
+CELERY_BROKER_READ_URL = CELERY_BROKER_WRITE_URL = _kombu_url
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True
@@ -482,6 +480,7 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "visibility_timeout": 120,
     "unacked_restore_interval": 1,  # pauses of messages end as precisely as this
     "unacked_restore_throttle": 1,
+    **_kombu_options,
 }
 CELERY_DB_REUSE_MAX = 10**9  # ``seckill_site/celery.py`` closes connections, not Celery
 CELERY_TASK_QUEUES = [Queue(it, routing_key=it) for it in ("celery", "payments", "webhooks")]

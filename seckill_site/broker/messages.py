@@ -11,10 +11,11 @@ each again. A pause is Celery's: the worker that takes the message waits, by its
 """
 
 import json
-import os
 import uuid
 from collections.abc import Mapping
 from typing import Any
+
+from seckill_site.redis.address import is_rabbitmq
 
 ONCE, PAUSE_S, FORMAT = "once", "pause_s", "format"
 
@@ -44,11 +45,6 @@ def publish_options(*, once: bool = False, pause_s: float = 0) -> dict[str, Any]
         options |= {"expiration": LIFE_S} if once else {}
         options |= {"countdown": pause_s} if pause_s else {}
     return options
-
-
-def is_rabbitmq() -> bool:
-    """Return whether the broker of the settings is RabbitMQ."""
-    return os.environ.get("CELERY_BROKER_URL", "").startswith(("amqp://", "amqps://", "pyamqp://"))
 
 
 def impatient(timeout_s: float, *, connect_s: float | None = None) -> dict[str, float]:

@@ -121,6 +121,10 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]
 
     QoS = QoS
     Message = StoredMessage
+    from_transport_options = (
+        *kombu_redis.Channel.from_transport_options,
+        *("connection_class", "connection_class_ssl"),  # of a service (``redis/address.py``)
+    )
     priority_steps = [0]  # no task of the shop has a priority, so a queue is one list
 
     def run(self, script: LuaScript, keys: list[str], *args: Argument) -> None:

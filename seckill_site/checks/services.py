@@ -16,16 +16,22 @@ from django.db import NotSupportedError, connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.executor import MigrationExecutor
 from django.db.models import BaseConstraint, CheckConstraint, Model, UniqueConstraint
-from redis import Redis, RedisError
-from redis.backoff import NoBackoff
-from redis.exceptions import NoPermissionError
-from redis.retry import Retry
+from redis import RedisError
+from redis.exceptions import NoPermissionError, ResponseError
 
 from seckill_site.celery import app
 from seckill_site.checks.findings import finding
 from seckill_site.checks.ledger_commands import may_use_channel, refused_commands
 from seckill_site.installation import ForeignLedger, check_owner
 from seckill_site.mysql.collations import COLLATIONS
+from seckill_site.redis.address import (
+    NoPrimary,
+    NoSentinel,
+    NoServiceName,
+    NoSuchService,
+    address_of,
+    is_redis,
+)
 from seckill_site.redis.ledger_connection import ledger_connection
 
 Check = Callable[..., Iterable[CheckMessage]]
@@ -66,7 +72,7 @@ def check_ledger(**_: Any) -> Iterator[CheckMessage]:
     """Find settings of the ledger's Redis that could lose orders, and commands that it refuses."""
     url = str(settings.CACHES["ledger"]["LOCATION"])
     try:
-        with _client_at(url) as client:  # one that a replica serves as well
+        with address_of(url).client() as client:  # one that a replica serves as well
             if refused := refused_commands(client):
                 yield finding("E015", what=", ".join(refused))
                 return
@@ -79,7 +85,8 @@ def check_ledger(**_: Any) -> Iterator[CheckMessage]:
         yield finding("E015", what=error)
     except RedisError as error:
         is_cluster = "cluster" in str(error).lower()
-        yield finding("E016") if is_cluster else finding("W010", error=error)
+        other = finding("E016") if is_cluster else finding("W010", error=error)
+        yield _lost("REDIS_URL", error) or other
 
 
 @register(SERVICES, deploy=True)
@@ -130,31 +137,41 @@ def check_installation(**_: Any) -> Iterator[CheckMessage]:
 
 
 def _neighbour(ledger: tuple[Any, ...], name: str, url: str) -> Iterator[CheckMessage]:
-    if not url.startswith(("redis", "unix")):
+    if not is_redis(url):
         return
+    setting = "CACHE_URL" if name == "cache" else "CELERY_BROKER_URL"
     try:
-        with _client_at(url) as client:
+        with address_of(url).client() as client:
             shares = _database_of(client) == ledger
     except RedisError as error:
-        yield finding("W014", name=name, error=error)
+        yield _lost(setting, error) or finding("W014", name=name, error=error)
         return
     if shares:
         yield finding("E013" if name == "cache" else "W015")
 
 
-def _client_at(url: str) -> Redis:
-    return Redis.from_url(
-        url,
-        decode_responses=True,
-        socket_connect_timeout=0.5,
-        socket_timeout=1,
-        retry=Retry(NoBackoff(), 0),
-    )
+_WITHOUT_PRIMARY = {
+    NoServiceName: "E031",
+    NoSuchService: "E032",
+    NoSentinel: "E033",
+    NoPrimary: "E034",
+}
+
+
+def _lost(setting: str, error: RedisError) -> CheckMessage | None:
+    """Return what is wrong with an address that leads to no Redis, unless that is just silent."""
+    if isinstance(error, NoPrimary):
+        return finding(_WITHOUT_PRIMARY[type(error)], setting=setting, error=error)
+    is_sentinel = re.search(r"SELECT|Sentinel instances", str(error))  # it has no databases
+    return finding("E035", setting=setting) if is_sentinel else None
 
 
 def _database_of(client: Any) -> tuple[Any, ...]:
     """Return the identity of a Redis database, whatever its URL."""
-    return client.info("server").get("run_id", client), client.get_connection_kwargs().get("db", 0)
+    info = client.info("server")
+    if info.get("redis_mode") == "sentinel":
+        raise ResponseError("It is one of the Sentinel instances.")
+    return info.get("run_id", client), client.get_connection_kwargs().get("db", 0)
 
 
 # --- The database ---------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ from seckill_site.clocks.ledger import learn_ledger_time
 from seckill_site.front_door.per_loop import PerLoop
 from seckill_site.kept_settings import kept
 from seckill_site.metrics import histogram
+from seckill_site.redis.address import address_of
 from seckill_site.redis.primary import HANDSHAKE, is_doubt
 from seckill_site.redis.watched_connections import WatchedConnections
 
@@ -331,7 +332,7 @@ def _pool_of_threads(url: str, alias: str) -> WatchedConnections:
     if url == _addresses()[alias]:
         pool: WatchedConnections = get_redis_connection(alias).connection_pool
         return pool
-    return WatchedConnections.from_url(url)
+    return address_of(url).connections(WatchedConnections)
 
 
 def _asyncio_pool(url: str, alias: str) -> ConnectionPool:
@@ -341,8 +342,7 @@ def _asyncio_pool(url: str, alias: str) -> ConnectionPool:
     like_theirs.pop("retry", None)  # the other kind; an event loop asks once
     if password := options.get("PASSWORD"):
         like_theirs["password"] = password
-    return ConnectionPool.from_url(
-        url,
+    return address_of(url).loop_connections(
         socket_connect_timeout=options["SOCKET_CONNECT_TIMEOUT"],
         socket_timeout=None,  # Note [One timeout for all]
         **like_theirs,

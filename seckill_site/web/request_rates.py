@@ -129,9 +129,8 @@ def _items() -> dict[Limit, RateLimitItem]:
 @kept
 def _limiter() -> FixedWindowRateLimiter:
     pool = get_redis_connection("default").connection_pool
-    storage = RedisStorage(
-        settings.CACHES["default"]["LOCATION"], connection_pool=pool, key_prefix=REDIS_PREFIX
-    )
+    # It would take a service and its database for one name, and read from replicas.
+    storage = RedisStorage("redis://", connection_pool=pool, key_prefix=REDIS_PREFIX)
     return FixedWindowRateLimiter(storage)
 
 

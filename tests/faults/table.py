@@ -35,6 +35,7 @@ FAULTS = {
     "R5": "keys of a sale of a wrong type, entries that cannot be parsed",
     "R6": "each error of Redis at each script, once or for 3 s",
     "R7": "the line of a waiting room: Redis is killed, loses data, fails over, jumps in time",
+    "S1": "a machine of Redis Sentinel dies, with the replicas cut off before or not",
     "CL": "the clock of the database, Redis, web, worker or beat is off by up to an hour",
     "C1": "the cache is lost, restarted, or away during sign-outs",
     "P1": "the disk of metrics, logs and static files is full, read-only or gone",

@@ -83,6 +83,10 @@ PARTS = {
     "seckill_site/metrics.py": """
         prometheus_client.values:MultiProcessValue 8077cd2c
     """,
+    "seckill_site/redis/address.py": """
+        redis.connection:AbstractConnection.connect_check_health 6d69f8fe
+        redis.asyncio.connection:AbstractConnection.connect_check_health 5cfa2c49
+    """,
     "seckill_site/redis/lossy_cache.py": """
         allauth.core.internal.ratelimit:cache_lock 0aebc9c1
     """,

@@ -202,6 +202,7 @@ def test_impossible_number_is_refused(monkeypatch, name, value):
         ("redis://127.0.0.1:6379/3", "redis://127.0.0.1:6379/3"),
         ("redis://127.0.0.1:6379", "redis://127.0.0.1:6379/0"),
         ("redis://127.0.0.1/0", "redis://127.0.0.1:6379/0"),
+        ("redis+sentinel://h1,h2/shop/1", "redis+sentinel://h2:26379/shop/1"),
     ],
 )
 def test_settings_refuse_cache_in_ledgers_database(monkeypatch, ledger_url, cache_url):
@@ -210,6 +211,22 @@ def test_settings_refuse_cache_in_ledgers_database(monkeypatch, ledger_url, cach
 
     with pytest.raises(ImproperlyConfigured, match="same database"):
         read_settings()
+
+
+@pytest.mark.parametrize("name", ["REDIS_URL", "CACHE_URL", "CELERY_BROKER_URL"])
+def test_setting_without_an_address_is_named(monkeypatch, name):
+    monkeypatch.setenv(name, "redis+sentinel://h1/shop/first")
+
+    with pytest.raises(ImproperlyConfigured, match=f"{name} is no address of a Redis: the form is"):
+        read_settings()
+
+
+def test_celery_reaches_a_service_although_it_prefers_the_environment(monkeypatch):
+    monkeypatch.setenv("CELERY_BROKER_URL", "redis+sentinel://h1,h2/shop/2")
+    with_service = read_settings()
+
+    assert with_service["CELERY_BROKER_WRITE_URL"] == "redis://shop/2"
+    assert "connection_class" in with_service["CELERY_BROKER_TRANSPORT_OPTIONS"]
 
 
 @pytest.mark.slow

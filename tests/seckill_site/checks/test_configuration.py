@@ -21,6 +21,7 @@ from django.core.management import CommandError, call_command
 from django.core.management.base import SystemCheckError
 from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
+from django.test import override_settings
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
@@ -32,6 +33,10 @@ from seckill_site.checks import configuration, findings, keys, services
 from seckill_site.checks.configuration import SETTINGS, found_by
 from seckill_site.redis.ledger_connection import ledger_connection
 from seckill_site.static_storage import StaticStorage
+from tests.faults.conftest import OwnRedis
+from tests.fixtures.site import CLOSED_PORT
+from tests.support.patience import wait_for
+from tests.support.sentinels import Sentinel, monitor
 from tests.support.stand_ins.keys import key_pair
 from vouchers.models import SeckillVoucher
 
@@ -438,6 +443,44 @@ def test_missing_cache_and_broker_are_warnings(settings, monkeypatch):
     monkeypatch.setenv("CELERY_BROKER_URL", "redis://127.0.0.1:1/2")
 
     assert ids(services.check_neighbours) == ["W014", "W014"]
+
+
+# --- addresses that lead to no primary -----------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def sentinel(tmp_path_factory):
+    """A sentinel of the service "there", and of "gone", whose primary it has lost."""
+    with OwnRedis(tmp_path_factory.mktemp("node")) as node:
+        lines = [*monitor("there", node.port), *monitor("gone", CLOSED_PORT, down_after_ms=1)]
+        with Sentinel(tmp_path_factory.mktemp("sentinel"), *lines) as sentinel:
+            wait_for(lambda: sentinel.has_lost("gone"), what="a primary that is away")
+            yield sentinel
+
+
+@pytest.mark.parametrize(
+    ("address", "found"),
+    [
+        ("redis+sentinel://{here}/there/0", []),
+        ("redis+sentinel://{here}/0", ["E031"]),
+        ("redis+sentinel://{here}/other/0", ["E032"]),
+        ("redis+sentinel://127.0.0.1:1,127.0.0.1:1/there/0", ["E033"]),
+        ("redis+sentinel://{here}/gone/0", ["E034"]),
+        ("redis://{here}/0", ["E035"]),
+        ("redis://{here}/3", ["E035"]),
+    ],
+)
+def test_address_without_a_primary_is_an_error(monkeypatch, settings, sentinel, address, found):
+    """For the ledger, the cache and the broker alike."""
+    address = address.format(here=f"127.0.0.1:{sentinel.port}")
+    settings.DEBUG = True
+    ledger = {**settings.CACHES["ledger"], "LOCATION": address}
+    with override_settings(CACHES={**settings.CACHES, "ledger": ledger}):
+        assert ids(services.check_ledger) == found
+    put_cache_at(settings, address)
+    assert ids(services.check_neighbours) == found
+    monkeypatch.setenv("CELERY_BROKER_URL", address)
+    assert ids(services.check_neighbours) == 2 * found
 
 
 # --- the database --------------------------------------------------------------------------------
