@@ -56,7 +56,7 @@ from seckill_site.clocks.database import database_now
 from seckill_site.formatting import NO_VALUE, grouped, money, money_in
 from seckill_site.web.admin_lists import column, moment, pill
 from seckill_site.web.csv_files import csv_parts, csv_response
-from seckill_site.web.form_keys import key_of, make_once
+from seckill_site.web.form_keys import make_once
 from seckill_site.web.large_lists import TypedFilter
 from seckill_site.web.text_files import read_texts
 from seckill_site.web.url_converters import LARGEST_ID
@@ -505,7 +505,6 @@ def _confirmation(
         kind=kind,
         order=order,
         form=form,
-        form_key="" if order else key_of(request),
         action_url="" if order else reverse(f"admin:orders_voucherorder_{kind}_many"),
         yes=_TEXTS[kind]["yes"],
         is_final=True,

@@ -22,7 +22,6 @@ from django.utils.safestring import SafeString
 
 from seckill_site.formatting import NO_VALUE, timestamp, utc_offset
 from seckill_site.web.admin_forms import CheckedForms
-from seckill_site.web.form_keys import key_of
 from seckill_site.web.large_lists import KeysetList, TypedFilter, typed_media
 
 if TYPE_CHECKING:
@@ -94,11 +93,6 @@ class CheckedList(CheckedForms):
             if not request.GET:
                 raise
             raise IncorrectLookupParameters(error) from error
-
-    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        """Give the list a key, for actions that create something."""
-        context = {"form_key": key_of(request), **(extra_context or {})}
-        return super().changelist_view(request, context)
 
     def response_action(
         self, request: HttpRequest, *args: Any, **kwargs: Any
