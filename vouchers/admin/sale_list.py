@@ -180,6 +180,13 @@ def lead_on(
     return HttpResponseRedirect(f"{reverse(page)}?ids={','.join(map(str, ids))}")
 
 
+def page_action(name: str, label: Any, *, permission: str) -> Any:
+    """Return the action of the list that leads to the page ``sale-<name>``."""
+    action = partial(lead_on, f"admin:sale-{name}")
+    action.__name__ = name  # type: ignore[attr-defined]
+    return admin.action(description=label, permissions=[permission])(action)
+
+
 @admin.action(description=_("Copy"), permissions=["add"])
 def copy(
     model_admin: Any, request: HttpRequest, queryset: QuerySet[SeckillVoucher]
