@@ -99,12 +99,7 @@ class TranslatedNames(CheckedList):
 class StaffForm(ModelForm):  # type: ignore[type-arg]
     """A member of staff on one page: name, address, role. Everything else is under Advanced."""
 
-    role = RoleField(
-        shop_roles(),
-        required=False,
-        **TEXTS["role"],
-    )
-
+    role = RoleField(shop_roles(), required=False, **TEXTS["role"])
     merchants = merchants_field()
 
     class Meta:
