@@ -1,9 +1,6 @@
-from collections.abc import Iterable
-from typing import Any
-
 from django.apps import AppConfig
 from django.contrib.admin import apps as django_admin
-from django.core.checks import CheckMessage, register
+from django.core.checks import register
 from django.utils.module_loading import import_string
 
 from seckill_site.checks.services import SERVICES
@@ -14,13 +11,9 @@ class BackofficeConfig(AppConfig):
     default = True
 
     def ready(self) -> None:
-        register(_check_queues, SERVICES, deploy=True)
-
-
-def _check_queues(**options: Any) -> Iterable[CheckMessage]:
-    """Check the queues, with a module that the web servers do not load."""
-    check = import_string("backoffice.today.queues.check_queues")
-    return list(check(**options))
+        """Check the queues, with a module that the web servers do not load."""
+        check = "backoffice.today.queues.check_queues"
+        register(lambda **options: import_string(check)(**options), SERVICES, deploy=True)
 
 
 class BackOfficeAdminConfig(django_admin.AdminConfig):

@@ -9,11 +9,12 @@ import datetime as dt
 from collections.abc import Collection, Container, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from allauth.account.models import EmailAddress
 from django.contrib.auth.models import User
 from django.db.models import Count, Max, OuterRef, Q, QuerySet
+from django.utils.functional import Promise
 
 from accounts.contacts import Contact, confirmed_contact, confirmed_contacts
 from accounts.models import Phone
@@ -37,9 +38,6 @@ from vouchers.inventory.draw_entries import read_entry
 from vouchers.inventory.holdings import read_holdings
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.models import SaleStage, SeckillVoucher
-
-if TYPE_CHECKING:
-    from django_stubs_ext import StrOrPromise
 
 PER_PAGE = 50
 
@@ -186,9 +184,9 @@ class History:
     unwritten: Sequence[tuple[SeckillVoucher, int, int | None]] | None
     refused: Sequence[VoucherOrder]
     rules: Sequence[RuleRefusal]
-    requests: Sequence[tuple[OrderRefusal, StrOrPromise]]
+    requests: Sequence[tuple[OrderRefusal, str | Promise]]
     waits: Sequence[WaitingEntry]
-    entries: Sequence[tuple[DrawEntry, StrOrPromise]]
+    entries: Sequence[tuple[DrawEntry, str | Promise]]
     visits: Sequence[RoomVisit]
     notices: Sequence[Notice]
 

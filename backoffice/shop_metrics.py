@@ -7,7 +7,7 @@ part would have said is left out, and ``seckill_up`` names that part.
 import datetime as dt
 import logging
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +19,7 @@ from django.db import close_old_connections, connection
 from django.db.models import Min
 from django.db.models.functions import Coalesce
 from kombu.exceptions import ChannelError
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 
 from api.webhooks.delivery import webhooks_waiting_since
 from backoffice.board.snapshot import OPEN_S, RATE_S, SaleSum
@@ -30,7 +30,7 @@ from seckill_site.broker.heartbeats import read_heartbeats
 from seckill_site.broker.messages import impatient
 from seckill_site.celery import app
 from seckill_site.clocks.database import database_now
-from seckill_site.exposition import clocks
+from seckill_site.exposition import Values, clocks, gauge
 from seckill_site.health import current_parts
 from seckill_site.models import Installation
 from seckill_site.process_memory import Latest
@@ -52,9 +52,8 @@ _watched = Latest[list[int]]([])
 
 _DEFINED = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 
-Values = float | Mapping[str, float | None] | None
 Figure = tuple[str, Values]
-"""The name of a metric, and its value or its values by label; what is unknown is None."""
+"""The name of a metric, and its value or its values by label."""
 
 
 def _redis() -> Iterator[Figure]:
@@ -151,7 +150,7 @@ class Shop:
                 if part not in self._asked or self._asked[part].done():
                     self._asked[part] = self._pool.submit(_read, part)
             asked = list(self._asked.values())
-        yield _metric("up", current_parts())
+        yield gauge("up", current_parts(), **_DEFINED["up"])
         wait(asked, timeout=max(0, until_s - monotonic()))
         for answer in asked:
             yield from answer.result() if answer.done() else ()
@@ -159,18 +158,8 @@ class Shop:
 
 def _read(part: str) -> list[Metric]:
     try:
-        metrics = [_metric(*it) for it in FIGURES[part]()]
+        metrics = [gauge(name, it, **_DEFINED[name]) for name, it in FIGURES[part]()]
         return [*metrics, *clocks()] if part == "redis" else metrics
     except Exception as error:  # whatever it is, the others go on
         logger.warning("no figures of %s: %s", part, error)
         return []
-
-
-def _metric(name: str, values: Values) -> Metric:
-    defined = _DEFINED[name]
-    labels = [defined["label"]] if "label" in defined else []
-    family = GaugeMetricFamily(f"seckill_{name}", defined["text"], labels=labels)
-    for label, value in (values if isinstance(values, Mapping) else {"": values}).items():
-        if value is not None:
-            family.add_metric([label] if labels else [], value)
-    return family

@@ -10,6 +10,7 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path
 
 from backoffice.navigation import ENTRIES, entry_of_model, links, remember_desk, tabs
+from seckill_site.web.form_keys import key_of
 from seckill_site.web.responses import for_owner
 
 View = TypeVar("View", bound=Callable[..., HttpResponseBase])
@@ -51,7 +52,7 @@ class BackOffice(AdminSite):
 
     def each_context(self, request: HttpRequest) -> dict[str, Any]:
         own = {"office_links": links(request), "office_tabs": tabs(request)}
-        return {**super().each_context(request), **own}
+        return {**super().each_context(request), **own, "form_key": key_of(request)}
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
         """Return the tables by job, in the order of the navigation; for an app, Django's list."""

@@ -9,14 +9,11 @@ import re
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.db import connection
 
 from seckill_site.redis.ledger_connection import ledger_connection
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 
 class NoDocument(Exception):
@@ -38,7 +35,7 @@ def read_figures(path: Path) -> list[dict[str, Any]]:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
 
 
-def write_figures(path: Path, tables: Iterable[DataclassInstance]) -> None:
+def write_figures(path: Path, tables: Iterable[Any]) -> None:
     as_dicts = [asdict(table) for table in tables]
     path.write_text(json.dumps(as_dicts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 

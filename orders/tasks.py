@@ -213,8 +213,7 @@ delete_ended_sessions = _periodic(
 """Delete ended sessions, and accounts of sign-ups that nobody completed."""
 
 delete_old_refusals = _periodic(
-    "delete_old_refusals",
-    lambda: refusal_log.delete_old_refusals(now=settled_clocks().earlier),
+    "delete_old_refusals", lambda: refusal_log.delete_old_refusals(now=settled_clocks().earlier)
 )
 """Delete what order requests were refused for, after a week."""
 

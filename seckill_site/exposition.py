@@ -1,7 +1,7 @@
 """Metrics in Prometheus' text format: of this process and its siblings, of units, of the clocks."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 
@@ -15,6 +15,9 @@ from seckill_site.metrics import files
 
 logger = logging.getLogger(__name__)
 
+Values = float | Mapping[str, float] | Mapping[str, float | None] | None
+"""The value of a gauge, or its values by label; what is unknown is None."""
+
 
 class Metrics(Collector):
     """What these functions return when Prometheus asks."""
@@ -26,14 +29,20 @@ class Metrics(Collector):
         return chain.from_iterable(read() for read in self._read)
 
 
+def gauge(name: str, values: Values, *, text: str, label: str = "") -> Metric:
+    """Return what is measured now, by ``label`` if it has one; what is unknown is left out."""
+    family = GaugeMetricFamily(f"seckill_{name}", text, labels=[label] if label else [])
+    for it, value in (values if isinstance(values, Mapping) else {"": values}).items():
+        if value is not None:
+            family.add_metric([it] if label else [], value)
+    return family
+
+
 def clocks() -> Iterator[Metric]:
     """Yield by how much each clock is ahead of that of Redis, read now."""
     text = "Seconds by which a clock is ahead of that of Redis."
-    family = GaugeMetricFamily("seckill_clock_ahead_seconds", text, labels=["clock"])
-    for name, ahead_s in clocks_ahead_s().items():
-        family.add_metric([name], ahead_s)
-    if family.samples:
-        yield family
+    if ahead_s := clocks_ahead_s():
+        yield gauge("clock_ahead_seconds", ahead_s, text=text, label="clock")
 
 
 def counts_of_units(directory: Path) -> Iterable[Metric]:

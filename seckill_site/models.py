@@ -1,15 +1,11 @@
 """The rows of the site itself: its identity, settings, activity, and what the cache has to drop."""
 
-import datetime as dt
-
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from seckill_site.clocks.database import database_now
 
 ONLY_ROW = 1
-
-ADDRESS_KEPT = dt.timedelta(days=90)
 
 
 class Installation(models.Model):
@@ -75,7 +71,7 @@ class ShopSettings(models.Model):
 class Activity(models.Model):
     """What a member of staff did or saw (``backoffice/activity.py``): ids, so no erased name.
 
-    Nothing changes or deletes a row, except that its address is emptied.
+    Nothing changes or deletes a row, except that retention empties its address.
     """
 
     at = models.DateTimeField(default=database_now, db_index=True)
@@ -89,9 +85,3 @@ class Activity(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.about}"
-
-
-def forget_addresses(*, now: dt.datetime) -> None:
-    """Empty the addresses of ninety days ago."""
-    old = Activity.objects.filter(address__gt="", at__lt=now - ADDRESS_KEPT)
-    old.update(address="")

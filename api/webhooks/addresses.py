@@ -78,10 +78,7 @@ def check_address(address: IpAddress) -> None:
     :raises ForbiddenAddress: it is neither.
     """
     for it in _meanings(address):
-        allowed = any(
-            it.version == network.version and it in network
-            for network in settings.SECKILL_WEBHOOK_NETWORKS
-        )
+        allowed = any(it in network for network in settings.SECKILL_WEBHOOK_NETWORKS)
         if not allowed and not _is_public(it):
             raise ForbiddenAddress(f"{address} is not a public address")
 
@@ -114,6 +111,6 @@ def _meanings(address: IpAddress) -> list[IpAddress]:
 def _is_public(address: IpAddress) -> bool:
     if isinstance(address, IPv6Address) and address.is_site_local:
         return False
-    if any(it.version == address.version and address in it for it in NOT_PUBLIC):
+    if any(address in it for it in NOT_PUBLIC):
         return False
     return address.is_global and not address.is_multicast

@@ -43,7 +43,7 @@ from orders.roles import Role
 from seckill_site.formatting import NO_VALUE, listed
 from seckill_site.mysql.collations import AnyCase
 from seckill_site.web.admin_lists import CheckedList, column, pill
-from seckill_site.web.form_keys import key_of, make_once
+from seckill_site.web.form_keys import make_once
 from vouchers.admin.history import CodedHistory
 from vouchers.catalogue.history import entry
 
@@ -99,12 +99,7 @@ class TranslatedNames(CheckedList):
 class StaffForm(ModelForm):  # type: ignore[type-arg]
     """A member of staff on one page: name, address, role. Everything else is under Advanced."""
 
-    role = RoleField(
-        shop_roles(),
-        required=False,
-        **TEXTS["role"],
-    )
-
+    role = RoleField(shop_roles(), required=False, **TEXTS["role"])
     merchants = merchants_field()
 
     class Meta:
@@ -364,7 +359,6 @@ def staff_page(request: HttpRequest) -> HttpResponse:
         "staff": [(user, role_names(user)) for user in staff],
         "invitations": list(_pending()) if is_owner(request) else [],
         "is_owner": is_owner(request),
-        "form_key": key_of(request),
     }
     return office.show(request, "staff.html", **context)
 

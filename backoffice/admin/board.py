@@ -47,7 +47,7 @@ def board_page(request: HttpRequest, *, sale_id: int) -> HttpResponse:
             **sentences_of(board.sale),
             "time_zone": timezone.get_current_timezone_name(),
         },
-        links=_links(sale_id) if _may_run(request) else [],
+        links=_links(sale_id) if request.user.has_perm(RUN_PERMISSION) else [],
     )
 
 
@@ -103,12 +103,8 @@ def _back(sale_id: int) -> HttpResponse:
     return HttpResponseRedirect(reverse("admin:sale-board", args=[sale_id]))
 
 
-def _may_run(request: HttpRequest) -> bool:
-    return request.user.has_perm(RUN_PERMISSION)
-
-
 def _json(request: HttpRequest, board: Board) -> dict[str, Any]:
-    may_run = _may_run(request)
+    may_run = request.user.has_perm(RUN_PERMISSION)
     shown = board_json(board, actions=offered(board) if may_run else [])
     if not may_run:  # addresses are personal: only for staff who may act on them
         shown["limited"] = []

@@ -37,7 +37,7 @@ from orders.models import CodeUse, InvitationCode
 from seckill_site.formatting import NO_VALUE, grouped, timestamp
 from seckill_site.web.admin_lists import column
 from seckill_site.web.csv_files import csv_parts, csv_response, exact, harmless
-from seckill_site.web.form_keys import key_of, make_once
+from seckill_site.web.form_keys import make_once
 from vouchers.catalogue.history import entry, text_of
 from vouchers.models import SeckillVoucher
 
@@ -112,7 +112,6 @@ def codes_page(request: HttpRequest, *, sale_id: int) -> HttpResponse:
         title=gettext("Invitation codes: %(sale)s") % {"sale": sale},
         sale=sale,
         form=form,
-        form_key=key_of(request),
         yes=gettext("Add codes"),
         back=reverse("admin:vouchers_seckillvoucher_change", args=[sale_id]),
         figures=[

@@ -1,7 +1,5 @@
 """Customers in the admin, the page of each, and the waiting list of a sale by name."""
 
-import logging
-
 from django import forms
 from django.contrib import messages
 from django.contrib.auth.models import User
@@ -38,12 +36,10 @@ from orders.lifecycle.personal_data import delete_account
 from orders.models import OrderStatus, VoucherOrder, WaitingEntry
 from orders.web.account_views import data_file
 from seckill_site.clocks.database import database_now
-from seckill_site.web.form_keys import key_of, make_once
+from seckill_site.web.form_keys import make_once
 from vouchers.catalogue.history import entry
 from vouchers.catalogue.staff_texts import NO_ANSWER
 from vouchers.inventory.keys import LedgerUnavailable
-
-logger = logging.getLogger(__name__)
 
 WAITING_PER_PAGE = 100
 
@@ -74,20 +70,18 @@ def customers_page(request: HttpRequest) -> HttpResponse:
 
 @office.page("customers/<id:user_id>/", name="customer")
 def customer_page(request: HttpRequest, *, user_id: int) -> HttpResponse:
-    """Show one customer; who looked at whom is in the log."""
+    """Show one customer; who looked at whom is in the list of activity."""
     check_may(request, SEE_CUSTOMERS)
     try:
         history = history_of(user_id=user_id, now=database_now())
     except User.DoesNotExist:
         raise Http404 from None
-    logger.info("user %s looks at customer %s", request.user.pk, user_id)
     return office.show(
         request,
         "customers/customer.html",
         title=gettext("Customer: %(name)s") % {"name": history.user.get_username()},
         history=history,
         most=MOST_ROWS,
-        form_key=key_of(request),
         is_customer=not (history.user.is_staff or ":" in history.user.username),  # deleted: no name
     )
 
@@ -96,7 +90,6 @@ def customer_page(request: HttpRequest, *, user_id: int) -> HttpResponse:
 def export_customer(request: HttpRequest, *, user_id: int) -> HttpResponseBase:
     """Answer with everything stored about a customer, as the file that its owner gets."""
     user = _customer(request, "orders.export_customer", user_id)
-    logger.info("user %s exports the data of customer %s", request.user.pk, user_id)
     return data_file(user)
 
 

@@ -13,7 +13,7 @@ from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.widgets import AdminTextInputWidget
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.db import transaction
-from django.db.models import Count, QuerySet, Sum
+from django.db.models import Count, Q, QuerySet, Sum
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
@@ -54,9 +54,9 @@ from orders.payments.unused import due_this_month
 from orders.web.refusals import refusal_of
 from seckill_site.clocks.database import database_now
 from seckill_site.formatting import NO_VALUE, grouped, money, money_in
-from seckill_site.web.admin_lists import column, moment, pill
+from seckill_site.web.admin_lists import ConditionFilter, column, moment, pill
 from seckill_site.web.csv_files import csv_parts, csv_response
-from seckill_site.web.form_keys import key_of, make_once
+from seckill_site.web.form_keys import make_once
 from seckill_site.web.large_lists import TypedFilter
 from seckill_site.web.text_files import read_texts
 from seckill_site.web.url_converters import LARGEST_ID
@@ -126,17 +126,14 @@ class OrderedOn(admin.SimpleListFilter):
         return queryset.filter(**Period(day, day).within("accepted_at"))
 
 
-class Due(admin.SimpleListFilter):
+class Due(ConditionFilter):
     """Paid, unused vouchers whose money goes back this month."""
 
     title, parameter_name = _("refund"), "refund"
+    labels = {"due": _("Due this month")}
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[Any, Any]]:
-        return [("due", _("Due this month"))]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[VoucherOrder]) -> Any:
-        due = due_this_month(timezone.localdate()).values("pk")
-        return queryset.filter(pk__in=due) if self.value() else queryset
+    def conditions(self, now: dt.datetime) -> dict[str, Q]:
+        return {"due": Q(pk__in=due_this_month(timezone.localdate(now)).values("pk"))}
 
 
 @admin.register(VoucherOrder)
@@ -505,7 +502,6 @@ def _confirmation(
         kind=kind,
         order=order,
         form=form,
-        form_key="" if order else key_of(request),
         action_url="" if order else reverse(f"admin:orders_voucherorder_{kind}_many"),
         yes=_TEXTS[kind]["yes"],
         is_final=True,

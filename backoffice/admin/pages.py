@@ -46,7 +46,6 @@ class ReadOnlyAdmin(CodedHistory):
     Its columns of people are names: few may follow the link that Django would make of them.
     """
 
-    show_full_result_count = False
     is_large = True
     by = column(_("by"), lambda row: str(row.actor or NO_VALUE), ordering="actor")
     buyer_name = column(_("buyer"), lambda row: str(row.user or NO_VALUE), ordering="user")

@@ -1,16 +1,13 @@
 """Pausing and resuming the chosen sales, after a page that asks for the reason."""
 
-from functools import partial
-from typing import Any
-
-from django.contrib import admin, messages
+from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext
 
 from backoffice.admin.board import carry_out
 from backoffice.admin.pages import SALE, check_may, office
 from backoffice.board.actions import ACTION_REFUSALS, ACTIONS
-from vouchers.admin.sale_list import lead_on, list_of
+from vouchers.admin.sale_list import list_of, page_action
 from vouchers.admin.series import chosen_sales
 from vouchers.catalogue.history import text_of
 from vouchers.catalogue.live_changes import TermsChanged
@@ -18,13 +15,7 @@ from vouchers.catalogue.staff_texts import refusal_text
 from vouchers.models import RUN_PERMISSION, SeckillVoucher
 
 PAUSES = ("pause", "resume")
-
-
-def pause_action(name: str) -> Any:
-    """Return the action of the list that leads to the page."""
-    action = partial(lead_on, f"admin:sale-{name}")
-    action.__name__ = name  # type: ignore[attr-defined]
-    return admin.action(description=ACTIONS[name].texts["button"], permissions=["run"])(action)
+PAUSE_ACTIONS = [page_action(it, ACTIONS[it].texts["button"], permission="run") for it in PAUSES]
 
 
 def pause_page(request: HttpRequest, *, action_name: str) -> HttpResponse:

@@ -1,5 +1,6 @@
 """Read-only pages of the admin: payments, their differences, bulk jobs, and held locks."""
 
+import datetime as dt
 from collections import Counter
 from collections.abc import Iterator
 from http import HTTPStatus
@@ -23,7 +24,7 @@ from locks.inspection import held_locks
 from orders.models import JobStatus, OrderJob, Payment, PaymentStatus, SettlementDifference
 from seckill_site.formatting import NO_VALUE, money, money_in
 from seckill_site.redis.ledger_connection import ledger_connection
-from seckill_site.web.admin_lists import column
+from seckill_site.web.admin_lists import ConditionFilter, column
 
 REFUSALS_PER_PAGE = 100
 
@@ -39,18 +40,15 @@ PAYMENT_TONES: dict[str, str] = {
 }
 
 
-class ProblemFilter(admin.SimpleListFilter):
+class ProblemFilter(ConditionFilter):
     """Payments with or without a problem."""
 
     title = _("problem")
     parameter_name = "problem"
+    labels = {"yes": _("with a problem"), "no": _("without a problem")}
 
-    def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, Any]]:
-        return [("yes", _("with a problem")), ("no", _("without a problem"))]
-
-    def queryset(self, request: Any, queryset: QuerySet[Payment]) -> QuerySet[Payment]:
-        conditions = {"yes": ~Q(problem=""), "no": Q(problem="")}
-        return queryset.filter(conditions.get(str(self.value()), Q()))
+    def conditions(self, now: dt.datetime) -> dict[str, Q]:
+        return {"yes": ~Q(problem=""), "no": Q(problem="")}
 
 
 @admin.register(Payment)
@@ -71,10 +69,10 @@ class PaymentAdmin(ReadOnlyAdmin):
     amount = column(_("amount"), lambda it: _share(it), ordering="amount_cents")
     state = pill_column("status", _("status"), PAYMENT_TONES)
     received = column(
-        _("paid instead"), lambda it: _amount(it.received_cents, it.received_currency)
+        _("paid instead"), lambda it: money_in(it.received_cents, it.received_currency)
     )
     refunded = column(
-        _("gone back"), lambda it: _amount(it.refunded_cents or None, it.received_currency)
+        _("gone back"), lambda it: money_in(it.refunded_cents or None, it.received_currency)
     )
     wrong = column(_("problem"), lambda it: gettext(it.problem) or NO_VALUE, ordering="problem")
     asks = timestamp_column("ask_at", _("next check at"))
@@ -97,18 +95,12 @@ def _orders_of_charge(payment: Payment) -> str:
     return format_html_join(", ", "{}", links)
 
 
-def _amount(cents: int | None, currency: str) -> str:
-    return NO_VALUE if cents is None else money_in(cents, currency)
-
-
-class OpenFilter(admin.SimpleListFilter):
+class OpenFilter(ConditionFilter):
     """Differences that are open, which is what the page starts with, or resolved."""
 
     title = _("state")
     parameter_name = "open"
-
-    def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, Any]]:
-        return [("no", _("resolved")), ("all", _("All"))]
+    labels = {"no": _("resolved"), "all": _("All")}
 
     def choices(self, changelist: Any) -> Iterator[Any]:
         """Name the default, which is not everything."""
@@ -116,12 +108,12 @@ class OpenFilter(admin.SimpleListFilter):
         yield {**everything, "display": pgettext_lazy("a payment difference", "open")}
         yield from others
 
-    def queryset(
-        self, request: Any, queryset: QuerySet[SettlementDifference]
-    ) -> QuerySet[SettlementDifference]:
-        if self.value() == "all":
-            return queryset
-        return queryset.filter(resolved_at__isnull=self.value() != "no")
+    def conditions(self, now: dt.datetime) -> dict[str, Q]:
+        return {"no": Q(resolved_at__isnull=False), "all": Q()}
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        shown = super().queryset(request, queryset)
+        return shown if self.value() in self.labels else shown.filter(resolved_at=None)
 
 
 @admin.register(SettlementDifference)
@@ -138,12 +130,12 @@ class SettlementDifferenceAdmin(ReadOnlyAdmin):
     fields = (*list_display, "resolved")
     ours = column(
         _("our amount"),
-        lambda it: _amount(it.our_cents, it.payment.received_currency if it.payment else ""),
+        lambda it: money_in(it.our_cents, it.payment.received_currency if it.payment else ""),
         ordering="our_cents",
     )
     theirs = column(
         _("the provider's amount"),
-        lambda it: _amount(it.their_cents, it.their_currency),
+        lambda it: money_in(it.their_cents, it.their_currency),
         ordering="their_cents",
     )
     its_order = column(

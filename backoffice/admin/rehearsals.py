@@ -36,7 +36,7 @@ from backoffice.rehearsal.texts import headline, outcome, progress_json, tables
 from orders.models import Rehearsal
 from seckill_site.clocks.database import database_now
 from seckill_site.web.admin_lists import column, pill
-from seckill_site.web.form_keys import key_of, make_once
+from seckill_site.web.form_keys import make_once
 from seckill_site.web.large_lists import TypedFilter
 from seckill_site.web.responses import for_owner
 from vouchers.catalogue.history import entry
@@ -108,7 +108,6 @@ def rehearse_sale(request: HttpRequest, *, sale_id: int) -> HttpResponse:
         title=gettext("Rehearse: %(sale)s") % {"sale": sale},
         sale=sale,
         form=form,
-        form_key=key_of(request),
         busy=busy[:SHOWN_SALES],
         busy_more=max(0, len(busy) - SHOWN_SALES),
         yes=gettext("Rehearse now"),

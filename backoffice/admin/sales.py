@@ -15,8 +15,8 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from backoffice.admin.pages import TEXTS
-from backoffice.admin.pauses import PAUSES, pause_action
-from backoffice.admin.stages import STEPS, stage_action
+from backoffice.admin.pauses import PAUSE_ACTIONS
+from backoffice.admin.stages import STAGE_ACTIONS
 from backoffice.board.snapshot import SaleSum
 from backoffice.board.texts import sum_verdict
 from backoffice.job_engine import UNAVAILABLE
@@ -45,12 +45,7 @@ class SaleAdmin(SeckillVoucherAdmin):
 
     list_display: Any = (*SeckillVoucherAdmin.list_display, "sum")
     readonly_fields: ClassVar[Any] = (*SeckillVoucherAdmin.readonly_fields, "sum")
-    actions: Any = (
-        *map(stage_action, STEPS),
-        *map(pause_action, PAUSES),
-        *SeckillVoucherAdmin.actions,
-        "reconcile",
-    )
+    actions: Any = (*STAGE_ACTIONS, *PAUSE_ACTIONS, *SeckillVoucherAdmin.actions, "reconcile")
 
     def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
         title, state, *others = self.list_display

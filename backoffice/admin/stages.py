@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 from django import forms
-from django.contrib import admin, messages
+from django.contrib import messages
 from django.db import transaction
 from django.db.models import Count
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -19,7 +18,7 @@ from orders.models import InvitationCode
 from seckill_site.clocks.database import database_now
 from seckill_site.formatting import listed
 from seckill_site.web.text_files import counted, read_texts
-from vouchers.admin.sale_list import lead_on, list_of
+from vouchers.admin.sale_list import list_of, page_action
 from vouchers.admin.series import PlanChanged, chosen_sales
 from vouchers.catalogue.form_hints import Hint, checklist
 from vouchers.catalogue.history import choice, entry, field_change
@@ -46,11 +45,7 @@ class ShownForm(OptionalReasonForm):
     looked_at = forms.CharField(widget=forms.HiddenInput)
 
 
-def stage_action(step: str) -> Any:
-    """Return the action of the list that leads to the page of a step."""
-    action = partial(lead_on, f"admin:sale-{step}")
-    action.__name__ = step  # type: ignore[attr-defined]
-    return admin.action(description=_TEXTS[step]["label"], permissions=["change"])(action)
+STAGE_ACTIONS = [page_action(it, _TEXTS[it]["label"], permission="change") for it in STEPS]
 
 
 def stage_page(request: HttpRequest, *, step: str) -> HttpResponse:

@@ -110,9 +110,9 @@ class Board:
     now: dt.datetime
     ledger_answers: bool
     snapshot: Snapshot | None
-    pace: Pace | None
-    answers: dict[str, int] | None
-    counts: Counts | None
+    pace: Pace | None = None
+    answers: dict[str, int] | None = None
+    counts: Counts | None = None
     wrong_clocks: dict[str, float] = field(default_factory=dict)
     limited: list[LimitedRow] = field(default_factory=list)
 
@@ -196,8 +196,6 @@ def read_boards(*, sales: Iterable[SeckillVoucher], now: dt.datetime) -> list[Bo
                 if ledger_answers and sale.begins_at <= now < sale.ends_at
                 else None
             ),
-            answers=None,
-            counts=None,
         )
         for sale, snapshot in ((sale, ledgers.get(sale.pk)) for sale in sales)
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections import defaultdict
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from django.db.models import Count, F, Q, QuerySet, Sum, TextChoices
@@ -17,10 +17,10 @@ from django.db.models.expressions import Combinable
 from django.db.models.functions import Coalesce
 from django.utils.translation import gettext_lazy as _
 
-from backoffice.report.day_sums import changed_sales
+from backoffice.report.day_sums import changed_sales, sources
 from backoffice.report.period import Period
-from backoffice.revenue import EVER_PAID, PAYMENT, REFUND, Revenue
-from orders.models import LIVE_STATUSES, DaySum, OrderEvent, OrderStatus, VoucherOrder
+from backoffice.revenue import EVER_PAID, Revenue
+from orders.models import LIVE_STATUSES, DaySum, OrderStatus
 from seckill_site.formatting import time_window
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.request_stats import RETENTION, read_live_counts
@@ -80,26 +80,26 @@ class Figures:
         if after >= dt.timedelta():  # else the start was moved since
             self.fastest = _faster(self.fastest, after)
 
-    def note_orders(self, *, status: str, live: bool, count: int) -> None:
-        self.orders += count
-        self.sold += count if live else 0
-        self.ever_paid += count if status in EVER_PAID else 0
-        self.unused += count if status == OrderStatus.PAID else 0
+    def note(self, what: str, *, count: int, cents: int) -> None:
+        """Add orders in a state, or money that came in or went back, as a day's sum has them."""
+        if what == DaySum.RECEIVED:
+            self.received_cents += cents
+        elif what == DaySum.RETURNED:
+            self.refunded_cents += cents
+        else:
+            self.orders += count
+            self.sold += count if what in LIVE_STATUSES else 0
+            self.ever_paid += count if what in EVER_PAID else 0
+            self.unused += count if what == OrderStatus.PAID else 0
 
     def add(self, other: Figures) -> None:
         self.fastest = _faster(self.fastest, other.fastest)
-        for name in _SUMMED:
+        for name in {it.name for it in fields(self)} - {"fastest"}:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 def _faster(one: dt.timedelta | None, other: dt.timedelta | None) -> dt.timedelta | None:
     return min((it for it in (one, other) if it is not None), default=None)
-
-
-_SUMMED = (
-    "sales", "sold_out", "requests", "orders", "sold", "ever_paid", "unused", "received_cents",
-    "refunded_cents",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -165,8 +165,7 @@ def report_across(*, scope: Scope, now: dt.datetime) -> Report:
     _add_sales(groups, scope, now)
     changed = changed_sales()
     _add_sums(groups, scope, changed)
-    _add_orders(groups, scope, changed)
-    _add_money(groups, scope, changed)
+    _add_rows(groups, scope, changed)
     rows = _named(groups, scope)
     total = Figures()
     for row in rows:
@@ -195,52 +194,25 @@ def _add_sums(groups: Groups, scope: Scope, changed: Collection[int] | None) -> 
         F("day") if scope.by is Grouping.DAY else scope.key("day"),
         "what",
     )
-    for key, what, count, cents in sums.values_list("key", "what", Sum("count"), Sum("cents")):
+    for key, what, count, cents in sums.annotate(Sum("count"), Sum("cents")):
         figures = groups[(key - scope.period.first).days if scope.by is Grouping.DAY else key]
-        if what == DaySum.RECEIVED:
-            figures.received_cents += int(cents)
-        elif what == DaySum.RETURNED:
-            figures.refunded_cents += int(cents)
-        else:
-            figures.note_orders(status=what, live=what in LIVE_STATUSES, count=int(count))
+        figures.note(what, count=int(count), cents=int(cents))
 
 
-def _add_orders(groups: Groups, scope: Scope, changed: Collection[int] | None) -> None:
-    """Add the orders of other sales that were accepted in the period, by their present state."""
-    rows = VoucherOrder.objects.filter(
-        scope.of_sales("seckill_voucher__"),
-        _in("seckill_voucher", changed),
-        **scope.period.within("accepted_at"),
-    )
-    grouped = _grouped(rows, scope.key("accepted_at"), "status", "live")
-    for key, status, live, count in grouped.values_list("key", "status", "live", Count("pk")):
-        groups[key].note_orders(status=status, live=bool(live), count=count)
+def _add_rows(groups: Groups, scope: Scope, changed: Collection[int] | None) -> None:
+    """Add those of the other sales: orders accepted in the period, and money moved in it."""
+    for it in sources():
+        rows = it.rows.filter(scope.of_sales(f"{it.sale}__"), **scope.period.within(it.at))
+        if changed is not None:
+            rows = rows.filter(**{f"{it.sale}__in": changed})
+        grouped = _grouped(rows, scope.key(it.at, sale=f"{it.sale}__"), "what")
+        for key, what, count, cents in grouped.annotate(Count("pk"), Sum(it.cents)):
+            groups[key].note(what, count=count, cents=int(cents))
 
 
-def _add_money(groups: Groups, scope: Scope, changed: Collection[int] | None) -> None:
-    """Add what was received and refunded in the period, by the history of these orders."""
-    rows = OrderEvent.objects.filter(
-        PAYMENT | REFUND,
-        scope.of_sales("order__seckill_voucher__"),
-        _in("order__seckill_voucher", changed),
-        after__in=(OrderStatus.PAID, OrderStatus.REFUNDING),  # for the index
-        **scope.period.within("at"),
-    )
-    grouped = _grouped(rows, scope.key("at", sale="order__seckill_voucher__"), "after")
-    for key, after, cents in grouped.values_list("key", "after", Sum("order__price_cents")):
-        if after == OrderStatus.PAID:
-            groups[key].received_cents += cents
-        else:
-            groups[key].refunded_cents += cents
-
-
-def _in(path: str, sales: Collection[int] | None) -> Q:
-    return Q() if sales is None else Q(**{f"{path}__in": sales})
-
-
-def _grouped(rows: QuerySet[Any], key: Combinable, *fields: str) -> QuerySet[Any, Any]:
-    sums: QuerySet[Any, Any] = rows.order_by().annotate(key=key).values("key", *fields)
-    return sums
+def _grouped(rows: QuerySet[Any], key: Combinable, *fields: str) -> Any:
+    """Return the keys of rows and these fields, for the sums to be annotated."""
+    return rows.order_by().annotate(key=key).values_list("key", *fields)
 
 
 # --- Requests -------------------------------------------------------------------------------------
@@ -264,8 +236,7 @@ def _add_requests(groups: Groups, scope: Scope, now: dt.datetime) -> bool:
     rows = AnswerCount.objects.filter(
         scope.of_sales("seckill_voucher__"), **period.within("at")
     ).exclude(seckill_voucher__in=live)
-    grouped = _grouped(rows, scope.key("at"))
-    for key, count in grouped.values_list("key", Sum("count")):
+    for key, count in _grouped(rows, scope.key("at")).annotate(Sum("count")):
         groups[key].requests += count
     return knows_latest
 
@@ -279,14 +250,13 @@ def _named(groups: Groups, scope: Scope) -> list[Row]:
         return [Row(it, f"{scope.period.day(it):%Y-%m-%d}", groups[it]) for it in sorted(groups)]
     if scope.by is Grouping.SALE:
         sales = SeckillVoucher.objects.select_related("voucher").in_bulk(groups)
-        names = {pk: _sale_name(it) for pk, it in sales.items()}
+        names = {
+            pk: f"{it.voucher.local_title} · {time_window(it.begins_at, it.ends_at)}"
+            for pk, it in sales.items()
+        }
     elif scope.by is Grouping.VOUCHER:
         names = {pk: it.local_title for pk, it in Voucher.objects.in_bulk(groups).items()}
     else:
         names = {pk: it.name for pk, it in Merchant.objects.in_bulk(groups).items()}
     rows = [Row(key, names.get(key, ""), figures) for key, figures in groups.items()]
     return sorted(rows, key=lambda it: (-it.figures.revenue.net_cents, -it.figures.sold, it.name))
-
-
-def _sale_name(sale: SeckillVoucher) -> str:
-    return f"{sale.voucher.local_title} · {time_window(sale.begins_at, sale.ends_at)}"

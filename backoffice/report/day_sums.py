@@ -8,9 +8,10 @@ import datetime as dt
 from collections.abc import Collection, Iterator
 from functools import partial
 from itertools import chain, takewhile
+from typing import Any, NamedTuple
 
 from django.db import transaction
-from django.db.models import Case, Count, F, Max, Min, Sum, Value, When
+from django.db.models import Case, Count, F, Max, Min, QuerySet, Sum, Value, When
 from django.utils import timezone
 
 from backoffice.report.period import Period
@@ -26,6 +27,30 @@ MOST_CHANGES, AT_ONCE = 100_000, 5_000
 """The most changes that a pass looks at, and orders that a statement names."""
 
 _passes = Passes("sum_days")
+
+
+class Source(NamedTuple):
+    """Rows to sum up by ``what`` they are; the others name their sale, moment and price."""
+
+    rows: QuerySet[Any]
+    sale: str
+    at: str
+    cents: str
+
+
+def sources() -> tuple[Source, Source]:
+    """Return what is summed up: orders by their present state, and money by their history."""
+    orders = VoucherOrder.objects.order_by().annotate(what=F("status"))
+    was_paid = When(after=OrderStatus.PAID, then=Value(DaySum.RECEIVED))
+    money = OrderEvent.objects.order_by().filter(
+        PAYMENT | REFUND,
+        after__in=(OrderStatus.PAID, OrderStatus.REFUNDING),  # for the index
+    )
+    money = money.annotate(what=Case(was_paid, default=Value(DaySum.RETURNED)))
+    return (
+        Source(orders, "seckill_voucher", "accepted_at", "price_cents"),
+        Source(money, "order__seckill_voucher", "at", "order__price_cents"),
+    )
 
 
 def sum_days(*, now: dt.datetime) -> bool:
@@ -67,21 +92,13 @@ def _sum_changed(last: int, *, now: dt.datetime) -> bool:
 
 
 def _sums_of(sale_id: int, *, to: int, now: dt.datetime) -> Iterator[DaySum]:
-    orders = VoucherOrder.objects.filter(seckill_voucher=sale_id).order_by()
+    orders = VoucherOrder.objects.filter(seckill_voucher=sale_id)
     first = orders.aggregate(at=Min("accepted_at"))["at"]
     # A day more: of changes that are made meanwhile.
     period = Period(timezone.localdate(first), timezone.localdate(now) + dt.timedelta(days=1))
-    money = OrderEvent.objects.filter(PAYMENT | REFUND, order__seckill_voucher=sale_id).order_by()
-    way = Case(
-        When(after=OrderStatus.PAID, then=Value(DaySum.RECEIVED)), default=Value(DaySum.RETURNED)
-    )
-    for rows, at, what, cents in (
-        (orders, "accepted_at", F("status"), "price_cents"),
-        (money, "at", way, "order__price_cents"),
-    ):
-        days = rows.annotate(number=period.day_number(at), what=what).values("number", "what")
-        for number, name, count, sum_cents in days.values_list(
-            "number", "what", Count("pk"), Sum(cents)
-        ):
-            sums = {"what": name, "count": count, "cents": sum_cents, "event_id": to}
+    for it in sources():
+        days = it.rows.filter(**{it.sale: sale_id}).annotate(number=period.day_number(it.at))
+        rows = days.values_list("number", "what").annotate(Count("pk"), Sum(it.cents))
+        for number, what, count, cents in rows:
+            sums = {"what": what, "count": count, "cents": cents, "event_id": to}
             yield DaySum(seckill_voucher_id=sale_id, day=period.day(number), **sums)

@@ -8,17 +8,18 @@ import datetime as dt
 from collections.abc import Iterator
 from typing import Any
 
-from django.core.checks import CheckMessage, Warning
+from django.core.checks import CheckMessage
 from django.db import DatabaseError
 
 from api.webhooks.delivery import webhooks_waiting_since
 from orders.payments.service import payments_waiting_since
+from seckill_site.checks.findings import finding
 from seckill_site.clocks.database import database_now
 
 LATE_AFTER = dt.timedelta(minutes=2)
 """Beat asks for this work every few seconds, and a pass takes at most 15 s."""
 
-CHECK_IDS = {"payments": "seckill.W018", "webhooks": "seckill.W019"}
+CHECK_IDS = {"payments": "W018", "webhooks": "W019"}
 
 
 def late_queues(*, now: dt.datetime) -> dict[str, dt.timedelta]:
@@ -37,9 +38,4 @@ def check_queues(**_: Any) -> Iterator[CheckMessage]:
     except DatabaseError:  # another check says so
         return
     for name, late_by in late.items():
-        yield Warning(
-            f"The work of the queue {name} is {late_by.total_seconds() // 60:.0f} minutes late. "
-            "No worker takes from it, beat does not run, or the worker cannot keep up.",
-            hint=f"Start it: celery -A seckill_site worker --queues {name}, or beat.",
-            id=CHECK_IDS[name],
-        )
+        yield finding(CHECK_IDS[name], minutes=late_by // dt.timedelta(minutes=1))

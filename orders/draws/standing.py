@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from django.db.models import Exists, OuterRef, TextChoices
+from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
 from orders.draws.rules import ticket
@@ -14,9 +15,6 @@ from orders.models import DrawEntry, VoucherOrder, WaitingEntry
 from seckill_site.clocks.machine import epoch_ms
 from vouchers.inventory.draw_entries import read_entry
 from vouchers.models import Draw, SeckillVoucher
-
-if TYPE_CHECKING:
-    from django_stubs_ext import StrOrPromise
 
 MOST_ENTRIES = 20
 
@@ -85,7 +83,7 @@ class OwnEntry(NamedTuple):
     stage: Stage
 
     @property
-    def label(self) -> StrOrPromise:
+    def label(self) -> str | Promise:
         return self.stage.label
 
 

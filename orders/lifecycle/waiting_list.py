@@ -5,7 +5,7 @@ from the rows. An offer is an ordinary order, with its own time to pay.
 """
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -35,7 +35,7 @@ from vouchers.inventory.reservations import (
     claim_kick,
     pending_entries,
 )
-from vouchers.inventory.sale_state import snapshots, stored_snapshot
+from vouchers.inventory.sale_state import shown_snapshots
 from vouchers.inventory.waiting_list import (
     LinePlace,
     NoLongerWaiting,
@@ -191,10 +191,8 @@ def restore_lines(*, now: dt.datetime) -> bool:
 
 
 def _restore_line(sale_id: int, *, now: dt.datetime) -> bool:
-    ledger = snapshots(sale_ids=[sale_id])[sale_id]
     sale = SeckillVoucher.objects.get(pk=sale_id)
-    if sale.ledger_removed_at:
-        ledger = stored_snapshot(sale)
+    ledger = shown_snapshots(sales=[sale])[sale_id]
     if ledger is None:
         raise NotLoaded(f"sale {sale_id} is not loaded")
     in_line = waiting_order_ids(sale_id=sale_id)
@@ -213,7 +211,9 @@ def _restore_line(sale_id: int, *, now: dt.datetime) -> bool:
             clear_waiting_list(sale_id=sale_id)
         return are_left
     unknown = in_line.difference(chain.from_iterable(blocks.values()))
-    starts = {start for it in unknown for start in _starts(it)}
+    # The first ids that an entry can have if one of these is among its blocks.
+    before = (MAX_LIMIT - 1) * BLOCK_SIZE
+    starts = {id for it in unknown for id in blocks_from(it - before, count=MAX_LIMIT)}
     closed = WaitingEntry.objects.filter(seckill_voucher=sale_id, live=None).filter(
         Q(order_id__in=unknown) | Q(order_id__in=starts, quantity__gt=1)
     )
@@ -277,11 +277,6 @@ def _in_line(entry: WaitingEntry) -> dict[str, int]:
         "user_id": entry.user_id,
         "quantity": entry.quantity,
     }
-
-
-def _starts(order_id: int) -> Iterable[int]:
-    """Return the first ids that an entry can have if this one is among its blocks."""
-    return blocks_from(order_id - (MAX_LIMIT - 1) * BLOCK_SIZE, count=MAX_LIMIT)
 
 
 def _shown(

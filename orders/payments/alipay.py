@@ -10,7 +10,6 @@ import json
 import re
 import string
 import zipfile
-import zoneinfo
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -32,6 +31,7 @@ from orders.payments.providers import (
     Statement,
 )
 from orders.payments.reading import (
+    CHINA,
     LONGEST_ID,
     LONGEST_URL,
     Refused,
@@ -56,9 +56,6 @@ REPEATED_FOR_S = 26 * 3600
 LONGEST_SUBJECT = 60
 _SUBJECT = {ord(it): ord(it) + 0xFEE0 for it in string.punctuation if it not in "-._"}
 """Alipay refuses ``/``, ``=``, ``&`` "and the like" in a subject: they become full-width."""
-
-CHINA = zoneinfo.ZoneInfo("Asia/Shanghai")
-"""The time zone of every time that Alipay writes or reads."""
 
 _TIME = "%Y-%m-%d %H:%M:%S"
 _STATES = {

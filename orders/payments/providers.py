@@ -13,19 +13,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from celery.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
+from django.utils.functional import Promise
 from django.utils.module_loading import import_string
 
 from orders.models import MoneyDirection
 from seckill_site.formatting import OURS
 from seckill_site.metrics import counted
 from seckill_site.process_memory import ProcessMemory
-
-if TYPE_CHECKING:
-    from django_stubs_ext import StrOrPromise
 
 T = TypeVar("T")
 
@@ -215,11 +213,11 @@ class PaymentProvider(Protocol):
         """The time zone of the days of its lists, unless they are the shop's."""
 
     @property
-    def code_apps(self) -> Mapping[str, "StrOrPromise"]:
+    def code_apps(self) -> Mapping[str, str | Promise]:
         """Which app scans a QR code, by how its address starts: our own page draws it."""
 
     @property
-    def label(self) -> "StrOrPromise":
+    def label(self) -> str | Promise:
         """The provider's name for buyers."""
 
     def create(self, charge: Charge) -> OpenedCharge:

@@ -4,6 +4,7 @@ import csv
 import datetime as dt
 import re
 import zipfile
+import zoneinfo
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -19,6 +20,9 @@ from orders.payments.providers import (
 )
 from orders.payments.rsa_signing import BadKey, read_private_key, read_public_key
 from seckill_site.formatting import decimals_of
+
+CHINA = zoneinfo.ZoneInfo("Asia/Shanghai")
+"""The time zone of the bills of Chinese providers, and of all times of Alipay."""
 
 LONGEST_REFERENCE, LONGEST_ID, LONGEST_URL = 64, 128, 4_000
 LARGEST_CENTS = 2**31 - 1

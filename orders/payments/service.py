@@ -172,10 +172,11 @@ def start_payment(
         payment = _open_payment(orders, **at, now=now, after=payment)
     if payment.pay_url and (payment.link_ends_at is None or now < payment.link_ends_at):
         return payment.pay_url
+    title = str(order.seckill_voucher.voucher)
     charge = Charge(
         reference=payment.reference,
         amount_cents=payment.charged_cents,
-        subject=_subject(orders),
+        subject=title if len(orders) == 1 else f"{len(orders)} × {title}",
         opened_at=payment.created_at,
         pay_by=_pay_by(order, payment, now),
         return_url=return_url,
@@ -241,11 +242,6 @@ def code_to_scan(*, order_id: int, now: dt.datetime) -> CodeToScan | None:
 def cents_of(orders: Sequence[VoucherOrder]) -> int:
     """Return what is paid for these orders together."""
     return sum(order.price_cents for order in orders)
-
-
-def _subject(orders: Sequence[VoucherOrder]) -> str:
-    title = str(orders[0].seckill_voucher.voucher)
-    return title if len(orders) == 1 else f"{len(orders)} × {title}"
 
 
 def _payable(order_id: int, now: dt.datetime) -> list[VoucherOrder]:

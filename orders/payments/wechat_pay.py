@@ -5,7 +5,6 @@ import datetime as dt
 import hashlib
 import json
 import secrets
-import zoneinfo
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -31,6 +30,7 @@ from orders.payments.providers import (
     Statement,
 )
 from orders.payments.reading import (
+    CHINA,
     LONGEST_ID,
     LONGEST_URL,
     Refused,
@@ -52,9 +52,6 @@ from orders.payments.rsa_signing import is_signed, sign
 from seckill_site.clocks.database import database_now
 from seckill_site.http_client import HttpAnswer
 from seckill_site.strict_json import read_strict_json
-
-CHINA = zoneinfo.ZoneInfo("Asia/Shanghai")
-"""The time zone of the bills."""
 
 LONGEST_SUBJECT = 40
 

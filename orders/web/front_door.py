@@ -29,7 +29,7 @@ from orders.web.refusals import REFUSED, Refusal, refusal_answer, refusal_of
 from orders.web.request_parsing import LARGEST_BODY_BYTES, OrderRequest, read_json_order
 from orders.web.serializers import receipt_json
 from seckill_site.clocks.ledger import ledger_now_ms
-from seckill_site.front_door.requests import Environ, request_language, request_path
+from seckill_site.front_door.requests import Environ, declared_bytes, request_language, request_path
 from seckill_site.front_door.threads import Busy, threads
 from seckill_site.web.clients import client_address
 from seckill_site.web.request_rates import RateLimited, check_account, check_address
@@ -150,8 +150,7 @@ def _is_small_json(environ: Environ) -> bool:
     return (
         environ.get("CONTENT_TYPE") == "application/json"
         and not names_html(environ)
-        and environ.get("CONTENT_LENGTH", "").isdecimal()
-        and int(environ["CONTENT_LENGTH"]) <= LARGEST_BODY_BYTES
+        and 0 < declared_bytes(environ) <= LARGEST_BODY_BYTES
     )
 
 

@@ -3,6 +3,7 @@
 Everything a client can send ends as a value or as :class:`InvalidRequest`, never as a server error.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
@@ -12,6 +13,7 @@ from django.http import HttpRequest, UnreadablePostError
 from django.http.multipartparser import MultiPartParserError
 from django.utils.translation import gettext_noop as _
 
+from seckill_site.front_door.requests import declared_bytes
 from seckill_site.strict_json import read_strict_json, without_repeats
 from vouchers.models import MAX_LIMIT
 
@@ -127,16 +129,9 @@ def _body(request: HttpRequest) -> bytes:
         body = request.read(LARGEST_BODY_BYTES + 1)
     except (OSError, UnreadablePostError) as error:
         raise InvalidRequest(400, _("The request was cut off.")) from error
-    if len(body) > LARGEST_BODY_BYTES or _declared_bytes(request) > LARGEST_BODY_BYTES:
+    if len(body) > LARGEST_BODY_BYTES or declared_bytes(request.META) > LARGEST_BODY_BYTES:
         raise InvalidRequest(413, _("The request is too large."))
     return body
-
-
-def _declared_bytes(request: HttpRequest) -> int:
-    text = request.META.get("CONTENT_LENGTH") or "0"
-    if not (text.isascii() and text.isdigit()):
-        return 0
-    return int(text) if len(text) < 20 else LARGEST_BODY_BYTES + 1
 
 
 def _json_object(body: bytes) -> Mapping[str, Any]:
@@ -160,7 +155,7 @@ def _form(body: bytes) -> Mapping[str, Any]:
 
 
 def _multipart(request: HttpRequest) -> Mapping[str, Any]:
-    if _declared_bytes(request) > LARGEST_BODY_BYTES:
+    if declared_bytes(request.META) > LARGEST_BODY_BYTES:
         raise InvalidRequest(413, _("The request is too large."))
     try:
         return request.POST.dict()
@@ -178,19 +173,17 @@ def _multipart(request: HttpRequest) -> Mapping[str, Any]:
 
 
 def _number(value: object, *, most: int, refusal: str) -> int | None:
-    """Return a number from 1 to ``most``, or None if nothing was sent."""
+    """Return a number from 1 to ``most``, or None if nothing was sent.
+
+    A form sends text, JSON a number.
+    """
     if value is None or value == "":
         return None
-    if not 0 < (number := _digits(value)) <= most:
+    text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
+    if not re.fullmatch("[0-9]{1,4}", text) or not 0 < int(text) <= most:
         raise InvalidRequest(400, refusal)
-    return number
+    return int(text)
 
 
 _CHOICES = {"": False, "0": False, "false": False, "1": True, "true": True}
 """What a form and JSON may send for yes and no, as text."""
-
-
-def _digits(value: object) -> int:
-    """Return a number of up to four digits, else 0; a form sends text, JSON a number."""
-    text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 4 else 0

@@ -118,8 +118,9 @@ def has_body(environ: Environ) -> bool:
     return length not in ("", "0") or "HTTP_TRANSFER_ENCODING" in environ
 
 
-def declared_bytes(length: str) -> int:
+def declared_bytes(environ: Environ) -> int:
     """Return what a ``Content-Length`` says; 0 if it says nothing, too much if it has 20 digits."""
+    length = environ.get("CONTENT_LENGTH") or ""
     if not (length.isascii() and length.isdecimal()):
         return 0
     return int(length) if len(length) < 20 else LONGEST_BODY_BYTES + 1
@@ -127,16 +128,13 @@ def declared_bytes(length: str) -> int:
 
 def is_large(environ: Environ) -> bool:
     """Return whether a body may be too long for the memory."""
-    return _is_large(_length_of(environ))
-
-
-def _is_large(length: int | None) -> bool:
+    length = _length_of(environ)
     return length is None or length > IN_MEMORY_BYTES
 
 
 def _length_of(environ: Environ) -> int | None:
     """Return how long a body is; None if only its end can tell."""
-    declared = declared_bytes(environ.get("CONTENT_LENGTH", ""))
+    declared = declared_bytes(environ)
     return declared if declared and "HTTP_TRANSFER_ENCODING" not in environ else None
 
 
@@ -150,12 +148,12 @@ async def read_body(environ: Environ, receive: Receive, *, is_upload: bool = Fal
     :raises BodyCutOff: the client did not finish it, or sent something else.
     :raises Busy: enough others are being read.
     """
-    if declared_bytes(environ.get("CONTENT_LENGTH", "")) > LONGEST_BODY_BYTES:
+    if declared_bytes(environ) > LONGEST_BODY_BYTES:
         raise BodyTooLong
     bodies, length, address = _bodies(), _length_of(environ), client_address(environ)
     if bodies.of_address.get(address, 0) >= MOST_OF_ADDRESS:
         await bodies.wait_for_turn(address)
-    kind = BodyKind.LARGE if _is_large(length) else BodyKind.SMALL
+    kind = BodyKind.LARGE if is_large(environ) else BodyKind.SMALL
     if is_upload and bodies.have_place(BodyKind.UPLOAD):
         kind = BodyKind.UPLOAD
     if not bodies.have_place(kind):

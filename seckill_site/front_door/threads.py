@@ -82,10 +82,8 @@ class Threads:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _own_threads() -> Threads:
-    return Threads(
+threads = PerLoop(
+    lambda: Threads(
         threads=settings.SECKILL_DJANGO_THREADS, most_waiting=settings.SECKILL_DJANGO_WAITING
     )
-
-
-threads = PerLoop(_own_threads)
+)

@@ -33,7 +33,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from seckill_site.formatting import NO_VALUE
-from seckill_site.web.form_keys import SentBefore, check_unsent, key_of, sent_once, store_key
+from seckill_site.web.form_keys import SentBefore, check_unsent, sent_once, store_key
 
 Sent = dict[str, list[str]]
 """A field as a browser sends it: a date with its time has two controls, and so two names."""
@@ -184,7 +184,6 @@ class CheckedForms(ModelAdmin):  # type: ignore[type-arg]
     ) -> HttpResponse:
         check_unsent(request, self.opts.label_lower)  # what is wrong may be what it made itself
         self._say_kept(request, context["adminform"].form)
-        context["form_key"] = key_of(request)
         return super().render_change_form(request, context, *args, **kwargs)
 
     def _say_kept(self, request: HttpRequest, form: Any) -> None:

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
-from django.contrib.admin import display
+from django.contrib.admin import SimpleListFilter, display
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import BadRequest, FieldDoesNotExist, ValidationError
 from django.db import DataError, ProgrammingError
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.forms import Media
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from seckill_site.clocks.database import database_now
 from seckill_site.formatting import NO_VALUE, timestamp, utc_offset
 from seckill_site.web.admin_forms import CheckedForms
-from seckill_site.web.form_keys import key_of
 from seckill_site.web.large_lists import KeysetList, TypedFilter, typed_media
-
-if TYPE_CHECKING:
-    from django_stubs_ext import StrOrPromise
 
 T = TypeVar("T")
 
@@ -95,11 +92,6 @@ class CheckedList(CheckedForms):
                 raise
             raise IncorrectLookupParameters(error) from error
 
-    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        """Give the list a key, for actions that create something."""
-        context = {"form_key": key_of(request), **(extra_context or {})}
-        return super().changelist_view(request, context)
-
     def response_action(
         self, request: HttpRequest, *args: Any, **kwargs: Any
     ) -> HttpResponse | None:
@@ -112,8 +104,26 @@ class CheckedList(CheckedForms):
         return super().response_action(request, *args, **kwargs)
 
 
+class ConditionFilter(SimpleListFilter):
+    """A filter with a label and a condition for each of its values."""
+
+    labels: Mapping[Any, Any]
+
+    def conditions(self, now: dt.datetime) -> Mapping[Any, Q]:
+        raise NotImplementedError
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        return list(self.labels.items())
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        value = self.value()
+        if value not in self.labels:
+            return queryset
+        return queryset.filter(self.conditions(database_now())[value])
+
+
 def column(
-    label: StrOrPromise, value: Callable[[Any], T], *, ordering: str | None = None
+    label: Any, value: Callable[[Any], T], *, ordering: str | None = None
 ) -> Callable[[Any, Any], T]:
     """Return a column, or a read-only field, with this value of a row."""
     return display(description=label, ordering=ordering)(lambda _admin, row: value(row))

@@ -60,7 +60,7 @@ def _limited_address(text: str, unlimited: Networks) -> str:
     address = _address_in(text)
     if address is None:  # counted as it is, so that no odd spelling is a way around the limits
         return "" if text in UNIX_SOCKETS else text
-    if any(address.version == it.version and address in it for it in unlimited):
+    if any(address in it for it in unlimited):
         return ""
     if isinstance(address, IPv6Address):
         return str(IPv6Network((int(address), PREFIX_BITS), strict=False))

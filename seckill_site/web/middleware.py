@@ -45,7 +45,7 @@ def site_guard(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[
             try:
                 request.get_host()
                 # Without the front door, a thread would wait for this body for ever.
-                if declared_bytes(request.META.get("CONTENT_LENGTH", "")) > LONGEST_BODY_BYTES:
+                if declared_bytes(request.META) > LONGEST_BODY_BYTES:
                     raise RequestDataTooBig("the body is declared too long")
             except (DisallowedHost, RequestDataTooBig):
                 # The error page comes before the middleware that chooses the language.

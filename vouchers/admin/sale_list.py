@@ -1,7 +1,8 @@
 """The admin's list of sales: columns, filters, live figures and actions."""
 
 import datetime as dt
-from collections.abc import Callable, Collection
+from collections.abc import Collection
+from functools import partial
 from typing import Any
 
 from django.contrib import admin, messages
@@ -22,7 +23,7 @@ from seckill_site.formatting import (
     spelled_duration,
     time_window,
 )
-from seckill_site.web.admin_lists import column, moment, pill
+from seckill_site.web.admin_lists import ConditionFilter, column, moment, pill
 from vouchers.catalogue.listing import SaleCard, cards
 from vouchers.catalogue.series import MOST_SALES
 from vouchers.inventory.keys import LedgerUnavailable
@@ -56,26 +57,12 @@ class SaleChangeList(ChangeList):
             card.sale.card = card  # type: ignore[attr-defined]
 
 
-class ConditionFilter(admin.SimpleListFilter):
-    """A filter of the list with one condition for each of its values."""
-
-    conditions: Callable[[dt.datetime], dict[str, Q]]
-
-    def queryset(
-        self, request: Any, queryset: QuerySet[SeckillVoucher]
-    ) -> QuerySet[SeckillVoucher]:
-        condition = self.conditions(database_now()).get(self.value() or "")
-        return queryset if condition is None else queryset.filter(condition)
-
-
 class StateFilter(ConditionFilter):
     """Sales by their state in the database, where a reserved unit is not sold yet."""
 
     title = _("state")
     parameter_name = "state"
-
-    def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, Any]]:
-        return [(state.value, label) for state, label in STATES.items()]
+    labels = STATES
 
     def conditions(self, now: dt.datetime) -> dict[str, Q]:
         """Return the condition of each state; agrees with ``SeckillVoucher.state_at``."""
@@ -97,9 +84,7 @@ class WhenFilter(ConditionFilter):
 
     title = _("time")
     parameter_name = "when"
-
-    def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, Any]]:
-        return [("coming", _("upcoming")), ("running", _("running")), ("over", _("ended"))]
+    labels = {"coming": _("upcoming"), "running": _("running"), "over": _("ended")}
 
     def conditions(self, now: dt.datetime) -> dict[str, Q]:
         started, over = Q(begins_at__lte=now), Q(ends_at__lte=now)
@@ -193,6 +178,13 @@ def lead_on(
         model_admin.message_user(request, text, messages.ERROR)
         return None
     return HttpResponseRedirect(f"{reverse(page)}?ids={','.join(map(str, ids))}")
+
+
+def page_action(name: str, label: Any, *, permission: str) -> Any:
+    """Return the action of the list that leads to the page ``sale-<name>``."""
+    action = partial(lead_on, f"admin:sale-{name}")
+    action.__name__ = name  # type: ignore[attr-defined]
+    return admin.action(description=label, permissions=[permission])(action)
 
 
 @admin.action(description=_("Copy"), permissions=["add"])

@@ -21,7 +21,7 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from seckill_site.clocks.database import database_now
-from seckill_site.web.form_keys import key_of, make_once
+from seckill_site.web.form_keys import make_once
 from seckill_site.web.url_converters import LARGEST_ID
 from vouchers.admin.sale_list import list_of
 from vouchers.catalogue.audience import SALE_RULES
@@ -154,7 +154,6 @@ def _page(
         "media": model_admin.media,
         "plan": plan,
         "looked_at": digest(plan),
-        "form_key": key_of(request),
         "refused": any(planned.same_start for planned in plan),
         "zone": timezone.get_default_timezone_name(),
         **context,

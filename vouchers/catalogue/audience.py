@@ -9,15 +9,13 @@ new rule takes a column in ``vouchers/models.py``, a field and an entry here, it
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop
 
 from vouchers.models import MAX_ACCOUNT_AGE_H, SeckillVoucher
-
-if TYPE_CHECKING:
-    from django_stubs_ext import StrOrPromise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +41,7 @@ class BuyerRule:
     """
 
     name: str
-    label: StrOrPromise
+    label: str | Promise
     message: str
 
 

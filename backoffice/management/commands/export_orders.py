@@ -60,6 +60,5 @@ class Command(BaseCommand):
                 for part in csv_parts(export.headings, _counted(export.chunks, bar)):
                     self.stdout.write(part, ending="")
         except (OperationalError, InterfaceError) as error:
-            raise CommandError(
-                f"the database did not respond, the file ends here: {error}"
-            ) from error
+            text = f"the database did not respond, the file ends here: {error}"
+            raise CommandError(text) from error

@@ -10,7 +10,7 @@ from orders.models import SettlementDifference
 from orders.payments.providers import ProviderUnavailable, offered_providers, provider_named
 from orders.payments.settlement import settle_day
 from seckill_site.clocks.database import database_now
-from seckill_site.formatting import NO_VALUE, money_in
+from seckill_site.formatting import money_in
 
 
 class Command(BaseCommand):
@@ -54,10 +54,7 @@ class Command(BaseCommand):
         rows = SettlementDifference.objects.filter(provider=name, day=day, resolved_at=None)
         for it in rows.order_by("pk").select_related("payment"):
             paid_in = it.payment.received_currency if it.payment else ""
-            ours, theirs = _text(it.our_cents, paid_in), _text(it.their_cents, it.their_currency)
+            ours = money_in(it.our_cents, paid_in)
+            theirs = money_in(it.their_cents, it.their_currency)
             amounts = f"ours {ours}, theirs {theirs}"
             self.stdout.write(f"  {it.direction} {it.reference}: {it.kind}, {amounts}")
-
-
-def _text(cents: int | None, currency: str) -> str:
-    return NO_VALUE if cents is None else money_in(cents, currency)
