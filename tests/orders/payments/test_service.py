@@ -95,6 +95,7 @@ from tests.support.payments import (
     status_of,
     use_fake,
 )
+from tests.support.tiers import slow_after
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.models import Voucher
 
@@ -139,7 +140,7 @@ def test_order_without_deadline_can_be_paid() -> None:
     choose_outcome(make_payment(order))
 
 
-@pytest.mark.parametrize("status", sorted(set(OrderStatus) - {OrderStatus.UNPAID}))
+@pytest.mark.parametrize("status", slow_after(1, sorted(set(OrderStatus) - {OrderStatus.UNPAID})))
 def test_only_unpaid_orders_can_be_paid(status: OrderStatus) -> None:
     reason = "sold_out" if status == OrderStatus.REFUSED else ""
     order = make_order(make_sale(), make_buyer(), status=status, reason=reason)
