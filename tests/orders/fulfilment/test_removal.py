@@ -41,6 +41,7 @@ from tests.support.orders import (
     written_orders,
 )
 from tests.support.sales import HOUR, make_waiting
+from tests.support.tiers import slow_after
 from vouchers.catalogue.sales import edit_sale, terms_of
 from vouchers.inventory import rebuild
 from vouchers.inventory.keys import LedgerKeys
@@ -200,7 +201,7 @@ IN_REDIS = [
 KEPT_BY = [*IN_REDIS, swap_buyer, make_row_wait, leave_unpaid]
 
 
-@pytest.mark.parametrize("spoil", KEPT_BY, ids=lambda it: it.__name__)
+@pytest.mark.parametrize("spoil", slow_after(2, KEPT_BY), ids=lambda it: it.__name__)
 def test_ledger_stays_while_something_needs_it(
     ledger: Redis, spoil: Callable[[SeckillVoucher, Redis], None]
 ) -> None:
@@ -214,7 +215,7 @@ def test_ledger_stays_while_something_needs_it(
     assert (set(keys_of(sale)), sale.epoch) == (kept, epoch)
 
 
-@pytest.mark.parametrize("spoil", IN_REDIS, ids=lambda it: it.__name__)
+@pytest.mark.parametrize("spoil", slow_after(2, IN_REDIS), ids=lambda it: it.__name__)
 def test_script_removes_nothing_that_is_needed(
     ledger: Redis, spoil: Callable[[SeckillVoucher, Redis], None]
 ) -> None:
@@ -334,7 +335,14 @@ def edited(sale: SeckillVoucher, **changes: Any) -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
     ("changes", "is_back"),
-    [({"stock": 12}, True), ({"ends_at": timezone.now() + HOUR}, True), ({"paused": True}, False)],
+    slow_after(
+        2,
+        [
+            ({"stock": 12}, True),
+            ({"ends_at": timezone.now() + HOUR}, True),
+            ({"paused": True}, False),
+        ],
+    ),
     ids=["stock", "end", "pause"],
 )
 def test_change_of_end_or_stock_brings_it_back(

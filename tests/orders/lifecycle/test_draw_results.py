@@ -31,6 +31,7 @@ from tests.support.notices import make_notice, make_reader
 from tests.support.orders import make_sale
 from tests.support.payments import make_unpaid_order, owner_of
 from tests.support.sales import make_waiting
+from tests.support.tiers import slow_after
 from vouchers.models import Draw, SeckillVoucher
 
 pytestmark = pytest.mark.django_db
@@ -154,6 +155,7 @@ def test_only_confirmed_addresses_get_results(email: bool) -> None:
     assert send() == {}
 
 
+@pytest.mark.slow
 def test_results_wait_for_the_mails_of_orders() -> None:
     drawn()
     now = timezone.now()
@@ -191,7 +193,9 @@ def test_control_reminders_are_repeated_after_that() -> None:
     assert len(mail.outbox) == 2
 
 
-@pytest.mark.parametrize("error", [smtplib.SMTPServerDisconnected, TemporarilyRefused])
+@pytest.mark.parametrize(
+    "error", slow_after(1, [smtplib.SMTPServerDisconnected, TemporarilyRefused])
+)
 def test_result_that_is_not_accepted_is_sent_later(
     error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,7 +212,7 @@ def test_result_that_is_not_accepted_is_sent_later(
     assert list(send(in_s=90).values()) == [OUT]
 
 
-@pytest.mark.parametrize("at_once", [1, 2, 500])
+@pytest.mark.parametrize("at_once", slow_after(1, [1, 2, 500]))
 def test_losers_are_noted_in_parts_and_once(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drawing, "TOLD_AT_ONCE", at_once)
     sale = drawn(5, stock=2)
