@@ -38,6 +38,7 @@ from tests.support.inspection import redis_commands
 from tests.support.orders import make_buyer, make_buyers, make_order, make_sale, pending, reserved
 from tests.support.payments import make_payment, make_unpaid_order, pay, use_and_undo
 from tests.support.staff import words
+from tests.support.tiers import slow_after
 from vouchers.inventory.batch_journal import set_aside
 from vouchers.models import SaleStage, SeckillVoucher, Voucher
 
@@ -369,13 +370,16 @@ def test_wrong_balance_needs_attention() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "hours_ago", "expected"),
-    [
-        ({}, {"silent_since": 1}, (1, 0)),
-        ({}, {"silent_since": 0}, (0, 0)),
-        ({"status": PaymentStatus.REFUNDING}, {}, (0, 0)),
-        ({"status": PaymentStatus.REFUNDING, "asked": 1}, {"changed_at": 1}, (0, 1)),
-        ({"status": PaymentStatus.REFUNDED, "problem": "late"}, {}, (0, 0)),
-    ],
+    slow_after(
+        2,
+        [
+            ({}, {"silent_since": 1}, (1, 0)),
+            ({}, {"silent_since": 0}, (0, 0)),
+            ({"status": PaymentStatus.REFUNDING}, {}, (0, 0)),
+            ({"status": PaymentStatus.REFUNDING, "asked": 1}, {"changed_at": 1}, (0, 1)),
+            ({"status": PaymentStatus.REFUNDED, "problem": "late"}, {}, (0, 0)),
+        ],
+    ),
 )
 def test_payments_with_problems_need_attention(
     changes: dict[str, str], hours_ago: dict[str, int], expected: tuple[int, int]
@@ -392,12 +396,15 @@ def test_payments_with_problems_need_attention(
 
 @pytest.mark.parametrize(
     ("status", "order_status", "expected"),
-    [
-        ("disputed", "paid", (1, 0)),
-        ("refund_failed", "refunded", (0, 1)),
-        ("partly_refunded", "refunding", (0, 1)),
-        ("partly_refunded", "paid", (0, 0)),
-    ],
+    slow_after(
+        2,
+        [
+            ("disputed", "paid", (1, 0)),
+            ("refund_failed", "refunded", (0, 1)),
+            ("partly_refunded", "refunding", (0, 1)),
+            ("partly_refunded", "paid", (0, 0)),
+        ],
+    ),
 )
 def test_third_states_of_payments_need_attention(
     status: str, order_status: str, expected: tuple[int, int]
