@@ -253,6 +253,7 @@ def all_silent(monkeypatch, settings, transactional_db, tmp_path, impatient_redi
         yield
 
 
+@pytest.mark.slow
 def test_readyz_names_silent_servers_in_time(client, all_silent):
     started = running_s()
 
