@@ -253,6 +253,7 @@ def test_stranger_keeps_nobody_from_their_codes(
     assert len(mail.outbox) == (4 if guarded else 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("per_address", "accounts"), [(20, 20), (OFF, 21)])
 def test_twenty_first_sign_up_of_an_address(
     settings: Settings, per_address: int, accounts: int

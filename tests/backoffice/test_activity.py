@@ -60,6 +60,7 @@ def owner(db: None) -> Client:
 # --- Sign-ins -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_staff", [True, False], ids=["staff", "buyer"])
 def test_sign_ins_of_staff_are_entries(is_staff: bool) -> None:
     user = User.objects.create_user("ada", password=PASSWORD, is_staff=is_staff)

@@ -290,6 +290,7 @@ def test_history_has_the_latest_rows_only(ann: User, monkeypatch: pytest.MonkeyP
     assert (len(waits), waits[0].order_id) == (MOST_ROWS, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "statements"),
     [

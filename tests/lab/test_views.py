@@ -86,7 +86,7 @@ def test_one_race_at_a_time(client: Client, elsewhere: Callable[..., Any]) -> No
 @pytest.mark.parametrize(
     ("error", "status", "says"),
     slow_after(
-        2,
+        1,
         [
             (NeverCame("A is nowhere"), 503, "The race could not be played: A is nowhere"),
             (ProcessEnded("B is gone"), 503, "The race could not be played: B is gone"),

@@ -198,7 +198,9 @@ SLOW = "trap 'sleep 0.5; echo slow ends; exit' TERM; echo child $$; sleep 77 & w
 
 @pytest.mark.parametrize(
     ("other", "code"),
-    [("sleep 0.3; exit 7", 7), ("sleep 0.3; exit 0", 1), ("sleep 0.3; kill -9 $$", 137)],
+    slow_after(
+        1, [("sleep 0.3; exit 7", 7), ("sleep 0.3; exit 0", 1), ("sleep 0.3; kill -9 $$", 137)]
+    ),
 )
 def test_all_parts_end_with_status_of_first(clone: Path, other: str, code: int) -> None:
     said = run(clone, sys.executable, "-c", RUN, PARENT, other)

@@ -220,6 +220,7 @@ def test_probes_run_at_most_every_two_seconds(client, monkeypatch):
     assert len(probes) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_repeated_probes_leave_no_connection_open(client, settings):
     def connections():
@@ -296,6 +297,7 @@ def test_silenced_check_leaves_site_ready(client, settings):
         assert client.get("/readyz").json() == ALL_OK
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_check_results_are_cached_for_seconds(client, monkeypatch):
     client.get("/readyz")

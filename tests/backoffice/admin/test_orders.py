@@ -94,6 +94,7 @@ def test_order_without_buyer_is_listed_and_shown(boss: Client) -> None:
     assert boss.get(change_url(order)).status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("may_see", [True, False])
 def test_orders_lead_to_the_customer_for_those_who_may(helper: Client, may_see: bool) -> None:
     buyer = make_buyer()
@@ -117,6 +118,7 @@ def test_order_search_by_exact_id(boss: Client) -> None:
     assert found(boss, q=str(order.pk)[:-1]) == []
 
 
+@pytest.mark.slow
 def test_order_search_by_buyer(boss: Client) -> None:
     first, second = (make_order(make_sale(), make_buyer()) for _ in range(2))
     assert first.user
@@ -176,6 +178,7 @@ def test_code_is_never_looked_for_by_an_address(boss: Client) -> None:
     assert 'method="post"' in boss.get(LIST).text.partition('id="changelist-search"')[2][:200]
 
 
+@pytest.mark.slow
 def test_search_by_a_contact_names_the_account_in_the_address(helper: Client) -> None:
     order = make_order(make_sale(), make_buyer())
     assert order.user
@@ -189,6 +192,7 @@ def test_search_by_a_contact_names_the_account_in_the_address(helper: Client) ->
     assert answer_of(found_) == [order.pk]
 
 
+@pytest.mark.slow
 def test_search_keeps_the_filters(boss: Client) -> None:
     order = make_order(make_sale(), make_buyer())
     assert answer_of(search(boss, str(order.pk), status__exact="unpaid")) == [order.pk]
@@ -518,7 +522,7 @@ def test_missing_or_long_reason_changes_nothing(boss: Client, reason: str) -> No
     assert (ledger_contents(), rows()) == before
 
 
-@pytest.mark.parametrize("method", ["get", "post"])
+@pytest.mark.parametrize("method", slow_after(1, ["get", "post"]))
 @pytest.mark.parametrize(("kind", "status"), [("cancel", "paid"), ("refund", "used")])
 def test_order_in_another_state_is_not_changed(
     boss: Client, method: str, kind: str, status: str

@@ -63,6 +63,7 @@ def traded() -> Trade:
 # --- The day's trade ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_trade_agrees_with_board_and_report() -> None:
     sales = [make_sale(stock=50), make_sale(stock=50)]
     orders = [make_unpaid_order(sale) for sale in sales for _ in range(4)]
@@ -213,6 +214,7 @@ def test_drafts_rehearsals_and_ended_sales_do_not_run() -> None:
     assert (found.running, found.next) == ([], None)
 
 
+@pytest.mark.slow
 def test_sales_beyond_the_shown_ones_are_counted() -> None:
     for _ in range(module.SHOWN_SALES + 2):
         make_sale()
@@ -277,6 +279,7 @@ def refunds_on(now: dt.datetime) -> tuple[int, int, int, int]:
     return *found["under_way"], *found["due"]
 
 
+@pytest.mark.slow
 def test_refunds_under_way_and_due_this_month_are_counted(settings: Any) -> None:
     settings.TIME_ZONE = "Asia/Shanghai"
     sale = make_sale(stock=9)
@@ -323,6 +326,7 @@ def test_who_sees_no_orders_sees_no_refunds() -> None:
     assert look(Rights(sales=True)).refunds is None
 
 
+@pytest.mark.slow
 def test_refund_that_waits_for_its_turn_is_no_worry() -> None:
     payment = pay(make_unpaid_order(make_sale()))
     long_ago = timezone.now() - dt.timedelta(hours=1)
@@ -465,6 +469,7 @@ QUERIES = 18
 """The running sales, the next one, its rehearsal, the trade (two), eleven counts, two queues."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("orders", [1, 20])
 @pytest.mark.parametrize("running", [1, 4])
 def test_queries_depend_on_running_sales_alone(

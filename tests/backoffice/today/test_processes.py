@@ -135,6 +135,7 @@ def test_orders_that_wait_are_named_on_system(owner: Client) -> None:
     assert "No work waits for a worker." not in page
 
 
+@pytest.mark.slow
 def test_overdue_orders_lead_to_the_unpaid_ones(owner: Client) -> None:
     sale = make_sale()
     for _ in range(5):

@@ -523,7 +523,7 @@ def test_cut_pass_is_continued_by_the_next(ledger: Redis, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(("trusted_s", "passes"), [(600.0, 1), (0.0, 3)])
-@pytest.mark.parametrize("by_ids_up_to", [0, 10_000])
+@pytest.mark.parametrize("by_ids_up_to", slow_after(1, [0, 10_000]))
 def test_beat_leaves_an_unchanged_sale_for_a_while(
     ledger: Redis,
     monkeypatch: pytest.MonkeyPatch,

@@ -304,6 +304,7 @@ def ordered(token: PurchaseToken) -> int:
     return place_order(token, finish=finish_order).order_id
 
 
+@pytest.mark.slow
 def test_late_token_gets_the_answer_that_it_would_get_anyway(
     removed: SeckillVoucher, buyers: list[User]
 ) -> None:
@@ -367,6 +368,7 @@ def test_staff_bring_it_back_and_nobody_else(removed: SeckillVoucher) -> None:
     assert remove_ledgers(now=timezone.now() + DAYS)
 
 
+@pytest.mark.slow
 def test_retry_brings_it_back(removed: SeckillVoucher, buyers: list[User]) -> None:
     failed = RefusalReason.FAILED
     order = make_order(removed, buyers[1], status=OrderStatus.REFUSED, reason=failed)
@@ -393,6 +395,7 @@ def restored(keys: list[str], ledger: Redis) -> None:
     ledger.set(LOOKED_ON, "another run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_guarded", [True, False], ids=["guard", "control"])
 def test_removed_ledger_that_comes_back_is_removed_again(
     ledger: Redis, monkeypatch: pytest.MonkeyPatch, is_guarded: bool
@@ -410,6 +413,7 @@ def test_removed_ledger_that_comes_back_is_removed_again(
     assert bool(keys_of(sale)) is not is_guarded
 
 
+@pytest.mark.slow
 def test_pending_entry_that_comes_back_becomes_a_row(ledger: Redis) -> None:
     buyers = make_buyers(2)
     sale = make_sale()

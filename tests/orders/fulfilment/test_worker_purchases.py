@@ -127,6 +127,7 @@ def test_no_batch_cuts_a_purchase(
     assert_conserved(sale)
 
 
+@pytest.mark.slow
 @guarded
 def test_halving_keeps_purchases_whole(
     sale: SeckillVoucher,

@@ -111,6 +111,7 @@ def test_who_waits_hears_that_instead_and_then_their_turn() -> None:
     assert OUT not in told.values()
 
 
+@pytest.mark.slow
 def test_offered_before_the_mail_hears_only_of_the_turn() -> None:
     sale = drawn(2, stock=1, draw_wait_s=3_600)
     first = VoucherOrder.objects.get(seckill_voucher=sale)
@@ -122,6 +123,7 @@ def test_offered_before_the_mail_hears_only_of_the_turn() -> None:
     assert send() == {}
 
 
+@pytest.mark.slow
 def test_ended_offer_is_not_called_bad_luck() -> None:
     """All of it before the results are sent: the mails of a large draw take a while."""
     sale = drawn(2, stock=1, draw_wait_s=3_600)
@@ -166,6 +168,7 @@ def test_results_wait_for_the_mails_of_orders() -> None:
     assert [it.subject.partition(": ")[2] for it in mail.outbox] == [WON, WON, OUT, OUT]
 
 
+@pytest.mark.slow
 def test_mail_that_waits_for_a_retry_holds_no_result_back() -> None:
     drawn()
     now = timezone.now()
@@ -174,6 +177,7 @@ def test_mail_that_waits_for_a_retry_holds_no_result_back() -> None:
     assert len(mail.outbox) == 2
 
 
+@pytest.mark.slow
 def test_worker_that_dies_repeats_no_result() -> None:
     drawn(6)
     tell_buyers(now=timezone.now())

@@ -157,6 +157,7 @@ def test_buyer_without_a_confirmed_contact_gets_no_row() -> None:
     assert not Notice.objects.exists()
 
 
+@pytest.mark.slow
 def test_late_worker_reminds_until_the_last_day() -> None:
     paid(sale_until())
     assert len(remind(THE_DAY + 3 * DAY)) == 1
@@ -188,6 +189,7 @@ def test_moved_last_day_is_reminded_of_anew() -> None:
     assert remind(THE_DAY + 20 * DAY) == []
 
 
+@pytest.mark.slow
 def test_worker_that_dies_while_noting_reminds_nobody_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -200,7 +200,7 @@ def test_money_for_both_references_is_noticed(at: StandIn) -> None:
 
 
 @everywhere
-@pytest.mark.parametrize("client", [ClientKind.DESKTOP, ClientKind.PHONE])
+@pytest.mark.parametrize("client", slow_after(1, [ClientKind.DESKTOP, ClientKind.PHONE]))
 def test_title_with_special_characters_can_be_paid(at: StandIn, client: ClientKind) -> None:
     order = long_order()
     Voucher.objects.update(title="双人餐/份 1+1=2 & <茶> 🍜")

@@ -717,7 +717,7 @@ def test_answers_count_if_time_runs_out(
 
 
 @pytest.mark.parametrize("end", [None, cancelled])
-@pytest.mark.parametrize("point", ["settle.before_commit", "settle.committed"])
+@pytest.mark.parametrize("point", slow_after(1, ["settle.before_commit", "settle.committed"]))
 def test_repeated_notification_recovers_from_a_crash(
     point: str, end: Callable[[VoucherOrder], None] | None, fake: FakeProvider
 ) -> None:
@@ -828,6 +828,7 @@ def test_concurrent_cancels_return_the_unit_once() -> None:
     assert_conserved(sale)
 
 
+@pytest.mark.slow
 @race
 def test_concurrent_expiry_returns_units_once(fake: FakeProvider) -> None:
     count = 600

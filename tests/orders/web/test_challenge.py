@@ -213,7 +213,7 @@ def code_in(text: str) -> str:
     return found[0]
 
 
-@pytest.mark.parametrize("way", ["email", "phone"])
+@pytest.mark.parametrize("way", slow_after(1, ["email", "phone"]))
 def test_sent_code_takes_the_place_of_the_picture(
     ask: Ask,
     sale: SeckillVoucher,

@@ -394,7 +394,7 @@ def test_place_left_in_a_browser_is_not_shown_to_the_next(
 
 
 @both
-@pytest.mark.parametrize("text", ["junk", "é"])
+@pytest.mark.parametrize("text", slow_after(1, ["junk", "é"]))
 def test_malformed_place_is_ignored(ask: Ask, text: str) -> None:
     sale, browser = make_room(), Browser(make_buyer(), ask)
     browser.cookies[f"place-{sale.pk}"] = text
@@ -429,7 +429,7 @@ def test_restart_of_redis_and_process_keeps_the_order(ask: Ask, ledger: Any) -> 
 
 
 @both
-@pytest.mark.parametrize("query", ["?again=1", "?again=2"])
+@pytest.mark.parametrize("query", slow_after(1, ["?again=1", "?again=2"]))
 def test_only_an_expired_place_is_given_up(ask: Ask, query: str) -> None:
     sale, browser, other = make_room(), *(Browser(it, ask) for it in make_buyers(2))
     for it in (browser, other):
@@ -566,7 +566,7 @@ def test_hidden_sale_has_no_page(ask: Ask) -> None:
     assert ask("GET", room_path(sale), accept=HTML).status == 404
 
 
-@pytest.mark.parametrize("language", ["en", "zh-hans"])
+@pytest.mark.parametrize("language", slow_after(1, ["en", "zh-hans"]))
 @pytest.mark.parametrize("kind", ["script", "form"])
 def test_page_with_all_its_parts_is_small(kind: str, language: str) -> None:
     """Raw bytes, so what is sent is less."""

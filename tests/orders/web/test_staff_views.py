@@ -456,6 +456,7 @@ def test_my_redemptions_show_the_day(clerk: Client, voucher: VoucherOrder) -> No
     assert str(voucher.pk) not in at_counter(member("ben")).get(DAY).text
 
 
+@pytest.mark.slow
 def test_another_day_is_shown_and_a_wrong_one_is_today(
     clerk: Client, voucher: VoucherOrder
 ) -> None:
@@ -467,6 +468,7 @@ def test_another_day_is_shown_and_a_wrong_one_is_today(
         assert str(voucher.pk) not in clerk.get(DAY, {"day": day}).text
 
 
+@pytest.mark.slow
 def test_operator_sees_the_redemptions_of_each_cashier(
     clerk: Client, voucher: VoucherOrder
 ) -> None:
@@ -489,6 +491,7 @@ def test_operator_who_changes_the_day_keeps_the_cashier(
     assert f'value="{pk}" selected' in shown
 
 
+@pytest.mark.slow
 def test_day_takes_a_fixed_number_of_statements(
     clerk: Client, voucher: VoucherOrder, django_assert_num_queries: Any
 ) -> None:

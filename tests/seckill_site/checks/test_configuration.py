@@ -513,13 +513,16 @@ def test_other_isolation_level_is_an_error(level):
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     ("statement", "found"),
-    [
-        ("sql_mode = ''", ["E021"]),
-        ("sql_mode = 'NO_ENGINE_SUBSTITUTION'", ["E021"]),
-        ("sql_mode = 'TRADITIONAL'", []),
-        ("innodb_lock_wait_timeout = 50", ["W021"]),
-        ("innodb_lock_wait_timeout = 10", []),
-    ],
+    slow_after(
+        3,
+        [
+            ("sql_mode = ''", ["E021"]),
+            ("sql_mode = 'NO_ENGINE_SUBSTITUTION'", ["E021"]),
+            ("sql_mode = 'TRADITIONAL'", []),
+            ("innodb_lock_wait_timeout = 50", ["W021"]),
+            ("innodb_lock_wait_timeout = 10", []),
+        ],
+    ),
 )
 def test_session_variables_are_checked(statement, found):
     with connected_with(init_command=f"SET SESSION innodb_lock_wait_timeout = 3, {statement}"):

@@ -730,6 +730,7 @@ def picture(colour="tomato"):
     return SimpleUploadedFile("noodles.png", drawn.getvalue(), content_type="image/png")
 
 
+@pytest.mark.slow
 @committing
 def test_picture_is_added_kept_and_removed(shop):
     shop.post(ADD, {**ENTRIES, "picture": picture()})
@@ -922,6 +923,7 @@ PREPARE = ("view_seckillvoucher", "add_seckillvoucher", "change_seckillvoucher")
 BEGUN = "This sale has started. Only staff who can run sales may change it now."
 
 
+@pytest.mark.slow
 @committing
 def test_preparing_staff_edits_sales_until_start(client):
     now = timezone.now()

@@ -139,6 +139,7 @@ def test_closed_list_keeps_window_and_units() -> None:
     assert sale.orders.filter(live=True).count() == 2
 
 
+@pytest.mark.slow
 def test_shop_changes_a_running_draw() -> None:
     sale, tokens = entered_draw(make_buyers(2), stock=2)
     pause_sale(sale_id=sale.pk)

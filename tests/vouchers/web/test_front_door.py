@@ -125,7 +125,7 @@ def test_live_shows_public_sales_alone(way: Callable[..., Answer], stage: SaleSt
     assert (answer.status, answer.json["code"]) == (404, "not_found")
 
 
-@pytest.mark.parametrize("path", ["live/", "", "room/"])
+@pytest.mark.parametrize("path", slow_after(1, ["live/", "", "room/"]))
 @both
 def test_published_sale_is_shown_within_half_a_second(
     way: Callable[..., Answer], path: str, clock: list[float]
@@ -191,7 +191,7 @@ def page(path: str, **headers: Any) -> Answer:
     return ask("GET", path, accept="text/html", HTTP_ACCEPT_LANGUAGE="en", **headers)
 
 
-@pytest.mark.parametrize("language", ["en", "zh-hans"])
+@pytest.mark.parametrize("language", slow_after(1, ["en", "zh-hans"]))
 @pytest.mark.parametrize("path", ["/", "/vouchers/{}/"])
 def test_page_is_djangos_and_costs_nothing_twice(
     path: str,
