@@ -21,6 +21,6 @@ def slow_after(count: int, values: Iterable[Any]) -> list[Any]:
 
 def _slow(value: Any) -> Any:
     if isinstance(value, PARAMETER):
-        return pytest.param(*value.values, marks=[*value.marks, pytest.mark.slow], id=value.id)
+        return pytest.param(*value.values, marks=(*value.marks, pytest.mark.slow), id=value.id)
     values = value if type(value) is tuple else (value,)
     return pytest.param(*values, marks=pytest.mark.slow)
