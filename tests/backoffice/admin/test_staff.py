@@ -21,7 +21,6 @@ from tests.accounts.test_addresses import Refusing
 from tests.support.browsers import HTML, browser_of
 from tests.support.html_forms import edit, filled
 from tests.support.staff import said, staff_with
-from tests.support.tiers import slow_after
 from vouchers.models import Merchant
 
 pytestmark = [pytest.mark.django_db, pytest.mark.quick]
@@ -238,7 +237,7 @@ def link_on(page: str) -> str:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("scheme", slow_after(1, ["console", "dummy", "filebased"]))
+@pytest.mark.parametrize("scheme", ["console", "dummy", "filebased"])
 def test_without_a_mail_server_no_mail_is_claimed(
     owner: Client, settings: Any, tmp_path: Path, scheme: str
 ) -> None:
