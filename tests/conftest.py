@@ -62,15 +62,18 @@ CHROMIUM_ARGUMENTS = [
 
 
 WHOLLY_SLOW = re.compile(
-    r"^pytestmark = \[?[^\]]*pytest\.mark\.(slow|faults|operations|cluster)\b", re.MULTILINE
+    r"^pytestmark = (\[[^\]]*)?pytest\.mark\.(slow|faults|operations|cluster)\b", re.MULTILINE
 )
+
+PARTLY_SLOW = re.compile(r"pytest\.mark\.slow|slow_after|stand_ins\.lives|on_both_ways")
+"""The last two have parameters for many modules, of which some are slow."""
 
 NEEDED_IN: dict[str, Callable[[str], bool]] = {
     "quick and not servers and not slow": lambda text: "pytest.mark.quick" in text,
     "not slow and not faults and not operations and not cluster": lambda text: (
         not WHOLLY_SLOW.search(text)
     ),
-    "slow and not faults": lambda text: "pytest.mark.slow" in text,
+    "slow and not faults": lambda text: bool(PARTLY_SLOW.search(text)),
     "operations": lambda text: "pytest.mark.operations" in text,
     "cluster": lambda text: "pytest.mark.cluster" in text,
 }

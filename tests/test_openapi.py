@@ -28,6 +28,7 @@ from tests.support.notices import make_reader
 from tests.support.orders import make_buyer, make_sale, token_for, written_orders
 from tests.support.payments import let_time_run_out, make_unpaid_order, owner_of, pay
 from tests.support.rooms import change_room
+from tests.support.tiers import slow_after
 from tests.support.wsgi import Answer
 from vouchers.models import Picture, SeckillVoucher
 
@@ -466,7 +467,7 @@ def test_every_documented_answer_is_given() -> None:
 
 
 @pytest.mark.parametrize("server", [asgi, wsgi], ids=["front door", "Django"])
-@pytest.mark.parametrize("name", GIVEN)
+@pytest.mark.parametrize("name", slow_after(12, GIVEN))
 def test_answer_is_as_documented(name: str, server: Any) -> None:
     operation, _, status = name.partition(" ")
 

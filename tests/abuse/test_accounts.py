@@ -24,6 +24,7 @@ from seckill_site.sessions import SessionStore
 from tests.abuse import guard_and_control
 from tests.support import asgi
 from tests.support.accounts import PASSWORD, code_in
+from tests.support.tiers import slow_after
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("cheap_passwords")]
 
@@ -78,7 +79,7 @@ def is_signed_in(key: str) -> bool:
 # --- Which accounts exist -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("known", ["ada", EMAIL])
+@pytest.mark.parametrize("known", slow_after(1, ["ada", EMAIL]))
 def test_failed_sign_in_tells_no_name(ada: User, known: str) -> None:
     """The answers differ by the name that was typed, and by nothing else."""
     unknown = known.replace("ada", "eve")
@@ -252,6 +253,7 @@ def test_stranger_keeps_nobody_from_their_codes(
     assert len(mail.outbox) == (4 if guarded else 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("per_address", "accounts"), [(20, 20), (OFF, 21)])
 def test_twenty_first_sign_up_of_an_address(
     settings: Settings, per_address: int, accounts: int

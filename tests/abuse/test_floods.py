@@ -29,6 +29,7 @@ from tests.support.orders import make_buyer, make_sale, token_for
 from tests.support.patience import GENEROUS_S
 from tests.support.stack import Stack
 from tests.support.staff import staff_with
+from tests.support.tiers import slow_after
 from vouchers.web.public import GATHER_S
 
 MIB = 1024 * 1024
@@ -107,12 +108,15 @@ def test_body_that_trickles_in_is_given_up(guarded: bool, monkeypatch: pytest.Mo
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     ("who", "path", "status"),
-    [
-        ("staff", "/admin/vouchers/voucher/add/", 403),
-        ("staff", "/accounts/login/", 408),
-        ("buyer", "/admin/vouchers/voucher/add/", 408),
-        ("nobody", "/admin/vouchers/voucher/add/", 408),
-    ],
+    slow_after(
+        2,
+        [
+            ("staff", "/admin/vouchers/voucher/add/", 403),
+            ("staff", "/accounts/login/", 408),
+            ("buyer", "/admin/vouchers/voucher/add/", 408),
+            ("nobody", "/admin/vouchers/voucher/add/", 408),
+        ],
+    ),
 )
 def test_only_staff_have_time_for_uploads(
     who: str, path: str, status: int, monkeypatch: pytest.MonkeyPatch
@@ -147,6 +151,7 @@ def statements() -> int:
         return int(cursor.fetchone()[1])
 
 
+@pytest.mark.slow
 @pytest.mark.concurrency
 @pytest.mark.usefixtures("row_locks")
 def test_made_up_sales_share_few_queries(stack: Stack) -> None:

@@ -92,6 +92,7 @@ def test_made_up_address_counts_for_nothing(trusted: list[str], accepted: int) -
 # --- Ordering and cancelling ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("orders", "cancellations", "accepted"), [(5, OFF, 1 + 5), (OFF, 10, 10 + 1), (OFF, OFF, 15)]
 )

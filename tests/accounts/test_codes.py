@@ -315,6 +315,7 @@ def wrong(browser: Client, times: int) -> None:
         browser.post(CONFIRM, {"code": "no"})
 
 
+@pytest.mark.slow
 @pytest.mark.servers
 @pytest.mark.parametrize("guarded", [True, False])
 def test_ten_wrong_codes_an_account_and_day(

@@ -17,6 +17,7 @@ from accounts import old_sessions
 from accounts.old_sessions import GRACE_PERIOD, delete_ended_sessions
 from orders.tasks import delete_ended_sessions as delete_task
 from tests.support.orders import make_buyer
+from tests.support.tiers import slow_after
 
 pytestmark = pytest.mark.django_db
 
@@ -50,13 +51,16 @@ DAY = dt.timedelta(days=1)
 
 @pytest.mark.parametrize(
     ("name", "age", "facts", "stays"),
-    [
-        ("user-0123456789ab", DAY, {}, False),
-        ("user-0123456789ab", DAY - 2 * SECOND, {}, True),
-        ("user-0123456789ab", DAY, {"last_login": timezone.now()}, True),
-        ("user-0123456789ab", DAY, {"is_staff": True}, True),
-        ("user-chosen", DAY, {}, True),
-    ],
+    slow_after(
+        2,
+        [
+            ("user-0123456789ab", DAY, {}, False),
+            ("user-0123456789ab", DAY - 2 * SECOND, {}, True),
+            ("user-0123456789ab", DAY, {"last_login": timezone.now()}, True),
+            ("user-0123456789ab", DAY, {"is_staff": True}, True),
+            ("user-chosen", DAY, {}, True),
+        ],
+    ),
     ids=["nobody came", "under way", "signed in", "staff", "name of a person"],
 )
 def test_account_of_a_sign_up_without_its_code_goes(

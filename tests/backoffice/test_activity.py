@@ -60,6 +60,7 @@ def owner(db: None) -> Client:
 # --- Sign-ins -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_staff", [True, False], ids=["staff", "buyer"])
 def test_sign_ins_of_staff_are_entries(is_staff: bool) -> None:
     user = User.objects.create_user("ada", password=PASSWORD, is_staff=is_staff)
@@ -103,6 +104,7 @@ def test_program_that_looks_a_code_up_is_its_owner(voucher: VoucherOrder) -> Non
     assert (row.kind, row.user_id, row.about) == ("code", token.owner_id, f"order:{voucher.pk}")
 
 
+@pytest.mark.slow
 def test_rights_tokens_and_secrets_leave_entries(owner: Client) -> None:
     User.objects.create_user("ada", password=PASSWORD, is_staff=True)
     ada = User.objects.get(username="ada")

@@ -202,6 +202,7 @@ def test_step_over_ten_thousand_ids_uses_few_queries() -> None:
 # --- Crashes and concurrent workers --------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_second_worker_finishes_job_of_dead_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     sale = make_sale(stock=60)
     ids = won_by(sale, 50)

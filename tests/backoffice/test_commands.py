@@ -22,6 +22,7 @@ from orders.placing.tokens import read_token
 from tests.support.inspection import assert_conserved, ledger_contents, live_ids, pending_ids, rows
 from tests.support.orders import make_buyer, make_buyers, make_order, make_sale, reserved
 from tests.support.sales import change_state
+from tests.support.tiers import slow_after
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher, Voucher
 
@@ -76,6 +77,7 @@ def test_demo_makes_sales_and_accounts_and_prints_passwords() -> None:
     assert all(f"/vouchers/{sale.pk}/" in text for sale in sales)
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_second_demo_changes_nothing_and_prints_no_password() -> None:
     run("demo")
@@ -119,7 +121,7 @@ def test_second_crowd_has_other_buyers() -> None:
     assert User.objects.count() == 4
 
 
-@pytest.mark.parametrize("count", ["0", "-1", "x", "1.5", ""])
+@pytest.mark.parametrize("count", slow_after(1, ["0", "-1", "x", "1.5", ""]))
 def test_wrong_count_is_one_line(count: str) -> None:
     refusal = refusal_of("create_buyers", f"--count={count}", f"--tokens-for={make_sale().pk}")
     assert "count" in str(refusal)
@@ -289,7 +291,9 @@ def test_refused_retry_prints_reason_and_exits_1() -> None:
     assert retry_orders("--all", status=1) == [f"{second.pk}  not retried: no vouchers are left"]
 
 
-@pytest.mark.parametrize("arguments", [[], ["--all", "--list"], ["--all", "7"], ["--list", "7"]])
+@pytest.mark.parametrize(
+    "arguments", slow_after(1, [[], ["--all", "--list"], ["--all", "7"], ["--list", "7"]])
+)
 def test_retry_command_needs_exactly_one_selection(arguments: list[str]) -> None:
     order = set_aside(make_sale())
     assert "--all" in str(refusal_of("retry_orders", *arguments))

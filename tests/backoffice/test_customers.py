@@ -41,6 +41,7 @@ from tests.support.draws import draw_to_the_end, end, entered_draw
 from tests.support.orders import make_buyer, make_buyers, make_order, make_sale, reserved
 from tests.support.payments import make_payment as start
 from tests.support.payments import make_unpaid_purchase
+from tests.support.tiers import slow_after
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.models import SaleStage
 
@@ -221,10 +222,10 @@ def make_payment(order: VoucherOrder) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
+    slow_after(1, [
         "Ann", " ann ", "ANN.LEE@example.com", "+86 138-1234-5678", "13812345678", "pay-4711",
         "2026112722001",
-    ],
+    ]),
 )  # fmt: skip
 def test_order_is_found_by_a_whole_value(ann: User, text: str) -> None:
     sale, other = make_sale(), named("Anna", email="ann.lee@example.com.au", phone="+8613812345679")
@@ -245,7 +246,9 @@ def test_payment_number_finds_all_orders_that_it_paid(ann: User) -> None:
     assert {it.pk for it in found} == {it.pk for it in orders}
 
 
-@pytest.mark.parametrize("text", ["An", "ann.lee@example", "138123456", "pay-471", "202611"])
+@pytest.mark.parametrize(
+    "text", slow_after(1, ["An", "ann.lee@example", "138123456", "pay-471", "202611"])
+)
 def test_part_of_a_value_finds_no_order(ann: User, text: str) -> None:
     order = make_order(make_sale(), ann)
     make_payment(order)
@@ -287,6 +290,7 @@ def test_history_has_the_latest_rows_only(ann: User, monkeypatch: pytest.MonkeyP
     assert (len(waits), waits[0].order_id) == (MOST_ROWS, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "statements"),
     [

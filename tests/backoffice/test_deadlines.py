@@ -19,6 +19,7 @@ from tests.support.draws import make_draw
 from tests.support.notices import make_notice, make_reader
 from tests.support.orders import make_sale
 from tests.support.payments import make_unpaid_order, order_with_payment
+from tests.support.tiers import slow_after
 from vouchers.models import SeckillVoucher
 
 pytestmark = pytest.mark.django_db
@@ -86,7 +87,7 @@ def settle_the_rest(*, leave: str) -> None:
     OrderEvent.objects.update(webhooks_due=None)
 
 
-@pytest.mark.parametrize("name", DEADLINES)
+@pytest.mark.parametrize("name", slow_after(1, DEADLINES))
 def test_deadline_is_seen_before_it_is_due(name: str) -> None:
     now = timezone.now()
     DEADLINES[name](now + AHEAD + dt.timedelta(seconds=30))

@@ -39,6 +39,7 @@ from tests.support.payments import (
     pay,
     use_and_undo,
 )
+from tests.support.tiers import slow_after
 from vouchers.models import Merchant, SeckillVoucher, Voucher
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("in_shanghai", "english")]
@@ -205,7 +206,7 @@ def test_heading_names_both_offsets_with_daylight_saving() -> None:
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 31])
+@pytest.mark.parametrize("count", slow_after(4, [0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 31]))
 def test_each_order_is_exported_once_oldest_first(count: int) -> None:
     make_orders(make_sale(loaded=False), count)
     every = VoucherOrder.objects.order_by("pk").values_list("pk", flat=True)
@@ -247,6 +248,7 @@ def statements(orders: QuerySet[VoucherOrder]) -> int:
     return len(captured)
 
 
+@pytest.mark.slow
 def test_statements_grow_by_chunks_only() -> None:
     sale = make_sale(loaded=False)
     make_orders(sale, 50)

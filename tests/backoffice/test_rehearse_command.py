@@ -97,6 +97,7 @@ def test_json_verdict_is_one_object() -> None:
     assert (found["orders"], found["cleared"]) == (2, True)
 
 
+@pytest.mark.slow
 def test_wrong_verdict_exits_1(monkeypatch: pytest.MonkeyPatch) -> None:
     find = find_verdict
 

@@ -34,6 +34,7 @@ from tests.browser.test_accessibility import (
 from tests.browser.window import Window
 from tests.support.orders import make_buyers, make_order, make_sale
 from tests.support.payments import make_unpaid_order
+from tests.support.tiers import slow_after
 from vouchers.inventory.keys import LedgerKeys
 
 pytestmark = pytest.mark.browser
@@ -84,7 +85,7 @@ def test_narrow_list_shows_each_row_as_a_card(window: Window, visit: Visit) -> N
     assert len(set(tops)) == len(tops), "cells stand side by side"
 
 
-@pytest.mark.parametrize("scripts", [True, False])
+@pytest.mark.parametrize("scripts", slow_after(1, [True, False]))
 def test_moments_are_exact_with_their_zone_beside_how_long_ago(
     window: Window, visit: Visit, scripts: bool
 ) -> None:
@@ -207,6 +208,7 @@ def test_filter_opens_by_keyboard_and_narrows_the_list(window: Window, visit: Vi
     assert {it.strip() for it in shown} == {"refunded"}
 
 
+@pytest.mark.slow
 def test_sale_filter_completes_what_is_typed(window: Window, visit: Visit) -> None:
     page = visit("operator", "/admin/orders/voucherorder/", size=DESK)
     sale = VoucherOrder.objects.latest("pk").seckill_voucher
@@ -223,6 +225,7 @@ def test_sale_filter_completes_what_is_typed(window: Window, visit: Visit) -> No
     assert {it.strip() for it in shown} == {f"{sale}"}
 
 
+@pytest.mark.slow
 def test_phone_navigation_shows_on_which_sides_it_goes_on(window: Window, visit: Visit) -> None:
     page = visit("boss", "/admin/", size=PHONE)
     nav = page.locator(".office-nav").first
@@ -300,6 +303,7 @@ def test_today_is_complete_without_javascript(window: Window, visit: Visit) -> N
 # --- The counter ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_cashier_signs_in_and_lands_on_redeem(window: Window, people: Person) -> None:
     make_roles()
     cashier = make_person("till", password=PASSWORD)
@@ -322,6 +326,7 @@ def test_cashier_signs_in_and_lands_on_redeem(window: Window, people: Person) ->
     expect(page).to_have_url(re.compile(r"/staff/redeem/$"))
 
 
+@pytest.mark.slow
 def test_shops_header_leads_staff_to_the_back_office(window: Window, people: Person) -> None:
     page = people(window.people["operator"])
     page.goto("/admin/")

@@ -70,6 +70,7 @@ def user_of(token: str) -> int:
     return int(token.split("-")[1])
 
 
+@pytest.mark.slow
 def test_repeated_clicks_on_one_page_make_one_order(shared_shop: Shop) -> None:
     sale, (token,) = sale_and_crowd(stock=10, count=1)
 
@@ -201,6 +202,7 @@ def test_pause_under_load_loses_no_accepted_order(shared_shop: Shop) -> None:
     assert_the_sum_is_right(sale, ordered=1_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guarded", [True, False], ids=["guard", "control"])
 def test_price_edits_under_load_charge_nobody_without_a_word(
     shared_shop: Shop, guarded: bool, monkeypatch: pytest.MonkeyPatch

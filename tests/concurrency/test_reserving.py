@@ -17,6 +17,7 @@ from seckill_site.redis.ledger_connection import ledger_connection
 from tests.concurrency.sales import make_sale
 from tests.support.orders import pending
 from tests.support.sales import reserve
+from tests.support.tiers import slow_after
 from vouchers.inventory.holdings import by_purchase
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.purchases import further_ids, is_all_or_none
@@ -107,7 +108,7 @@ def test_one_token_with_different_quantities_is_one_purchase() -> None:
         assert further == list(further_ids(first, quantity=size, all_or_none=whole))
 
 
-@pytest.mark.parametrize("stock", [7, 20, 41])
+@pytest.mark.parametrize("stock", slow_after(1, [7, 20, 41]))
 def test_last_units_go_whole_or_one_by_one_exactly(stock: int) -> None:
     sale = make_sale(stock=stock, limit=4)
     tokens = issue_tokens(sale=sale, user_ids=range(1, 51))

@@ -14,6 +14,7 @@ from seckill_site.clocks.machine import epoch_ms
 from tests.concurrency.sales import make_sale
 from tests.support.patience import wait_for
 from tests.support.sales import reserve
+from tests.support.tiers import slow_after
 from vouchers.catalogue.live_changes import end_sale, pause_sale
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.reservations import ReservationRefused, pending_entries
@@ -64,10 +65,10 @@ def crowd_at(sale: SeckillVoucher) -> Iterator[Crowd]:
         one.result()
 
 
-@pytest.mark.parametrize("stop", [
+@pytest.mark.parametrize("stop", slow_after(1, [
     lambda sale: pause_sale(sale_id=sale.pk),
     lambda sale: end_sale(sale_id=sale.pk, seen=sale.ends_at),
-], ids=["pause", "end"])  # fmt: skip
+]), ids=["pause", "end"])  # fmt: skip
 def test_nobody_is_accepted_after_a_sale_is_stopped(
     stop: Callable[[SeckillVoucher], SeckillVoucher],
 ) -> None:

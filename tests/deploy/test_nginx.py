@@ -241,6 +241,7 @@ def test_line_feed_after_a_path_makes_another_path(nginx: int, path: str) -> Non
     assert [asked for asked, _ in ASKED] == [f"{path}%0a"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limited", [True, False], ids=["guard", "control"])
 def test_pages_and_live_figures_have_a_limit_of_their_own(tmp_path: Path, limited: bool) -> None:
     text = CONFIGURATION

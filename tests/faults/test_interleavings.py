@@ -28,6 +28,7 @@ from tests.faults.model import (
     Violation,
     World,
 )
+from tests.support.tiers import slow_after
 
 STEPS = 120
 """How many steps a run has before its faults end."""
@@ -473,7 +474,7 @@ def test_invariant_breaks_rarely_without_cure(
     assert run.story[-1].startswith(f"VIOLATION {invariant}"), told(run)
 
 
-@pytest.mark.parametrize(("cure", "covered_by"), REDUNDANT)
+@pytest.mark.parametrize(("cure", "covered_by"), slow_after(1, REDUNDANT))
 def test_redundant_cure_is_covered_by_others(cure: Cure, covered_by: Cure | None) -> None:
     assert (run := first_violation([cure], seeds=400)) is None, told(run)
     if covered_by:

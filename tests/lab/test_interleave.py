@@ -70,6 +70,7 @@ def played_on(db: None, fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(interleave, "ForkServer", lambda: nullcontext(fork_server))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("db")
 def test_command_leaves_no_processes() -> None:
     before = children()

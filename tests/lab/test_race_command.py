@@ -32,6 +32,7 @@ from lab.verdict import Verdict
 from seckill_site.redis.ledger_connection import ledger_connection
 from tests.support.patience import GENEROUS_S, wait_for
 from tests.support.stack import ROOT, free_port, processes_of
+from tests.support.tiers import slow_after
 from vouchers.models import SeckillVoucher
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -116,21 +117,27 @@ def test_only_ours_may_not_break(
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [
-        (["v7"], "argument NAME: there is no step or experiment v7; there are steps: v1, v1-as-"),
-        (["ids", "v1"], "an experiment has no crowd and no fault"),
-        (["--experiments", "--kill"], "an experiment has no crowd and no fault"),
-        (["--stock", 0], "argument --stock: must be from 1 to 100,000"),
-        (["--clicks", 6], "argument --clicks: must be from 1 to 5"),
-        (["--processes", 16, "--threads", 64], "at most 200: each has a connection"),
-        (["--redis-restart"], "script/race has one for it"),
-        (["--kill", "--pause"], "not allowed with argument"),
-        (["--instances", 2], "--instances is for ours alone: script/race starts them"),
-        (["--rewrite"], "--rewrite wants --document FILE"),
-        (["v1", "--document", "six.md"], "--document wants the whole table: name no steps"),
-        (["--document", "six.md", "v1"], "v1 does not end with .md: name the steps before"),
-        (["--document", "none/six.md", "--rewrite"], "none/six.md has no figures yet"),
-    ],
+    slow_after(
+        2,
+        [
+            (
+                ["v7"],
+                "argument NAME: there is no step or experiment v7; there are steps: v1, v1-as-",
+            ),
+            (["ids", "v1"], "an experiment has no crowd and no fault"),
+            (["--experiments", "--kill"], "an experiment has no crowd and no fault"),
+            (["--stock", 0], "argument --stock: must be from 1 to 100,000"),
+            (["--clicks", 6], "argument --clicks: must be from 1 to 5"),
+            (["--processes", 16, "--threads", 64], "at most 200: each has a connection"),
+            (["--redis-restart"], "script/race has one for it"),
+            (["--kill", "--pause"], "not allowed with argument"),
+            (["--instances", 2], "--instances is for ours alone: script/race starts them"),
+            (["--rewrite"], "--rewrite wants --document FILE"),
+            (["v1", "--document", "six.md"], "--document wants the whole table: name no steps"),
+            (["--document", "six.md", "v1"], "v1 does not end with .md: name the steps before"),
+            (["--document", "none/six.md", "--rewrite"], "none/six.md has no figures yet"),
+        ],
+    ),
 )
 def test_bad_options_are_refused_with_a_reason(arguments: list[object], words: str) -> None:
     status, out, wrong = raced(*arguments)
@@ -142,6 +149,7 @@ def test_bad_options_are_refused_with_a_reason(arguments: list[object], words: s
 # --- What it leaves -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_interrupted_race_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = Step.rows
 
@@ -157,6 +165,7 @@ def test_interrupted_race_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     assert_nothing_is_left()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "signum", [pytest.param(signal.SIGTERM, marks=pytest.mark.faults), signal.SIGKILL]
 )

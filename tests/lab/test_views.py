@@ -19,6 +19,7 @@ from lab.interleaving.races import RACES, races_of
 from lab.steps import STEPS
 from locks import RedisLock
 from seckill_site.redis.ledger_connection import ledger_connection
+from tests.support.tiers import slow_after
 
 HTML: dict[str, Any] = {"HTTP_ACCEPT": "text/html", "HTTP_ACCEPT_LANGUAGE": "en"}
 RACE = "/lab/v1/last-unit/"
@@ -84,11 +85,14 @@ def test_one_race_at_a_time(client: Client, elsewhere: Callable[..., Any]) -> No
 
 @pytest.mark.parametrize(
     ("error", "status", "says"),
-    [
-        (NeverCame("A is nowhere"), 503, "The race could not be played: A is nowhere"),
-        (ProcessEnded("B is gone"), 503, "The race could not be played: B is gone"),
-        (RedisError(), 503, "Try again"),
-    ],
+    slow_after(
+        1,
+        [
+            (NeverCame("A is nowhere"), 503, "The race could not be played: A is nowhere"),
+            (ProcessEnded("B is gone"), 503, "The race could not be played: B is gone"),
+            (RedisError(), 503, "Try again"),
+        ],
+    ),
 )
 def test_failed_play_is_shown(
     error: Exception, status: int, says: str, client: Client, monkeypatch: pytest.MonkeyPatch
@@ -130,6 +134,7 @@ def test_button_plays_the_race_and_shows_its_outcome(client: Client) -> None:
     assert not RedisLock(ledger_connection(), views.STAGE_LOCK).locked()
 
 
+@pytest.mark.slow
 def test_right_verdict_is_shown_without_reads(client: Client) -> None:
     text = text_of(client.post("/lab/ours/redis-empty/", **HTML))
 

@@ -24,6 +24,7 @@ from locks.read_write_lock import ReadWriteLock
 from tests.locks.servers import OtherProcess
 from tests.locks.waiters import AT_ONCE_S, HELD_MS, LONG_MS, NAME, in_room, pass_through
 from tests.support.redis_url import redis_url
+from tests.support.tiers import slow_after
 
 Eventually = Callable[..., bool]
 Elsewhere = Callable[..., Any]
@@ -255,7 +256,7 @@ def scores(client: Redis) -> dict[str, float]:
     return dict(members)
 
 
-@pytest.mark.parametrize("taken_away", ["its place", "the key", "the key's type"])
+@pytest.mark.parametrize("taken_away", slow_after(1, ["its place", "the key", "the key's type"]))
 def test_reader_that_lost_its_place_is_told(redis_client: Redis, taken_away: str) -> None:
     told = threading.Event()
     reading = ReadWriteLock(redis_client, NAME, lease_ms=LEASE_MS, on_lost=told.set).read

@@ -17,6 +17,7 @@ from locks.read_write_lock import ReadWriteLock
 from tests.locks.servers import HOST, Server, servers, wait_for
 from tests.locks.waiters import AT_ONCE_S, HELD_MS, LONG_MS, NAME
 from tests.support.proxy import FaultProxy
+from tests.support.tiers import slow_after
 
 Eventually = Callable[..., bool]
 Elsewhere = Callable[..., Any]
@@ -64,14 +65,14 @@ KINDS: dict[str, Callable[..., RedisLock]] = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_after(1, KINDS))
 def test_granted_lock_is_on_the_replica(master: Redis, replica: Redis, kind: str) -> None:
     with KINDS[kind](master, NAME, replicas=1, replicas_ms=READY_MS) as lock:
         assert lock.owned()
         assert replica.exists(lock._key)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_after(1, KINDS))
 def test_silent_replica_leaves_the_lock_free(
     replicated: tuple[Server, Server], master: Redis, elsewhere: Elsewhere, kind: str
 ) -> None:

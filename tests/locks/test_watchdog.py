@@ -16,6 +16,7 @@ from locks.protocol import RenewResult
 from locks.read_write_lock import ReadWriteLock
 from locks.watchdog import Lease
 from tests.locks.waiters import NAME, watchdogs
+from tests.support.tiers import slow_after
 
 SHORT_MS = 300
 """A lease that shall run out."""
@@ -46,7 +47,7 @@ def test_short_lease_is_renewed_beside_a_long_one(
         assert renewal(NAME)
 
 
-@pytest.mark.parametrize("taken_away", ["deleted", "overwritten", "of another type"])
+@pytest.mark.parametrize("taken_away", slow_after(1, ["deleted", "overwritten", "of another type"]))
 def test_renewal_tells_the_holder_of_a_lost_key(
     redis_client: Redis,
     taken_away: str,

@@ -22,6 +22,7 @@ from tests.support.browsers import browser_of
 from tests.support.draws import entered, make_draw
 from tests.support.inspection import broker_length, empty_broker, redis_commands
 from tests.support.orders import make_buyer, make_sale, receipt_path, reserved, token_for
+from tests.support.tiers import slow_after
 from tests.support.wsgi import Answer
 from vouchers.catalogue import public_sales
 from vouchers.inventory import sold_out_cache
@@ -212,27 +213,30 @@ def warm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("prepare", "status", "cost"),
-    [
-        (one_who_wins, 202, Cost(redis=1)),
-        (the_first_of_a_burst, 202, Cost(redis=1, messages=1)),
-        (a_winner_who_asks_again, 202, Cost(redis=1)),
-        (one_who_has_ordered, 409, Cost(redis=1)),
-        (one_who_comes_too_late, 409, Cost(redis=1)),
-        (the_next_who_comes_too_late, 409, Cost(redis=0)),
-        (one_who_comes_too_early, 409, Cost(redis=1)),
-        (one_with_the_token_of_another_sale, 403, Cost(redis=0)),
-        (one_who_waits_in_the_queue, 200, Cost(redis=1)),
-        (one_who_has_an_order, 200, Cost(redis=1)),
-        (one_who_enters_a_draw, 202, Cost(redis=1)),
-        (one_who_has_entered, 200, Cost(redis=1)),
-        (one_whose_page_asks_again_in_a_draw, 200, Cost(redis=1, cache=1)),
-        (one_who_looks_at_the_sale, 200, Cost(redis=1)),
-        (the_next_who_looks_at_the_sale, 200, Cost(redis=0)),
-        (one_who_reloads_the_page, 200, Cost(redis=0)),
-        (one_whose_page_asks_again, 200, Cost(redis=1, cache=1)),
-        (one_whom_the_cache_has_forgotten, 200, Cost(redis=1, cache=6, sql=2)),
-        (one_with_a_whole_evening, 200, Cost(redis=4, cache=2)),
-    ],
+    slow_after(
+        3,
+        [
+            (one_who_wins, 202, Cost(redis=1)),
+            (the_first_of_a_burst, 202, Cost(redis=1, messages=1)),
+            (a_winner_who_asks_again, 202, Cost(redis=1)),
+            (one_who_has_ordered, 409, Cost(redis=1)),
+            (one_who_comes_too_late, 409, Cost(redis=1)),
+            (the_next_who_comes_too_late, 409, Cost(redis=0)),
+            (one_who_comes_too_early, 409, Cost(redis=1)),
+            (one_with_the_token_of_another_sale, 403, Cost(redis=0)),
+            (one_who_waits_in_the_queue, 200, Cost(redis=1)),
+            (one_who_has_an_order, 200, Cost(redis=1)),
+            (one_who_enters_a_draw, 202, Cost(redis=1)),
+            (one_who_has_entered, 200, Cost(redis=1)),
+            (one_whose_page_asks_again_in_a_draw, 200, Cost(redis=1, cache=1)),
+            (one_who_looks_at_the_sale, 200, Cost(redis=1)),
+            (the_next_who_looks_at_the_sale, 200, Cost(redis=0)),
+            (one_who_reloads_the_page, 200, Cost(redis=0)),
+            (one_whose_page_asks_again, 200, Cost(redis=1, cache=1)),
+            (one_whom_the_cache_has_forgotten, 200, Cost(redis=1, cache=6, sql=2)),
+            (one_with_a_whole_evening, 200, Cost(redis=4, cache=2)),
+        ],
+    ),
 )
 def test_request_costs_no_more_than_its_budget(
     prepare: Callable[[User], Request],

@@ -16,6 +16,7 @@ import pytest
 
 from tests.faults.private import script_library
 from tests.support.patience import GENEROUS_S
+from tests.support.tiers import slow_after
 
 ROOT = Path(__file__).resolve().parents[2]
 PO = "locale/zh_Hans/LC_MESSAGES/django.po"
@@ -97,13 +98,16 @@ def test_port_in_use_is_one_clear_line(clone: Path, taken_port: int) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [
-        (["--port", "x"], "x is no port number"),
-        (["--port=99999"], "99999 is no port"),
-        (["--port"], "--port needs a value"),
-        (["--no-such"], "unknown option --no-such"),
-        (["--host", "203.0.113.9"], "cannot listen on 203.0.113.9"),
-    ],
+    slow_after(
+        2,
+        [
+            (["--port", "x"], "x is no port number"),
+            (["--port=99999"], "99999 is no port"),
+            (["--port"], "--port needs a value"),
+            (["--no-such"], "unknown option --no-such"),
+            (["--host", "203.0.113.9"], "cannot listen on 203.0.113.9"),
+        ],
+    ),
 )
 def test_wrong_arguments_are_one_clear_line(clone: Path, arguments: list[str], words: str) -> None:
     said = run(clone, "script/server", *arguments)
@@ -142,7 +146,9 @@ def test_old_or_missing_python_is_one_clear_line(clone: Path, tmp_path: Path) ->
     assert "no python3 on PATH" in said.stderr
 
 
-@pytest.mark.parametrize("script", ["server", "test", "lint", "race", "lock", "wheel"])
+@pytest.mark.parametrize(
+    "script", slow_after(1, ["server", "test", "lint", "race", "lock", "wheel"])
+)
 def test_folder_without_write_access_is_one_clear_line(clone: Path, script: str) -> None:
     (clone / ".run").write_text("no folder, as on a disk that cannot be written to\n")
     said = run(clone, f"script/{script}")
@@ -192,7 +198,9 @@ SLOW = "trap 'sleep 0.5; echo slow ends; exit' TERM; echo child $$; sleep 77 & w
 
 @pytest.mark.parametrize(
     ("other", "code"),
-    [("sleep 0.3; exit 7", 7), ("sleep 0.3; exit 0", 1), ("sleep 0.3; kill -9 $$", 137)],
+    slow_after(
+        1, [("sleep 0.3; exit 7", 7), ("sleep 0.3; exit 0", 1), ("sleep 0.3; kill -9 $$", 137)]
+    ),
 )
 def test_all_parts_end_with_status_of_first(clone: Path, other: str, code: int) -> None:
     said = run(clone, sys.executable, "-c", RUN, PARENT, other)
@@ -222,7 +230,9 @@ def test_part_that_ends_at_every_start_ends_all(clone: Path) -> None:
 
 @pytest.mark.parametrize(
     ("signal", "part", "code"),
-    [("INT", PARENT, 130), ("TERM", PARENT, 143), ("HUP", PARENT, 129), ("KILL", CHILD, -9)],
+    slow_after(
+        2, [("INT", PARENT, 130), ("TERM", PARENT, 143), ("HUP", PARENT, 129), ("KILL", CHILD, -9)]
+    ),
 )
 def test_stopped_run_leaves_no_process(clone: Path, signal: str, part: str, code: int) -> None:
     with started(clone, part, "exec sleep 77") as launcher:
@@ -241,7 +251,7 @@ def test_run_stopped_at_once_leaves_no_process(clone: Path) -> None:
             assert launcher.wait(timeout=GENEROUS_S) in (143, -15)
 
 
-@pytest.mark.parametrize("wanted", ["part.py", "relay"])
+@pytest.mark.parametrize("wanted", slow_after(1, ["part.py", "relay"]))
 def test_killed_wrapper_ends_all_parts(clone: Path, wanted: str) -> None:
     with started(clone, CHILD, "exec sleep 77") as launcher:
         child = wait_for_child(launcher)

@@ -24,6 +24,7 @@ print(*(name for name in ("orders.models", "orders.tasks") if name in sys.module
 CLOCK = f"beat {socket.gethostname()}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "loaded"), [("beat", ""), ("app", "orders.models orders.tasks")])
 def test_beat_by_itself_loads_neither_models_nor_tasks(name: str, loaded: str) -> None:
     command = [sys.executable, "-c", LOADED.format(app=name)]

@@ -101,6 +101,7 @@ def test_sum_leaves_living_processes_alone(tmp_path: Path) -> None:
     assert left == {"0", str(own.owner())}
 
 
+@pytest.mark.slow
 def test_unit_that_ends_takes_its_counts_along(tmp_path: Path) -> None:
     """systemd removes the directory: no counter of another unit falls because of that."""
     for name in ("web-8000", "worker"):
@@ -114,6 +115,7 @@ def test_unit_that_ends_takes_its_counts_along(tmp_path: Path) -> None:
     assert not scraped(tmp_path / "web-8000")
 
 
+@pytest.mark.slow
 def test_reader_looks_again_where_files_were_added_up_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -220,6 +220,7 @@ def test_probes_run_at_most_every_two_seconds(client, monkeypatch):
     assert len(probes) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_repeated_probes_leave_no_connection_open(client, settings):
     def connections():
@@ -253,6 +254,7 @@ def all_silent(monkeypatch, settings, transactional_db, tmp_path, impatient_redi
         yield
 
 
+@pytest.mark.slow
 def test_readyz_names_silent_servers_in_time(client, all_silent):
     started = running_s()
 
@@ -295,6 +297,7 @@ def test_silenced_check_leaves_site_ready(client, settings):
         assert client.get("/readyz").json() == ALL_OK
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_check_results_are_cached_for_seconds(client, monkeypatch):
     client.get("/readyz")

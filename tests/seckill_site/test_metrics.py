@@ -52,6 +52,7 @@ def test_counts_are_summed_over_processes(tmp_path: Path) -> None:
     assert 'seckill_publishes_total{outcome="sent"} 1.0' in text
 
 
+@pytest.mark.slow
 def test_files_of_counts_have_no_holes(tmp_path: Path) -> None:
     """A count in a hole of a file would end its process on a full disk."""
     counted(tmp_path)
@@ -60,17 +61,20 @@ def test_files_of_counts_have_no_holes(tmp_path: Path) -> None:
     assert all(blocks >= size for size, blocks in sizes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["missing", "file"])
 def test_without_a_directory_a_process_counts_in_memory(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").touch()
     assert "seckill_ledger_junk_total 1.0" in counted(tmp_path / name)
 
 
+@pytest.mark.slow
 def test_lost_directory_leaves_the_own_counts(tmp_path: Path) -> None:
     (tmp_path / "lost").mkdir()
     assert "seckill_ledger_junk_total" in counted(tmp_path / "lost", lose_it=True)
 
 
+@pytest.mark.slow
 def test_file_that_cannot_be_read_leaves_the_own_counts(tmp_path: Path) -> None:
     (tmp_path / "counter_1.db").touch()
     assert "seckill_ledger_junk_total 1.0" in counted(tmp_path)

@@ -33,6 +33,7 @@ from tests.support.browsers import browser_of
 from tests.support.inspection import redis_commands
 from tests.support.orders import make_buyer
 from tests.support.patience import GENEROUS_S
+from tests.support.tiers import slow_after
 
 pytestmark = pytest.mark.django_db
 
@@ -94,7 +95,9 @@ def assert_ended(key: str) -> None:
 
 
 Change = Callable[[Client, User], None]
-each_change = pytest.mark.parametrize("change", [sign_out, change_password, deactivate, delete])
+each_change = pytest.mark.parametrize(
+    "change", slow_after(2, [sign_out, change_password, deactivate, delete])
+)
 
 
 @each_change

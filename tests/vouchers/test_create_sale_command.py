@@ -10,6 +10,7 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from tests.support.sales import HOUR
+from tests.support.tiers import slow_after
 from vouchers.catalogue.audience import Audience, audience_of
 from vouchers.inventory.sale_state import snapshot
 from vouchers.inventory.waiting_room import RoomTerms
@@ -106,23 +107,26 @@ def test_waiting_room_is_open_in_the_ledger(extra, terms):
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     ("extra", "named"),
-    [
-        (("--room", "always"), "--room"),
-        (("--room-rate", "7"), "--room-rate needs a waiting room"),
-        (("--room", "off", "--room-rate", "7"), "--room-rate needs a waiting room"),
-        (("--room-shuffled",), "--room start"),
-        (("--room", "busy", "--room-shuffled"), "--room start"),
-        (("--room", "busy", "--room-rate", "many"), "--room-rate"),
-        (("--stock", "1000001"), "sale_stock_within_bounds"),
-        (("--stock", str(10**30)), "stock"),
-        (("--ends-in", str(10**30)), ""),
-        (("--group", "nobody"), "--group"),
-        (("--account-age-hours", str(10**30)), "--account-age-hours"),
-        (("--title", ""), "title"),
-        (("--draw", "--limit", "2"), ""),
-        (("--draw-wait", "60"), ""),
-        (("--merchant", "Nobody"), "there is no merchant 'Nobody'"),
-    ],
+    slow_after(
+        2,
+        [
+            (("--room", "always"), "--room"),
+            (("--room-rate", "7"), "--room-rate needs a waiting room"),
+            (("--room", "off", "--room-rate", "7"), "--room-rate needs a waiting room"),
+            (("--room-shuffled",), "--room start"),
+            (("--room", "busy", "--room-shuffled"), "--room start"),
+            (("--room", "busy", "--room-rate", "many"), "--room-rate"),
+            (("--stock", "1000001"), "sale_stock_within_bounds"),
+            (("--stock", str(10**30)), "stock"),
+            (("--ends-in", str(10**30)), ""),
+            (("--group", "nobody"), "--group"),
+            (("--account-age-hours", str(10**30)), "--account-age-hours"),
+            (("--title", ""), "title"),
+            (("--draw", "--limit", "2"), ""),
+            (("--draw-wait", "60"), ""),
+            (("--merchant", "Nobody"), "there is no merchant 'Nobody'"),
+        ],
+    ),
 )
 def test_invalid_sale_is_a_one_line_error(extra, named):
     with pytest.raises(CommandError) as refused:

@@ -24,6 +24,7 @@ from tests.support.orders import make_buyer
 from tests.support.orders import make_sale as make_open_sale
 from tests.support.payments import make_unpaid_order, pay
 from tests.support.sales import make_loaded_sale, make_order, make_sale
+from tests.support.tiers import slow_after
 from tests.support.wsgi import Answer
 from vouchers.models import Merchant, SaleStage, Voucher
 
@@ -156,11 +157,14 @@ def test_orders_of_rehearsals_are_hidden(token: str) -> None:
 
 @pytest.mark.parametrize(
     "query",
-    [
-        *("limit=0", "limit=201", "limit=x", "limit=2&limit=3", "after=-1", "voucher_id="),
-        *("after=99999999999999999999", "status=gone", "from_ms=1e5", "color=red"),
-        "until_ms=9999999999999999999",
-    ],
+    slow_after(
+        1,
+        [
+            *("limit=0", "limit=201", "limit=x", "limit=2&limit=3", "after=-1", "voucher_id="),
+            *("after=99999999999999999999", "status=gone", "from_ms=1e5", "color=red"),
+            "until_ms=9999999999999999999",
+        ],
+    ),
 )
 def test_unfit_query_is_refused(token: str, query: str) -> None:
     assert get(f"orders/?{query}", token, 400)["code"] == "invalid"
@@ -183,7 +187,7 @@ def test_code_is_redeemed_once_by_its_member(voucher: VoucherOrder) -> None:
     assert row.prefix in event.reason
 
 
-@pytest.mark.parametrize("is_old", [False, True])
+@pytest.mark.parametrize("is_old", slow_after(1, [False, True]))
 def test_key_and_token_are_not_for_the_buyer(voucher: VoucherOrder, is_old: bool) -> None:
     row, text = make_token()
     EmailAddress.objects.create(user=voucher.user, email="a@b.example", verified=True)
@@ -234,6 +238,7 @@ def test_second_use_with_another_key_is_refused(
     assert (second.status, second.json["verdict"]) == (409, "used_before")
 
 
+@pytest.mark.slow
 def test_second_use_by_another_member_is_refused(voucher: VoucherOrder, token: str) -> None:
     use(voucher, token, key="k1")
 
@@ -242,6 +247,7 @@ def test_second_use_by_another_member_is_refused(voucher: VoucherOrder, token: s
         assert (answer.status, answer.json["verdict"]) == (409, "used_before")
 
 
+@pytest.mark.slow
 def test_key_whose_use_was_undone_is_refused(voucher: VoucherOrder, token: str) -> None:
     use(voucher, token, key="k1")
     event = OrderEvent.objects.get(order=voucher, after="used")
@@ -257,7 +263,7 @@ def test_key_whose_use_was_undone_is_refused(voucher: VoucherOrder, token: str) 
     assert steps == [("paid", "used"), ("used", "paid"), ("paid", "used")]
 
 
-@pytest.mark.parametrize("is_check", [False, True])
+@pytest.mark.parametrize("is_check", slow_after(1, [False, True]))
 def test_bound_token_is_told_the_other_merchant_alone(
     voucher: VoucherOrder, is_check: bool
 ) -> None:
@@ -309,6 +315,7 @@ def test_voucher_past_its_last_day_is_for_the_counter(voucher: VoucherOrder, tok
     assert voucher.status == OrderStatus.PAID
 
 
+@pytest.mark.slow
 def test_wrong_codes_share_the_limit_of_the_counter(
     token: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -323,18 +330,21 @@ def test_wrong_codes_share_the_limit_of_the_counter(
 
 @pytest.mark.parametrize(
     ("body", "status"),
-    [
-        *((b"", 415), (b"[]", 400), (b"{", 400), (b"{}", 400), (b'{"code": 5}', 400)),
-        *((b'{"code": ""}', 400), (b'{"code": "x", "check": 1}', 400)),
-        (b'{"code":"' + b"x" * 9000, 413),
-    ],
+    slow_after(
+        2,
+        [
+            *((b"", 415), (b"[]", 400), (b"{", 400), (b"{}", 400), (b'{"code": 5}', 400)),
+            *((b'{"code": ""}', 400), (b'{"code": "x", "check": 1}', 400)),
+            (b'{"code":"' + b"x" * 9000, 413),
+        ],
+    ),
 )
 def test_unfit_body_is_refused(token: str, body: bytes, status: int) -> None:
     answer = ask("POST", REDEEM, token=token, body=body)
     assert (answer.status, answer.json["code"]) == (status, "invalid")
 
 
-@pytest.mark.parametrize("key", ["a b", "x" * 65, "é"])
+@pytest.mark.parametrize("key", slow_after(1, ["a b", "x" * 65, "é"]))
 def test_unfit_key_is_refused(voucher: VoucherOrder, token: str, key: str) -> None:
     assert use(voucher, token, key=key).status == 400
 

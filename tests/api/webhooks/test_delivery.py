@@ -200,6 +200,7 @@ def test_failure_is_retried_with_the_same_id(it: Receiver) -> None:
     assert endpoint.failing_since is None
 
 
+@pytest.mark.slow
 def test_delivery_is_given_up_after_days(it: Receiver) -> None:
     endpoint = make_endpoint(it.url)
     paid_order()
@@ -272,6 +273,7 @@ def test_staff_can_send_again(it: Receiver) -> None:
 # --- Order ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_later_event_of_an_order_waits_for_the_earlier(it: Receiver) -> None:
     endpoint = make_endpoint(it.url)
     sale = make_sale(stock=5)

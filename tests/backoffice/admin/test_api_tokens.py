@@ -15,6 +15,7 @@ from api.models import ApiToken
 from api.tokens import BadToken, find_token
 from tests.support.api import make_member, make_token
 from tests.support.browsers import HTML, browser_of
+from tests.support.tiers import slow_after
 from vouchers.models import Merchant
 
 pytestmark = pytest.mark.django_db
@@ -43,7 +44,10 @@ def test_token_is_shown_once(shop: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"scopes": []}, {"scopes": ["all"]}, {"days": "9999"}, {"owner": ""}, {"name": ""}]
+    "wrong",
+    slow_after(
+        1, [{"scopes": []}, {"scopes": ["all"]}, {"days": "9999"}, {"owner": ""}, {"name": ""}]
+    ),
 )
 def test_wrong_form_makes_no_token(shop: Client, wrong: dict[str, Any]) -> None:
     response = add(shop, make_member(), **wrong)

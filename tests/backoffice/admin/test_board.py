@@ -36,6 +36,7 @@ from tests.support.orders import (
 from tests.support.patience import wait_for
 from tests.support.sales import change_stock, make_loaded_sale, reserve
 from tests.support.staff import said, staff_with, words
+from tests.support.tiers import slow_after
 from vouchers.catalogue.history import history_text
 from vouchers.inventory import rebuild
 from vouchers.inventory.batch_journal import set_aside
@@ -151,13 +152,13 @@ def test_board_is_not_cached(operator: Client) -> None:
     assert {"private", "no-store"} <= set(response["Cache-Control"].split(", "))
 
 
-@pytest.mark.parametrize("what", ["", "data/", *(f"{name}/" for name in ACTIONS)])
+@pytest.mark.parametrize("what", slow_after(1, ["", "data/", *(f"{name}/" for name in ACTIONS)]))
 def test_missing_sale_is_not_found(operator: Client, what: str) -> None:
     assert operator.get(f"{SALES}999999/board/{what}").status_code == 404
     assert operator.post(f"{SALES}999999/board/{what}").status_code == 404
 
 
-@pytest.mark.parametrize("what", ["", "data/"])
+@pytest.mark.parametrize("what", slow_after(1, ["", "data/"]))
 def test_board_page_works_without_redis(
     operator: Client, lose_ledger: Callable[[], None], what: str
 ) -> None:
@@ -168,7 +169,7 @@ def test_board_page_works_without_redis(
     assert "Redis is not responding" in response.text
 
 
-@pytest.mark.parametrize("what", ["", *(f"{name}/" for name in ACTIONS)])
+@pytest.mark.parametrize("what", slow_after(1, ["", *(f"{name}/" for name in ACTIONS)]))
 def test_pages_of_an_unloaded_sale_work(operator: Client, what: str) -> None:
     sale = make_sale(loaded=False, paused=what == "resume/")
     assert operator.get(board_of(sale, what)).status_code == 200
@@ -205,16 +206,19 @@ def test_viewer_sees_board_without_buttons(looker: Client) -> None:
 
 @pytest.mark.parametrize(
     ("fields", "offered"),
-    [
-        ({}, ["pause", "extend", "stock", "open-room", "end"]),
-        ({"paused": True}, ["resume", "extend", "stock", "open-room", "end"]),
-        ({"begins_in_s": 60}, ["pause", "extend", "stock", "open-room"]),
-        (
-            {"room": "busy", "room_opened_ms": 1, "room_since_ms": 1},
-            ["pause", "extend", "stock", "room-rate", "close-room", "end"],
-        ),
-        ({"ends_in_s": -1}, []),
-    ],
+    slow_after(
+        2,
+        [
+            ({}, ["pause", "extend", "stock", "open-room", "end"]),
+            ({"paused": True}, ["resume", "extend", "stock", "open-room", "end"]),
+            ({"begins_in_s": 60}, ["pause", "extend", "stock", "open-room"]),
+            (
+                {"room": "busy", "room_opened_ms": 1, "room_since_ms": 1},
+                ["pause", "extend", "stock", "room-rate", "close-room", "end"],
+            ),
+            ({"ends_in_s": -1}, []),
+        ],
+    ),
 )
 def test_only_possible_actions_are_offered(
     operator: Client, fields: dict[str, Any], offered: list[str]
@@ -293,7 +297,7 @@ def test_pause_and_resume_are_recorded(operator: Client) -> None:
 
 
 @commits
-@pytest.mark.parametrize(("by", "minutes"), [("5", 5), ("15", 15), ("60", 60)])
+@pytest.mark.parametrize(("by", "minutes"), slow_after(2, [("5", 5), ("15", 15), ("60", 60)]))
 def test_end_moves_by_minutes(operator: Client, by: str, minutes: int) -> None:
     sale = make_sale()
 
@@ -307,7 +311,9 @@ def test_end_moves_by_minutes(operator: Client, by: str, minutes: int) -> None:
 
 
 @commits
-@pytest.mark.parametrize("written", ["%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S"])
+@pytest.mark.parametrize(
+    "written", slow_after(1, ["%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S"])
+)
 def test_new_end_is_in_the_shops_time_zone(operator: Client, written: str) -> None:
     sale = make_sale()
     end = (sale.ends_at + dt.timedelta(days=1)).replace(second=0, microsecond=0)
@@ -333,7 +339,7 @@ def test_sale_is_extended_into_the_repeated_hour(operator: Client, settings: Set
 
 
 @commits
-@pytest.mark.parametrize("stock", [3, 5_000])
+@pytest.mark.parametrize("stock", slow_after(1, [3, 5_000]))
 def test_stock_changes_up_and_down(operator: Client, stock: int) -> None:
     sale = make_sale(stock=10)
     reserved(sale, make_buyers(3))
@@ -434,7 +440,7 @@ def test_change_unknown_to_redis_is_a_warning(
 
 
 @pytest.mark.parametrize("name", ["pause", "end"])
-@pytest.mark.parametrize("reason", ["", "   ", "x" * 201])
+@pytest.mark.parametrize("reason", slow_after(1, ["", "   ", "x" * 201]))
 def test_pause_and_end_need_a_reason(operator: Client, name: str, reason: str) -> None:
     sale = make_sale()
     before = everything(sale)
@@ -444,7 +450,7 @@ def test_pause_and_end_need_a_reason(operator: Client, name: str, reason: str) -
     assert everything(sale) == before
 
 
-@pytest.mark.parametrize("name", ACTIONS)
+@pytest.mark.parametrize("name", slow_after(1, ACTIONS))
 def test_sale_that_is_over_is_not_changed(operator: Client, name: str) -> None:
     sale = make_sale(ends_in_s=-1, paused=name == "resume")
     before = everything(sale)
@@ -483,7 +489,9 @@ def test_stock_cannot_go_below_taken_units(operator: Client) -> None:
     assert everything(sale) == before
 
 
-@pytest.mark.parametrize("stock", ["", "10", "-1", "1000001", "1.5", "many", "9" * 400, "\0"])
+@pytest.mark.parametrize(
+    "stock", slow_after(1, ["", "10", "-1", "1000001", "1.5", "many", "9" * 400, "\0"])
+)
 def test_invalid_stock_shows_the_form_again(operator: Client, stock: str) -> None:
     sale = make_sale()
     before = everything(sale)
@@ -495,10 +503,10 @@ def test_invalid_stock_shows_the_form_again(operator: Client, stock: str) -> Non
 
 @pytest.mark.parametrize(
     ("by", "until"),
-    [
+    slow_after(2, [
         ("", ""), ("7", ""), ("until", ""), ("until", "soon"), ("until", "2020-01-01T00:00:00"),
         ("until", "2101-01-01T00:00:00"), ("until", "9999-12-31T23:59:59"),
-    ],
+    ]),
 )  # fmt: skip
 def test_invalid_end_shows_the_form_again(operator: Client, by: str, until: str) -> None:
     sale = make_sale()
@@ -511,15 +519,18 @@ def test_invalid_end_shows_the_form_again(operator: Client, by: str, until: str)
 
 @pytest.mark.parametrize(
     ("name", "seen"),
-    [
-        ("stock", "many"),
-        ("stock", ""),
-        ("end", "soon"),
-        ("end", "2026-11-11"),
-        ("extend", "\0"),
-        ("extend", "9999-12-31T23:59:59+00:00"),
-        ("extend", "0001-01-01T00:00:00+00:00"),
-    ],
+    slow_after(
+        2,
+        [
+            ("stock", "many"),
+            ("stock", ""),
+            ("end", "soon"),
+            ("end", "2026-11-11"),
+            ("extend", "\0"),
+            ("extend", "9999-12-31T23:59:59+00:00"),
+            ("extend", "0001-01-01T00:00:00+00:00"),
+        ],
+    ),
 )
 def test_foreign_form_is_a_bad_request(operator: Client, name: str, seen: str) -> None:
     sale = make_sale()
@@ -532,13 +543,16 @@ def test_foreign_form_is_a_bad_request(operator: Client, name: str, seen: str) -
 @commits
 @pytest.mark.parametrize(
     ("name", "fields"),
-    [
-        ("pause", {"reason": "why"}),
-        ("resume", {}),
-        ("extend", {"by": "5"}),
-        ("stock", {"stock": 20}),
-        ("end", {"reason": "why"}),
-    ],
+    slow_after(
+        2,
+        [
+            ("pause", {"reason": "why"}),
+            ("resume", {}),
+            ("extend", {"by": "5"}),
+            ("stock", {"stock": 20}),
+            ("end", {"reason": "why"}),
+        ],
+    ),
 )
 def test_form_sent_twice_acts_once(operator: Client, name: str, fields: dict[str, Any]) -> None:
     sale = make_sale(stock=10, paused=name == "resume")
@@ -570,7 +584,7 @@ def test_outdated_stock_form_is_shown_again(operator: Client) -> None:
     assert seen_by(operator, sale, "stock") == {"seen": "500"}
 
 
-@pytest.mark.parametrize("name", ACTIONS)
+@pytest.mark.parametrize("name", slow_after(1, ACTIONS))
 def test_board_action_without_redis_changes_nothing(
     operator: Client, lose_ledger: Callable[[], None], name: str
 ) -> None:

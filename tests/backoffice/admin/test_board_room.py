@@ -22,6 +22,7 @@ from tests.support.inspection import ledger_contents
 from tests.support.orders import make_buyer, make_buyers, make_sale
 from tests.support.rooms import change_room, make_room, place_at
 from tests.support.staff import said
+from tests.support.tiers import slow_after
 from vouchers.catalogue.history import history_text
 from vouchers.catalogue.live_changes import close_room
 from vouchers.inventory.sale_state import snapshot
@@ -151,7 +152,7 @@ def test_confirmations_say_what_will_happen(operator: Client) -> None:
 
 
 @pytest.mark.parametrize("name", ["open-room", "room-rate"])
-@pytest.mark.parametrize("rate", ["", "0", "-1", "1.5", "x", str(MAX_ROOM_RATE + 1)])
+@pytest.mark.parametrize("rate", slow_after(1, ["", "0", "-1", "1.5", "x", str(MAX_ROOM_RATE + 1)]))
 def test_rate_out_of_range_is_refused(operator: Client, name: str, rate: str) -> None:
     sale = sale_of_action(name)
     before = everything(sale)
@@ -203,7 +204,8 @@ def test_stale_form_does_not_change_the_rate(operator: Client, guarded: bool) ->
 
 
 @pytest.mark.parametrize(
-    ("name", "is_open"), [("open-room", True), ("room-rate", False), ("close-room", False)]
+    ("name", "is_open"),
+    slow_after(2, [("open-room", True), ("room-rate", False), ("close-room", False)]),
 )
 def test_form_of_a_room_that_was_opened_or_closed_is_refused(
     operator: Client, name: str, is_open: bool
@@ -219,7 +221,7 @@ def test_form_of_a_room_that_was_opened_or_closed_is_refused(
     assert everything(sale) == before
 
 
-@pytest.mark.parametrize("name", ROOM_ACTIONS)
+@pytest.mark.parametrize("name", slow_after(1, ROOM_ACTIONS))
 def test_ended_sale_has_no_room_actions(operator: Client, name: str) -> None:
     sale = make_sale(begins_in_s=-60, ends_in_s=-1)
     if name != "open-room":

@@ -22,6 +22,7 @@ from orders.models import OrderRefusal, OrderStatus, RuleRefusal, VoucherOrder, 
 from tests.support.orders import make_buyer, make_buyers, make_order, make_sale, reserved
 from tests.support.payments import make_unpaid_order, owner_of, pay
 from tests.support.staff import said, staff_with, words
+from tests.support.tiers import slow_after
 from vouchers.catalogue.history import history_text
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.models import SeckillVoucher
@@ -80,7 +81,7 @@ def test_pages_follow_each_other_without_gaps(operator: Client) -> None:
     assert buyers[1].username not in second
 
 
-@pytest.mark.parametrize("before", ["x", "9" * 30, "²", "-1"])
+@pytest.mark.parametrize("before", slow_after(1, ["x", "9" * 30, "²", "-1"]))
 def test_made_up_page_is_answered(operator: Client, before: str) -> None:
     assert operator.get(LIST, {"before": before}).status_code == 200
 
@@ -184,7 +185,7 @@ def paid() -> VoucherOrder:
     return order
 
 
-@pytest.mark.parametrize("permission", ACTIONS)
+@pytest.mark.parametrize("permission", slow_after(1, ACTIONS))
 def test_each_action_has_its_permission(paid: VoucherOrder, permission: str) -> None:
     clerk = staff_with("see_customers", *(it for it in ACTIONS if it != permission))
     page = page_of(clerk, f"{LIST}{paid.user_id}/")
@@ -241,7 +242,7 @@ def test_deletion_without_redis_deletes_nothing(
     assert buyer.is_active
 
 
-@pytest.mark.parametrize("what", ["data", "delete"])
+@pytest.mark.parametrize("what", slow_after(1, ["data", "delete"]))
 def test_data_of_staff_is_their_own(support: Client, what: str) -> None:
     colleague = User.objects.create(username="colleague", is_staff=True)
     assert support.get(f"{LIST}{colleague.pk}/{what}/").status_code == 404
@@ -265,7 +266,7 @@ def test_voucher_is_sent_again_with_its_code(support: Client, paid: VoucherOrder
     assert history_text(row) == "Voucher sent again"
 
 
-@pytest.mark.parametrize("change", ["used", "unverified"])
+@pytest.mark.parametrize("change", slow_after(1, ["used", "unverified"]))
 def test_voucher_that_cannot_be_sent_is_not(
     support: Client, paid: VoucherOrder, change: str
 ) -> None:

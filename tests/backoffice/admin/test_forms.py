@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from html.parser import HTMLParser
 from typing import Any
@@ -24,6 +24,7 @@ from tests.orders.test_roles import world as world
 from tests.support.browsers import HTML
 from tests.support.html_forms import filled, save
 from tests.support.orders import at_once, race
+from tests.support.tiers import slow_after
 from vouchers.models import Merchant
 
 World = dict[str, Any]
@@ -149,16 +150,7 @@ SAME_FORM = {
 }
 
 
-def some_slow(keys: Iterable[str]) -> list[Any]:
-    """Return these as parameters, of which all but a few are in the slow tier."""
-    usual = ("seckillvoucher", "user_change,", "codes", "apitoken", "merchant")
-    return [
-        it if any(word in it for word in usual) else pytest.param(it, marks=pytest.mark.slow)
-        for it in keys
-    ]
-
-
-edits = pytest.mark.parametrize("key", some_slow(EDITS))
+edits = pytest.mark.parametrize("key", slow_after(1, EDITS))
 
 
 def colleague() -> Client:
@@ -216,6 +208,7 @@ def test_what_both_changed_is_refused_with_both_values(key: str, world: World) -
     )
 
 
+@pytest.mark.slow
 def test_same_change_by_both_is_no_clash(world: World) -> None:
     url, owner = address("admin:vouchers_merchant_change", world), browser_of("owner")
     opened = filled(owner.get(url))
@@ -225,7 +218,7 @@ def test_same_change_by_both_is_no_clash(world: World) -> None:
     assert (merchant.contact, merchant.address) == ("12345678", "Road 1")
 
 
-@pytest.mark.parametrize("carried", [None, "", "x", "e30:1:y"])
+@pytest.mark.parametrize("carried", slow_after(1, [None, "", "x", "e30:1:y"]))
 def test_page_of_before_the_update_undoes_nothing(world: World, carried: str | None) -> None:
     url, owner = address("admin:vouchers_merchant_change", world), browser_of("owner")
     opened = {**filled(owner.get(url)), "made_from": carried}
@@ -238,6 +231,7 @@ def test_page_of_before_the_update_undoes_nothing(world: World, carried: str | N
     assert save(owner, url, filled(answer)).status_code == 302
 
 
+@pytest.mark.slow
 def test_log_says_who_changed_each_field(world: World) -> None:
     url, owner, other = (
         address("admin:vouchers_merchant_change", world), browser_of("owner"), colleague(),
@@ -381,7 +375,7 @@ def opened_to_create(key: str, row: Row, owner: Client, world: World) -> dict[st
     return {**filled(question), **row.send}
 
 
-@pytest.mark.parametrize("key", some_slow(CREATES))
+@pytest.mark.parametrize("key", slow_after(1, CREATES))
 def test_second_press_leads_to_what_the_first_made(key: str, world: World) -> None:
     owner, model = browser_of("owner"), model_of(key)
     Rehearsal.objects.all().delete()
@@ -444,6 +438,7 @@ def test_without_keys_two_presses_create_two_things(world: World) -> None:
     assert model_of(key).objects.count() - before == 2
 
 
+@pytest.mark.slow
 def test_key_is_nobody_elses_and_no_other_forms(world: World) -> None:
     owner, other = browser_of("owner"), colleague()
     url = reverse("admin:vouchers_merchant_add")
@@ -455,6 +450,7 @@ def test_key_is_nobody_elses_and_no_other_forms(world: World) -> None:
     assert SentForm.objects.count() == 3
 
 
+@pytest.mark.slow
 def test_form_that_was_refused_may_be_sent_again(world: World) -> None:
     owner, url = browser_of("owner"), reverse("admin:vouchers_merchant_add")
     refused = owner.post(url, {**filled(owner.get(url)), "name": ""})
@@ -470,6 +466,7 @@ def test_second_press_in_a_window_of_another_form_closes_it(world: World) -> Non
     assert Merchant.objects.filter(name="Tea").count() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_second_press_mails_no_second_invitation(world: World) -> None:
     owner, url = browser_of("owner"), address("admin:accounts_invitation_resend", world)
@@ -479,6 +476,7 @@ def test_second_press_mails_no_second_invitation(world: World) -> None:
     assert len(mail.outbox) == 1
 
 
+@pytest.mark.slow
 def test_second_press_makes_no_second_secret(world: World) -> None:
     owner, endpoint = browser_of("owner"), world["webhook"]
     url = reverse("admin:api_webhookendpoint_changelist")

@@ -20,6 +20,7 @@ from orders.roles import Role, make_roles
 from seckill_site.models import ShopSettings
 from tests.support.orders import make_buyer, make_buyers, make_order, make_sale
 from tests.support.staff import staff_with
+from tests.support.tiers import slow_after
 
 pytestmark = pytest.mark.django_db
 
@@ -53,8 +54,8 @@ def test_odd_query_is_no_server_error(shop: Client, model: Any) -> None:
     assert {query: it for query, it in answers.items() if it >= 500} == {}
 
 
-@pytest.mark.parametrize("selected", ["abc", "9" * 40, "\0", "-1", ""])
-@pytest.mark.parametrize("model", LISTS, ids=lambda it: it.__name__)
+@pytest.mark.parametrize("selected", slow_after(1, ["abc", "9" * 40, "\0", "-1", ""]))
+@pytest.mark.parametrize("model", slow_after(2, LISTS), ids=lambda it: it.__name__)
 def test_odd_selection_is_no_server_error(shop: Client, model: Any, selected: str) -> None:
     shop.raise_request_exception = False
     page = shop.get(list_url(model))
@@ -81,7 +82,7 @@ def test_older_pages_of_a_large_list_have_each_row_once(
     assert page.newest == "?status__exact=unpaid"
 
 
-@pytest.mark.parametrize("last", ["0", "-1", "x", "9" * 19, "9" * 40])
+@pytest.mark.parametrize("last", slow_after(1, ["0", "-1", "x", "9" * 19, "9" * 40]))
 def test_odd_page_of_a_large_list_is_no_server_error(shop: Client, last: str) -> None:
     assert shop.get(list_url(VoucherOrder), {"p": last}).status_code in (200, 302)
 
@@ -111,14 +112,14 @@ def hidden_paths(model_admin: Any) -> set[str]:
     return paths - shown - {model_admin.opts.pk.name}
 
 
-@pytest.mark.parametrize("model", admin.site._registry, ids=lambda it: it.__name__)
+@pytest.mark.parametrize("model", slow_after(1, admin.site._registry), ids=lambda it: it.__name__)
 def test_list_asks_for_no_column_without_a_filter(model: Any) -> None:
     model_admin: Any = admin.site._registry[model]
     asked = {path + lookup for path in hidden_paths(model_admin) for lookup in LOOKUPS}
     assert {it for it in asked if model_admin.lookup_allowed(it, "x")} == set()
 
 
-@pytest.mark.parametrize("model", LISTS, ids=lambda it: it.__name__)
+@pytest.mark.parametrize("model", slow_after(2, LISTS), ids=lambda it: it.__name__)
 def test_filters_and_primary_key_work(shop: Client, model: Any) -> None:
     shown = shop.get(list_url(model)).context["cl"]
     choices = [choice for it in shown.filter_specs for choice in it.choices(shown)]
@@ -127,7 +128,9 @@ def test_filters_and_primary_key_work(shop: Client, model: Any) -> None:
         assert shop.get(list_url(model) + link).status_code == 200, link
 
 
-@pytest.mark.parametrize("role", [Role.READ_ONLY, Role.SHOP_STAFF, Role.OPERATOR, None])
+@pytest.mark.parametrize(
+    "role", slow_after(1, [Role.READ_ONLY, Role.SHOP_STAFF, Role.OPERATOR, None])
+)
 def test_no_role_reads_voucher_codes_by_lookups(role: Role | None) -> None:
     order = make_order(make_sale(loaded=False), make_buyer(), status=OrderStatus.PAID)
     browser = staff_with(is_owner=role is None)
@@ -145,7 +148,7 @@ def test_broken_pattern_is_refused(shop: Client) -> None:
         assert shop.get(list_url(VoucherOrder), {f"{name}__regex": "("}).status_code == 400
 
 
-@pytest.mark.parametrize("model", LARGE, ids=lambda it: it.__name__)
+@pytest.mark.parametrize("model", slow_after(1, LARGE), ids=lambda it: it.__name__)
 def test_large_table_is_searched_by_whole_values(shop: Client, model: Any) -> None:
     """By columns with an index; a pattern would read the whole table."""
     with CaptureQueriesContext(connection) as asked:

@@ -46,6 +46,7 @@ from tests.support.payments import (
     trade_state,
 )
 from tests.support.staff import said, staff_with
+from tests.support.tiers import slow_after
 from vouchers.admin import sale_list
 from vouchers.catalogue.history import history_text
 from vouchers.catalogue.staff_texts import NO_ANSWER
@@ -93,6 +94,7 @@ def test_order_without_buyer_is_listed_and_shown(boss: Client) -> None:
     assert boss.get(change_url(order)).status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("may_see", [True, False])
 def test_orders_lead_to_the_customer_for_those_who_may(helper: Client, may_see: bool) -> None:
     buyer = make_buyer()
@@ -107,6 +109,7 @@ def test_orders_lead_to_the_customer_for_those_who_may(helper: Client, may_see: 
         assert change_url(order) in helper.get(f"/admin/customers/{buyer.pk}/").text
 
 
+@pytest.mark.slow
 def test_order_search_by_exact_id(boss: Client) -> None:
     sale, (first, second) = make_sale(), make_buyers(2)
     order = make_order(sale, first, order_id=2**53 + 1)
@@ -115,6 +118,7 @@ def test_order_search_by_exact_id(boss: Client) -> None:
     assert found(boss, q=str(order.pk)[:-1]) == []
 
 
+@pytest.mark.slow
 def test_order_search_by_buyer(boss: Client) -> None:
     first, second = (make_order(make_sale(), make_buyer()) for _ in range(2))
     assert first.user
@@ -139,6 +143,7 @@ def test_search_by_a_whole_code_leads_to_its_order(boss: Client) -> None:
     assert [url for url, _ in answer.redirect_chain] == [change_url(order)]
 
 
+@pytest.mark.slow
 def test_search_by_a_code_needs_the_right_to_redeem(helper: Client) -> None:
     order = paid_order()
     assert order.code
@@ -153,6 +158,7 @@ def answer_of(response: Any) -> list[int]:
     return sorted(it.pk for it in response.context["cl"].result_list)
 
 
+@pytest.mark.slow
 def test_codes_are_counted_as_guesses(boss: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(order_admin, "GUESSES", GUESSES._replace(most=2, window_s=10**10))
     order = paid_order()
@@ -172,6 +178,7 @@ def test_code_is_never_looked_for_by_an_address(boss: Client) -> None:
     assert 'method="post"' in boss.get(LIST).text.partition('id="changelist-search"')[2][:200]
 
 
+@pytest.mark.slow
 def test_search_by_a_contact_names_the_account_in_the_address(helper: Client) -> None:
     order = make_order(make_sale(), make_buyer())
     assert order.user
@@ -185,12 +192,14 @@ def test_search_by_a_contact_names_the_account_in_the_address(helper: Client) ->
     assert answer_of(found_) == [order.pk]
 
 
+@pytest.mark.slow
 def test_search_keeps_the_filters(boss: Client) -> None:
     order = make_order(make_sale(), make_buyer())
     assert answer_of(search(boss, str(order.pk), status__exact="unpaid")) == [order.pk]
     assert answer_of(search(boss, str(order.pk), status__exact="paid")) == []
 
 
+@pytest.mark.slow
 def test_orders_are_filtered_by_a_day_of_the_shop(boss: Client) -> None:
     """In Shanghai, where these tests are, a day starts at 16:00 UTC of the day before."""
     sale, orders, midnight = make_sale(), [], dt.datetime(2026, 11, 23, 16, tzinfo=dt.UTC)
@@ -208,12 +217,14 @@ def test_orders_are_filtered_by_a_day_of_the_shop(boss: Client) -> None:
     assert f'name="day" value="{day}"' in form.partition("</form>")[0]
 
 
-@pytest.mark.parametrize("day", ["x", "2026-13-01", "9999-12-31", "0001-01-01"])
+@pytest.mark.parametrize("day", slow_after(1, ["x", "2026-13-01", "9999-12-31", "0001-01-01"]))
 def test_made_up_day_is_answered(boss: Client, day: str) -> None:
     assert boss.get(LIST, {"day": day}, follow=True).status_code == 200
 
 
-@pytest.mark.parametrize("text", ["nobody", "9" * 40, "-1", "1.5", "٣", "%", "_", "'", "\0", "é🙂"])
+@pytest.mark.parametrize(
+    "text", slow_after(1, ["nobody", "9" * 40, "-1", "1.5", "٣", "%", "_", "'", "\0", "é🙂"])
+)
 def test_any_order_search_is_answered(boss: Client, text: str) -> None:
     make_order(make_sale(), make_buyer())
     assert len(found(boss, q=text)) <= 1
@@ -237,6 +248,7 @@ def test_labels_of_cards_are_the_headings_of_the_order_page(boss: Client) -> Non
         assert all(row == headings for row in rows)
 
 
+@pytest.mark.slow
 def test_orders_are_filtered_by_status_reason_and_sale(boss: Client) -> None:
     sale, other, buyers = make_sale(), make_sale(), make_buyers(4)
     paid = make_order(sale, buyers[0], status=OrderStatus.PAID)
@@ -249,6 +261,7 @@ def test_orders_are_filtered_by_status_reason_and_sale(boss: Client) -> None:
     assert found(boss, seckill_voucher__id__exact=sale.pk, status__exact="refused") == [sold_out.pk]
 
 
+@pytest.mark.slow
 def test_filters_by_sale_and_merchant_list_none(boss: Client) -> None:
     merchant = Merchant.objects.create(name="Tea")
     sale, others = make_sale(), [make_sale() for _ in range(3)]
@@ -312,12 +325,15 @@ def test_each_retried_order_is_reported(boss: Client) -> None:
 
 @pytest.mark.parametrize(
     ("reason", "words"),
-    [
-        ("closed", "the buyer's account is closed"),
-        ("sold out", "no vouchers are left"),
-        ("pending", "it is still being processed; try again in a few seconds"),
-        ("ordered", "the buyer already has order {other} for the same voucher"),
-    ],
+    slow_after(
+        2,
+        [
+            ("closed", "the buyer's account is closed"),
+            ("sold out", "no vouchers are left"),
+            ("pending", "it is still being processed; try again in a few seconds"),
+            ("ordered", "the buyer already has order {other} for the same voucher"),
+        ],
+    ),
 )
 def test_refused_retry_is_reported_with_its_reason(boss: Client, reason: str, words: str) -> None:
     sale, buyer = make_sale(stock=0 if reason == "sold out" else 2), make_buyer()
@@ -449,7 +465,7 @@ def links(page: str) -> list[str]:
     return re.findall(r'href="/admin/orders/voucherorder/[0-9]+/(cancel|refund)/"', page)
 
 
-@pytest.mark.parametrize("status", OrderStatus.values)
+@pytest.mark.parametrize("status", slow_after(1, OrderStatus.values))
 def test_order_page_offers_possible_actions_only(boss: Client, status: str) -> None:
     reason = "failed" if status == "refused" else ""
     order = make_order(make_sale(), make_buyer(), status=OrderStatus(status), reason=reason)
@@ -496,7 +512,7 @@ def test_refunding_shows_the_amount_and_asks_the_provider(boss: Client) -> None:
     assert_conserved(sale)
 
 
-@pytest.mark.parametrize("reason", ["", "   ", "x" * 201])
+@pytest.mark.parametrize("reason", slow_after(1, ["", "   ", "x" * 201]))
 def test_missing_or_long_reason_changes_nothing(boss: Client, reason: str) -> None:
     order = make_unpaid_order(make_sale())
     before = ledger_contents(), rows()
@@ -506,7 +522,7 @@ def test_missing_or_long_reason_changes_nothing(boss: Client, reason: str) -> No
     assert (ledger_contents(), rows()) == before
 
 
-@pytest.mark.parametrize("method", ["get", "post"])
+@pytest.mark.parametrize("method", slow_after(1, ["get", "post"]))
 @pytest.mark.parametrize(("kind", "status"), [("cancel", "paid"), ("refund", "used")])
 def test_order_in_another_state_is_not_changed(
     boss: Client, method: str, kind: str, status: str
@@ -548,7 +564,7 @@ def test_busy_buyer_is_a_message(
     ]
 
 
-@pytest.mark.parametrize("order_id", ["404", "0", "-1", "9" * 30, "x"])
+@pytest.mark.parametrize("order_id", slow_after(1, ["404", "0", "-1", "9" * 30, "x"]))
 def test_ending_a_missing_order_is_not_found(boss: Client, order_id: str) -> None:
     response = boss.post(f"{LIST}{order_id}/cancel/", {"reason": "why"})
     assert response.status_code in (302, 404)
@@ -614,6 +630,7 @@ def test_bulk_refund_shows_the_total_amount(boss: Client) -> None:
     assert "These selected orders will not change" not in page
 
 
+@pytest.mark.slow
 def test_selecting_a_thousand_orders_takes_few_statements(boss: Client) -> None:
     sale = make_sale(loaded=False)
     orders = [make_order(sale, buyer) for buyer in make_buyers(1)]
@@ -659,7 +676,9 @@ def test_job_needs_a_reason(boss: Client) -> None:
     assert not OrderJob.objects.exists()
 
 
-@pytest.mark.parametrize("ids", ["", "x", "1,,2", "1;2", "-1", "9" * 19, "1," * 30_000 + "1"])
+@pytest.mark.parametrize(
+    "ids", slow_after(1, ["", "x", "1,,2", "1;2", "-1", "9" * 19, "1," * 30_000 + "1"])
+)
 def test_forged_order_ids_are_refused(boss: Client, ids: str) -> None:
     data = {"order_ids": ids, "reason": "why"}
     assert boss.post(f"{LIST}cancel/", data).status_code == 400
@@ -736,6 +755,7 @@ def test_job_page_lists_refused_orders_with_reasons(boss: Client) -> None:
     assert "1 × it is used" in as_seen(page)
 
 
+@pytest.mark.slow
 def test_job_refusals_are_paginated(boss: Client) -> None:
     job = a_job(list(range(1, 251)))
     page = page_of_job(boss, job)
@@ -799,7 +819,9 @@ def test_payments_are_filtered_by_status(boss: Client) -> None:
     assert payments_found(boss, status__exact="paid") == [paid_one.reference]
 
 
-@pytest.mark.parametrize("text", ["nobody", "9" * 40, "-1", "1.5", "٣", "%", "'", "\0", "é🙂"])
+@pytest.mark.parametrize(
+    "text", slow_after(1, ["nobody", "9" * 40, "-1", "1.5", "٣", "%", "'", "\0", "é🙂"])
+)
 def test_any_payment_search_is_answered(boss: Client, text: str) -> None:
     make_payment(make_unpaid_order(make_sale()))
     assert len(payments_found(boss, q=text)) <= 1
@@ -876,7 +898,7 @@ def test_missing_units_are_marked_as_a_difference(boss: Client, ledger: Redis) -
     assert "pill--bad" in boss.get(SALES).text
 
 
-@pytest.mark.parametrize("where", ["list", "page"])
+@pytest.mark.parametrize("where", slow_after(1, ["list", "page"]))
 def test_orders_written_between_reads_are_in_flight(
     boss: Client, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:

@@ -60,6 +60,7 @@ def test_system_only_links_to_the_lock_list(shop: Client, redis_client: Redis) -
         assert f"{LIST}add/" not in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("address", "said"), [("", True), ("203.0.113.7", False)])
 def test_system_names_requests_without_addresses(shop: Client, address: str, said: bool) -> None:
     page = shop.get("/admin/system/", REMOTE_ADDR=address).text

@@ -23,6 +23,7 @@ from tests.support.payments import (
     status_of,
 )
 from tests.support.staff import said, staff_with, words
+from tests.support.tiers import slow_after
 from vouchers.catalogue.history import history_text
 
 pytestmark = pytest.mark.django_db
@@ -127,7 +128,7 @@ def test_rest_of_a_failed_refund_is_refunded(boss: Client) -> None:
     assert (payment.status, payment.refunded_cents) == ("refunded", payment.amount_cents)
 
 
-@pytest.mark.parametrize("decision", BOTH)
+@pytest.mark.parametrize("decision", slow_after(1, BOTH))
 @pytest.mark.parametrize("method", ["get", "post"])
 def test_payment_in_another_state_is_not_changed(boss: Client, method: str, decision: str) -> None:
     payment = pay(make_unpaid_order(make_sale()))
@@ -136,7 +137,7 @@ def test_payment_in_another_state_is_not_changed(boss: Client, method: str, deci
     assert (status_of(payment.order), payment_status(payment)) == ("paid", "paid")
 
 
-@pytest.mark.parametrize("decision", BOTH)
+@pytest.mark.parametrize("decision", slow_after(1, BOTH))
 def test_only_who_may_end_orders_decides(decision: str) -> None:
     helper = staff_with("view_voucherorder", "view_payment", "change_voucherorder")
     payment = disputed()

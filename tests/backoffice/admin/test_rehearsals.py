@@ -25,6 +25,7 @@ from tests.support.inspection import broker_length
 from tests.support.orders import make_sale
 from tests.support.rehearsals import crowd_in_a_thread, finish, step, steps_until
 from tests.support.staff import staff_with, words
+from tests.support.tiers import slow_after
 from vouchers.catalogue.history import history_text
 from vouchers.models import SaleStage, SeckillVoucher
 
@@ -116,16 +117,19 @@ def test_default_crowd_is_twice_the_stock(operator: Client) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [
-        {"buyers": "0"},
-        {"buyers": "5001"},
-        {"buyers": "many"},
-        {"stock": "0"},
-        {"stock": "1000001"},
-        {"duplicates": "101"},
-        {"duplicates": "-1"},
-        {"buyers": ""},
-    ],
+    slow_after(
+        1,
+        [
+            {"buyers": "0"},
+            {"buyers": "5001"},
+            {"buyers": "many"},
+            {"stock": "0"},
+            {"stock": "1000001"},
+            {"duplicates": "101"},
+            {"duplicates": "-1"},
+            {"buyers": ""},
+        ],
+    ),
 )
 def test_out_of_range_size_is_an_error_at_its_field(
     operator: Client, wrong: dict[str, str]

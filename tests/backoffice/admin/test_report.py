@@ -23,6 +23,7 @@ from backoffice.report import tables
 from orders.models import OrderStatus, RoomVisit
 from tests.support.orders import make_buyer, make_buyers, make_order, make_sale
 from tests.support.staff import staff_with
+from tests.support.tiers import slow_after
 from vouchers.models import AnswerCount, SeckillVoucher, Voucher
 
 pytestmark = pytest.mark.django_db
@@ -87,7 +88,7 @@ def shown(page: str, label: str) -> str:
 # --- Permissions ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("url", [page_url, csv_url], ids=["page", "csv"])
+@pytest.mark.parametrize("url", slow_after(1, [page_url, csv_url]), ids=["page", "csv"])
 def test_report_is_not_cached(url: Callable[[SeckillVoucher], str], looker: Client) -> None:
     assert "no-store" in looker.get(url(make_sale()))["Cache-Control"]
 
@@ -310,12 +311,15 @@ def test_file_of_visits_names_the_buyers(exporter: Client) -> None:
 
 @pytest.mark.parametrize(
     ("permissions", "status"),
-    [
-        (("view_seckillvoucher", "export_voucherorder"), 200),
-        (("view_seckillvoucher",), 403),
-        (("export_voucherorder",), 403),
-        ((), 403),
-    ],
+    slow_after(
+        2,
+        [
+            (("view_seckillvoucher", "export_voucherorder"), 200),
+            (("view_seckillvoucher",), 403),
+            (("export_voucherorder",), 403),
+            ((), 403),
+        ],
+    ),
 )
 def test_file_of_visits_needs_both_permissions(permissions: tuple[str, ...], status: int) -> None:
     sale = with_visit(over(make_sale()))

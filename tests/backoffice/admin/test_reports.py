@@ -14,6 +14,7 @@ from django.utils import timezone
 from backoffice.report import across_texts
 from orders.models import OrderEvent, OrderStatus
 from tests.support.orders import make_buyer, make_order, make_sale
+from tests.support.tiers import slow_after
 from vouchers.models import Merchant, SeckillVoucher, Voucher
 
 pytestmark = pytest.mark.django_db
@@ -56,7 +57,9 @@ def test_first_view_is_the_last_thirty_days_by_day(looker: Client, sale: Seckill
     assert "The best day was" in page
 
 
-@pytest.mark.parametrize(("by", "name"), [("voucher", "Noodles"), ("merchant", "=Old town")])
+@pytest.mark.parametrize(
+    ("by", "name"), slow_after(1, [("voucher", "Noodles"), ("merchant", "=Old town")])
+)
 def test_rows_lead_to_their_days(looker: Client, sale: SeckillVoucher, by: str, name: str) -> None:
     page = shown(looker, by=by)
     assert name in page
@@ -128,16 +131,19 @@ def test_file_has_figures_and_total_in_the_readers_language(
 
 @pytest.mark.parametrize(
     "query",
-    [
-        {"since": "2026-11-12", "until": "2026-11-11"},
-        {"since": "2020-01-01", "until": "2026-01-01"},
-        {"since": "0001-01-01"},
-        {"until": "9999-12-31"},
-        {"since": "yesterday"},
-        {"by": "buyer"},
-        {"voucher": "999"},
-        {"voucher": "x"},
-    ],
+    slow_after(
+        1,
+        [
+            {"since": "2026-11-12", "until": "2026-11-11"},
+            {"since": "2020-01-01", "until": "2026-01-01"},
+            {"since": "0001-01-01"},
+            {"until": "9999-12-31"},
+            {"since": "yesterday"},
+            {"by": "buyer"},
+            {"voucher": "999"},
+            {"voucher": "x"},
+        ],
+    ),
 )
 @pytest.mark.parametrize("url", [PAGE, FILE])
 def test_impossible_question_shows_the_form_again(

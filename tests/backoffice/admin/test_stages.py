@@ -21,6 +21,7 @@ from orders.models import InvitationCode
 from tests.support.html_forms import Filled
 from tests.support.sales import HOUR, make_loaded_sale, make_sale, make_voucher, reserve
 from tests.support.staff import said, staff_with, words
+from tests.support.tiers import slow_after
 from vouchers.catalogue.form_hints import Level
 from vouchers.catalogue.history import history_text
 from vouchers.catalogue.pictures import set_picture
@@ -68,7 +69,7 @@ def warnings(client: Client, sale: SeckillVoucher) -> list[str]:
 # --- The steps ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("step", ["publish", "withdraw"])
+@pytest.mark.parametrize("step", slow_after(1, ["publish", "withdraw"]))
 def test_action_of_the_list_asks_before_it_does_anything(owner: Client, step: str) -> None:
     sales = [make_draft(), make_draft(stage=SaleStage.PUBLIC)]
     chosen = {"action": step, "_selected_action": [it.pk for it in sales]}
@@ -133,7 +134,9 @@ def test_wrong_series_is_withdrawn_from_where_it_was_published(owner: Client) ->
     assert stages(*series) == ["draft"] * 3
 
 
-@pytest.mark.parametrize("query", ["", "ids=", "ids=x", "ids=" + "9" * 5_000, "ids=²"])
+@pytest.mark.parametrize(
+    "query", slow_after(1, ["", "ids=", "ids=x", "ids=" + "9" * 5_000, "ids=²"])
+)
 @pytest.mark.parametrize("step", ["publish", "withdraw"])
 def test_page_without_a_sale_leads_to_the_list(owner: Client, step: str, query: str) -> None:
     make_draft()
@@ -150,7 +153,9 @@ def test_publish_of_a_public_sale_says_so(owner: Client) -> None:
     assert said(answer) == [f"warning: {text}"]
 
 
-@pytest.mark.parametrize("change", [{"stock": 9}, {"needs_code": True}, {"paused": True}])
+@pytest.mark.parametrize(
+    "change", slow_after(1, [{"stock": 9}, {"needs_code": True}, {"paused": True}])
+)
 def test_draft_changed_meanwhile_is_shown_again(owner: Client, change: dict[str, Any]) -> None:
     draft = make_draft()
     entries = Filled(owner.get(url_of("publish", draft)).text).fields
@@ -239,15 +244,18 @@ NO_CODE = "Buyers need an invitation code, and there are none yet: nobody can bu
 
 @pytest.mark.parametrize(
     ("fields", "text"),
-    [
-        (
-            {"begins_at": timezone.now() - HOUR},
-            "Started 1 h ago: buyers can buy as soon as the sale is published.",
-        ),
-        ({"needs_code": True}, NO_CODE),
-        ({"stock": 0}, "No vouchers: nobody can buy."),
-        ({"paused": True}, "Paused: nobody can buy until the sale is resumed."),
-    ],
+    slow_after(
+        2,
+        [
+            (
+                {"begins_at": timezone.now() - HOUR},
+                "Started 1 h ago: buyers can buy as soon as the sale is published.",
+            ),
+            ({"needs_code": True}, NO_CODE),
+            ({"stock": 0}, "No vouchers: nobody can buy."),
+            ({"paused": True}, "Paused: nobody can buy until the sale is resumed."),
+        ],
+    ),
     ids=["start", "codes", "stock", "pause"],
 )
 def test_checklist_names_what_is_wrong_with_the_sale(
@@ -259,12 +267,18 @@ def test_checklist_names_what_is_wrong_with_the_sale(
 
 @pytest.mark.parametrize(
     ("fields", "text"),
-    [
-        ({"valid_until": None}, "No last day: the voucher does not expire."),
-        ({"valid_until": dt.date(2020, 1, 1)}, "Valid until 2020-01-01, but the sale ends later."),
-        ({"picture": None}, "No picture: buyers see a drawing of a ticket."),
-        ({"price_cents": 0}, "Free: buyers pay nothing."),
-    ],
+    slow_after(
+        2,
+        [
+            ({"valid_until": None}, "No last day: the voucher does not expire."),
+            (
+                {"valid_until": dt.date(2020, 1, 1)},
+                "Valid until 2020-01-01, but the sale ends later.",
+            ),
+            ({"picture": None}, "No picture: buyers see a drawing of a ticket."),
+            ({"price_cents": 0}, "Free: buyers pay nothing."),
+        ],
+    ),
     ids=["validity", "early", "picture", "price"],
 )
 def test_checklist_names_what_is_wrong_with_the_voucher(

@@ -15,6 +15,7 @@ from tests.support.api import make_delivery, make_endpoint
 from tests.support.html_forms import edit
 from tests.support.orders import make_sale
 from tests.support.payments import make_unpaid_order, pay
+from tests.support.tiers import slow_after
 
 pytestmark = pytest.mark.django_db
 
@@ -82,12 +83,19 @@ def test_new_secret_leaves_the_old_one_for_a_day(shop: Client) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    [
-        *("http://example.com/", "https://127.0.0.1/", "https://[::1]/", "https://10.0.0.1/x"),
-        *("https://169.254.169.254/latest/meta-data/", "https://u:p@example.com/", "ftp://x.com/"),
-        *("https://localhost/", "https://shop.localhost/x", "https://[::127.0.0.1]/"),
-        *("https://[::10.0.0.1]/", "https://[::ffff:0:127.0.0.1]/", "https://[5f00::1]/"),
-    ],
+    slow_after(
+        1,
+        [
+            *("http://example.com/", "https://127.0.0.1/", "https://[::1]/", "https://10.0.0.1/x"),
+            *(
+                "https://169.254.169.254/latest/meta-data/",
+                "https://u:p@example.com/",
+                "ftp://x.com/",
+            ),
+            *("https://localhost/", "https://shop.localhost/x", "https://[::127.0.0.1]/"),
+            *("https://[::10.0.0.1]/", "https://[::ffff:0:127.0.0.1]/", "https://[5f00::1]/"),
+        ],
+    ),
 )
 def test_address_that_is_not_public_is_refused(shop: Client, url: str) -> None:
     response = shop.post(f"{LIST}add/", {**FORM, "url": url})

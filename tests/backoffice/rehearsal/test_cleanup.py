@@ -37,6 +37,7 @@ from tests.support.rehearsals import (
     shadow_of,
     steps_until,
 )
+from tests.support.tiers import slow_after
 from vouchers.inventory import request_stats
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.rebuild import FENCE_BITS
@@ -206,7 +207,9 @@ def test_paused_worker_writes_nothing_after_clearing(bought: Rehearsal, ledger: 
     assert not VoucherOrder.objects.exists()
 
 
-@pytest.mark.parametrize("after", ["closed", "orders_deleted", "buyers_deleted", "shadow_deleted"])
+@pytest.mark.parametrize(
+    "after", slow_after(1, ["closed", "orders_deleted", "buyers_deleted", "shadow_deleted"])
+)
 def test_beat_and_late_messages_restore_nothing(
     bought: Rehearsal, after: str, client: Client
 ) -> None:

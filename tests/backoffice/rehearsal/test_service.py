@@ -55,6 +55,7 @@ from tests.support.rehearsals import (
     step,
     steps_until,
 )
+from tests.support.tiers import slow_after
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.models import SaleStage, SeckillVoucher
 
@@ -295,7 +296,7 @@ def test_unstarted_rehearsal_is_cancelled_at_once(url: str) -> None:
     assert (rehearsal.phase, rehearsal.problem, rehearsal.running) == (FAILED, CANCELLED, None)
 
 
-@pytest.mark.parametrize("phase", [PREPARING, BUYING, DRAINING])
+@pytest.mark.parametrize("phase", slow_after(1, [PREPARING, BUYING, DRAINING]))
 def test_cancelled_rehearsal_clears_up(url: str, phase: RehearsalPhase) -> None:
     sale = make_sale()
     before = everything_there()

@@ -26,6 +26,7 @@ from tests.support.rehearsals import (
     step,
     steps_until,
 )
+from tests.support.tiers import slow_after
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.models import SeckillVoucher
 
@@ -111,7 +112,7 @@ WRONGS = {
 }
 
 
-@pytest.mark.parametrize("wrong", WRONGS)
+@pytest.mark.parametrize("wrong", slow_after(1, WRONGS))
 def test_verdict_finds_errors_and_clears_up(drained: Rehearsal, ledger: Redis, wrong: str) -> None:
     tamper, expected = WRONGS[wrong]
     tamper(shadow_of(drained), ledger)

@@ -27,6 +27,7 @@ from backoffice.revenue import Revenue
 from orders.models import LIVE_STATUSES, DaySum, OrderEvent, OrderStatus, VoucherOrder
 from seckill_site.web.url_converters import LARGEST_ID
 from tests.support.orders import make_buyer, make_buyers, make_sale
+from tests.support.tiers import slow_after
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.models import AnswerCount, Merchant, SaleMode, SaleStage, SeckillVoucher, Voucher
 
@@ -433,7 +434,7 @@ def test_report_without_redis_says_what_is_missing(lose_ledger: Callable[[], Non
 # --- Cost -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("by", Grouping)
+@pytest.mark.parametrize("by", slow_after(1, Grouping))
 def test_cost_does_not_grow_with_the_data(
     by: Grouping, ledger: Redis, ledger_trips: list[int]
 ) -> None:

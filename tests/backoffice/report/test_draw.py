@@ -69,6 +69,7 @@ def test_board_of_a_draw_counts_entries_and_winners(admin_client: Client) -> Non
     assert (data["left"], data["texts"]["pending"], data["texts"]["oldest"][-1]) == (3, "1", "1")
 
 
+@pytest.mark.slow
 def test_today_counts_the_entries_of_a_running_draw(admin_client: Client) -> None:
     entered_draw(make_buyers(3), stock=1)
     page = words(admin_client.get("/admin/", headers={"Accept-Language": "en"}).text)

@@ -38,6 +38,7 @@ from tests.support.inspection import redis_commands
 from tests.support.orders import make_buyer, make_buyers, make_order, make_sale, pending, reserved
 from tests.support.payments import make_payment, make_unpaid_order, pay, use_and_undo
 from tests.support.staff import words
+from tests.support.tiers import slow_after
 from vouchers.inventory.batch_journal import set_aside
 from vouchers.models import SaleStage, SeckillVoucher, Voucher
 
@@ -62,6 +63,7 @@ def traded() -> Trade:
 # --- The day's trade ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_trade_agrees_with_board_and_report() -> None:
     sales = [make_sale(stock=50), make_sale(stock=50)]
     orders = [make_unpaid_order(sale) for sale in sales for _ in range(4)]
@@ -212,6 +214,7 @@ def test_drafts_rehearsals_and_ended_sales_do_not_run() -> None:
     assert (found.running, found.next) == ([], None)
 
 
+@pytest.mark.slow
 def test_sales_beyond_the_shown_ones_are_counted() -> None:
     for _ in range(module.SHOWN_SALES + 2):
         make_sale()
@@ -276,6 +279,7 @@ def refunds_on(now: dt.datetime) -> tuple[int, int, int, int]:
     return *found["under_way"], *found["due"]
 
 
+@pytest.mark.slow
 def test_refunds_under_way_and_due_this_month_are_counted(settings: Any) -> None:
     settings.TIME_ZONE = "Asia/Shanghai"
     sale = make_sale(stock=9)
@@ -322,6 +326,7 @@ def test_who_sees_no_orders_sees_no_refunds() -> None:
     assert look(Rights(sales=True)).refunds is None
 
 
+@pytest.mark.slow
 def test_refund_that_waits_for_its_turn_is_no_worry() -> None:
     payment = pay(make_unpaid_order(make_sale()))
     long_ago = timezone.now() - dt.timedelta(hours=1)
@@ -369,13 +374,16 @@ def test_wrong_balance_needs_attention() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "hours_ago", "expected"),
-    [
-        ({}, {"silent_since": 1}, (1, 0)),
-        ({}, {"silent_since": 0}, (0, 0)),
-        ({"status": PaymentStatus.REFUNDING}, {}, (0, 0)),
-        ({"status": PaymentStatus.REFUNDING, "asked": 1}, {"changed_at": 1}, (0, 1)),
-        ({"status": PaymentStatus.REFUNDED, "problem": "late"}, {}, (0, 0)),
-    ],
+    slow_after(
+        2,
+        [
+            ({}, {"silent_since": 1}, (1, 0)),
+            ({}, {"silent_since": 0}, (0, 0)),
+            ({"status": PaymentStatus.REFUNDING}, {}, (0, 0)),
+            ({"status": PaymentStatus.REFUNDING, "asked": 1}, {"changed_at": 1}, (0, 1)),
+            ({"status": PaymentStatus.REFUNDED, "problem": "late"}, {}, (0, 0)),
+        ],
+    ),
 )
 def test_payments_with_problems_need_attention(
     changes: dict[str, str], hours_ago: dict[str, int], expected: tuple[int, int]
@@ -392,12 +400,15 @@ def test_payments_with_problems_need_attention(
 
 @pytest.mark.parametrize(
     ("status", "order_status", "expected"),
-    [
-        ("disputed", "paid", (1, 0)),
-        ("refund_failed", "refunded", (0, 1)),
-        ("partly_refunded", "refunding", (0, 1)),
-        ("partly_refunded", "paid", (0, 0)),
-    ],
+    slow_after(
+        2,
+        [
+            ("disputed", "paid", (1, 0)),
+            ("refund_failed", "refunded", (0, 1)),
+            ("partly_refunded", "refunding", (0, 1)),
+            ("partly_refunded", "paid", (0, 0)),
+        ],
+    ),
 )
 def test_third_states_of_payments_need_attention(
     status: str, order_status: str, expected: tuple[int, int]
@@ -458,6 +469,7 @@ QUERIES = 18
 """The running sales, the next one, its rehearsal, the trade (two), eleven counts, two queues."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("orders", [1, 20])
 @pytest.mark.parametrize("running", [1, 4])
 def test_queries_depend_on_running_sales_alone(

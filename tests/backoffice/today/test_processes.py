@@ -23,6 +23,7 @@ from tests.support.orders import make_buyers, make_sale, reserved
 from tests.support.payments import make_unpaid_order
 from tests.support.sales import redis_now_ms
 from tests.support.staff import staff_with, words
+from tests.support.tiers import slow_after
 from vouchers.inventory.keys import LedgerKeys
 
 pytestmark = pytest.mark.django_db
@@ -51,15 +52,18 @@ def test_running_shop_says_that_all_runs(owner: Client) -> None:
     assert "Writing of orders" not in page  # which its workers say
 
 
-@pytest.mark.parametrize("page", [TODAY, SYSTEM])
+@pytest.mark.parametrize("page", slow_after(1, [TODAY, SYSTEM]))
 @pytest.mark.parametrize(
     ("name", "who", "meanwhile"),
-    [
-        (ORDERS, "Order workers", "Accepted orders are safe and wait to be written."),
-        ("queue:payments", "Payment workers", "Payments and refunds wait to be checked."),
-        ("queue:webhooks", "Webhook workers", "Webhooks wait to be sent."),
-        ("beat", "Scheduler (beat)", "Unpaid orders do not expire and keep their stock"),
-    ],
+    slow_after(
+        1,
+        [
+            (ORDERS, "Order workers", "Accepted orders are safe and wait to be written."),
+            ("queue:payments", "Payment workers", "Payments and refunds wait to be checked."),
+            ("queue:webhooks", "Webhook workers", "Webhooks wait to be sent."),
+            ("beat", "Scheduler (beat)", "Unpaid orders do not expire and keep their stock"),
+        ],
+    ),
 )
 def test_silent_process_is_named_at_once(
     page: str, name: str, who: str, meanwhile: str, owner: Client
@@ -80,7 +84,7 @@ def test_silent_process_is_named_at_once(
     assert said not in shown(owner, page)
 
 
-@pytest.mark.parametrize("page", [TODAY, SYSTEM])
+@pytest.mark.parametrize("page", slow_after(1, [TODAY, SYSTEM]))
 def test_late_task_is_named_though_its_worker_runs(page: str, owner: Client) -> None:
     assert "Closing unpaid orders" not in shown(owner, page)
 
@@ -92,7 +96,7 @@ def test_late_task_is_named_though_its_worker_runs(page: str, owner: Client) -> 
     assert re.search(r"Last sign: [0-9-]{10} [0-9:]{8} UTC\+8", text)
 
 
-@pytest.mark.parametrize("page", [TODAY, SYSTEM])
+@pytest.mark.parametrize("page", slow_after(1, [TODAY, SYSTEM]))
 def test_shop_that_never_had_a_worker_says_so(page: str, owner: Client) -> None:
     assert "never started" not in shown(owner, page)
 
@@ -101,7 +105,7 @@ def test_shop_that_never_had_a_worker_says_so(page: str, owner: Client) -> None:
     assert shown(owner, page).count("never started") == 1
 
 
-@pytest.mark.parametrize("page", [TODAY, SYSTEM])
+@pytest.mark.parametrize("page", slow_after(1, [TODAY, SYSTEM]))
 def test_without_redis_it_is_unknown_what_runs(
     page: str, owner: Client, lose_ledger: Callable[[], None]
 ) -> None:
@@ -116,6 +120,7 @@ def test_without_redis_it_is_unknown_what_runs(
     assert told[page] in text
 
 
+@pytest.mark.slow
 def test_orders_that_wait_are_named_on_system(owner: Client) -> None:
     sale = make_sale(stock=50)
     assert "No work waits for a worker." in shown(owner, SYSTEM)
@@ -130,6 +135,7 @@ def test_orders_that_wait_are_named_on_system(owner: Client) -> None:
     assert "No work waits for a worker." not in page
 
 
+@pytest.mark.slow
 def test_overdue_orders_lead_to_the_unpaid_ones(owner: Client) -> None:
     sale = make_sale()
     for _ in range(5):
@@ -144,7 +150,7 @@ def test_overdue_orders_lead_to_the_unpaid_ones(owner: Client) -> None:
     assert "Is a worker running" not in page  # it runs
 
 
-@pytest.mark.parametrize("role", [Role.SHOP_STAFF, Role.READ_ONLY])
+@pytest.mark.parametrize("role", slow_after(1, [Role.SHOP_STAFF, Role.READ_ONLY]))
 def test_all_staff_learn_of_a_silent_process(role: Role) -> None:
     make_roles()
     note_all()

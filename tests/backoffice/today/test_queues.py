@@ -101,6 +101,7 @@ def test_backlog_that_is_being_sent_is_not_late() -> None:
     assert late(2 * LATER) == {"webhooks"}
 
 
+@pytest.mark.slow
 def test_today_system_and_checks_tell_of_a_late_queue() -> None:
     owner = staff_with(name="owner", is_owner=True)
     sentence = "Checks of payments are"

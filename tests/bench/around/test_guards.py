@@ -35,6 +35,7 @@ def both(task: Callable[[Barrier], object]) -> list[object]:
         return [it.result() for it in [pool.submit(run), pool.submit(run)]]
 
 
+@pytest.mark.slow
 @pytest.mark.concurrency
 def test_each_guard_has_a_line_and_its_updates_are_counted() -> None:
     crowd = Crowd(buyers=24, stock=8, threads=2, clicks=1)

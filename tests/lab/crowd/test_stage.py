@@ -42,6 +42,7 @@ def race(fork_server: ForkServer, transactional_db: None) -> Iterator[Race]:
     assert not list(ledger_connection().scan_iter("*seckill:{*"))
 
 
+@pytest.mark.slow
 def test_v1_oversells_and_doubles(race: Race):
     verdict = race("v1")
     assert verdict.oversold > 0
@@ -96,6 +97,7 @@ def test_lock_without_expiry_bars_the_buyer_of_a_killed_holder(race: Race):
 # --- Ours -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault",
     [Fault.NONE, *(pytest.param(it, marks=pytest.mark.faults) for it in (Fault.KILL, Fault.PAUSE))],

@@ -24,6 +24,7 @@ from lab.steps import STEPS
 from lab.steps.step import Answer
 from tests.lab.interleaving.timelines import answers
 from tests.support.patience import wait_for
+from tests.support.tiers import slow_after
 
 pytestmark = [pytest.mark.usefixtures("db"), pytest.mark.concurrency]
 
@@ -320,7 +321,8 @@ def test_stage_is_cleared_after_interrupt_amid_a_reply(fork_server: ForkServer) 
 
 
 @pytest.mark.parametrize(
-    "goes_wrong", ["the race", "a stopped process", "the director dies", "it is killed"]
+    "goes_wrong",
+    slow_after(1, ["the race", "a stopped process", "the director dies", "it is killed"]),
 )
 def test_no_process_is_left_after_a_failure(goes_wrong: str) -> None:
     with ForkServer() as own:
@@ -365,6 +367,7 @@ def test_failed_start_of_the_fork_server_raises(monkeypatch: pytest.MonkeyPatch)
         ForkServer()
 
 
+@pytest.mark.slow
 def test_ended_fork_server_raises() -> None:
     own = ForkServer()
     own._popen.kill()

@@ -15,6 +15,7 @@ from lab.steps import STEPS
 from lab.steps.step import PROMISES, Answer
 from seckill_site.redis.ledger_connection import ledger_connection
 from tests.lab.steps.meeting import buy, write_all
+from tests.support.tiers import slow_after
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -34,7 +35,7 @@ FINDINGS = {
 }
 
 
-@pytest.mark.parametrize("name", [it for it in SELLING if it not in BOUNDED])
+@pytest.mark.parametrize("name", slow_after(4, [it for it in SELLING if it not in BOUNDED]))
 def test_step_sells_its_stock_to_sequential_buyers(name: str) -> None:
     step = STEPS[name]
     sale_id, buyers = step.open(3), step.buyers(5)
@@ -48,7 +49,7 @@ def test_step_sells_its_stock_to_sequential_buyers(name: str) -> None:
         assert (sale.step, sale.offered, sale.stock) == (name, 3, 0)
 
 
-@pytest.mark.parametrize("name", CHECKED)
+@pytest.mark.parametrize("name", slow_after(4, CHECKED))
 def test_checked_step_refuses_a_second_press(name: str) -> None:
     step = STEPS[name]
     (buyer,) = step.buyers(1)
@@ -59,7 +60,7 @@ def test_checked_step_refuses_a_second_press(name: str) -> None:
         assert step.rows(sale_id) == [buyer]
 
 
-@pytest.mark.parametrize("name", UNCHECKED)
+@pytest.mark.parametrize("name", slow_after(1, UNCHECKED))
 def test_unchecked_step_sells_twice_to_a_buyer(name: str) -> None:
     sale_id = STEPS[name].open(3)
     assert [buy(name, sale_id, 7), buy(name, sale_id, 7)] == [Answer.BOUGHT] * 2
@@ -71,7 +72,7 @@ def test_buyers_are_distinct(name: str) -> None:
     assert len(set(STEPS[name].buyers(501))) == 501
 
 
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("name", slow_after(4, OWN))
 def test_clearing_leaves_other_sales(name: str) -> None:
     step = STEPS[name]
     sale_id, kept_id = step.open(3), step.open(3)

@@ -15,6 +15,7 @@ from lab.points import listening
 from lab.steps import STEPS
 from lab.steps.step import Answer
 from tests.lab.steps.meeting import at, buy, elsewhere, passed
+from tests.support.tiers import slow_after
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -26,7 +27,7 @@ def overtaken(name: str, *, stock: int) -> tuple[int, Answer]:
         return sale_id, buy(name, sale_id, 1)
 
 
-@pytest.mark.parametrize("name", [name for name in STEPS if name.startswith("v1")])
+@pytest.mark.parametrize("name", slow_after(1, [name for name in STEPS if name.startswith("v1")]))
 def test_points_follow_the_statements(name: str) -> None:
     sale_id = STEPS[name].open(1)
     assert passed(lambda: buy(name, sale_id, 1)) == ["stock read", "unit taken"]

@@ -17,6 +17,7 @@ from lab.steps.step import Answer
 from seckill_site.redis.ledger_connection import ledger_connection
 from tests.lab.steps.meeting import Died, at, buy, die, elsewhere, passed
 from tests.support.patience import wait_for
+from tests.support.tiers import slow_after
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -49,7 +50,7 @@ def test_lock_is_held_until_after_the_commit(name: str) -> None:
     assert not is_held(lock_of(sale_id))
 
 
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("name", slow_after(1, FORMS))
 def test_simultaneous_second_press_is_busy(name: str) -> None:
     sale_id, told = STEPS[name].open(5), []
     with at("orders counted", lambda: told.append(elsewhere(lambda: buy(name, sale_id, 1)))):
@@ -59,7 +60,7 @@ def test_simultaneous_second_press_is_busy(name: str) -> None:
     assert STEPS[name].rows(sale_id) == [1]
 
 
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("name", slow_after(1, FORMS))
 def test_another_buyer_is_not_busy(name: str) -> None:
     sale_id, told = STEPS[name].open(5), []
     with at("orders counted", lambda: told.append(elsewhere(lambda: buy(name, sale_id, 2)))):
@@ -77,7 +78,7 @@ def test_lock_of_the_buyer_alone_is_taken_by_another_sale(name: str, told: Answe
     assert answers == [told]
 
 
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("name", slow_after(1, FORMS))
 def test_lock_is_free_after_a_failed_press(name: str) -> None:
     sale_id = STEPS[name].open(5)
     with at("unit taken", die), pytest.raises(Died):
@@ -87,7 +88,7 @@ def test_lock_is_free_after_a_failed_press(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "form"),
-    [("v6-expiring", ExpiringLock), ("v6-owned", OwnedLock), ("v6-row", RowLock)],
+    slow_after(2, [("v6-expiring", ExpiringLock), ("v6-owned", OwnedLock), ("v6-row", RowLock)]),
 )
 def test_lease_lets_the_buyer_return(name: str, form: type[NamedLock]) -> None:
     sale_id = STEPS[name].open(5)
@@ -115,7 +116,9 @@ def test_renewed_lock_outlives_its_lease(monkeypatch: pytest.MonkeyPatch) -> Non
     assert STEPS[name].rows(sale_id) == [1]
 
 
-@pytest.mark.parametrize("name", ["v6-expiring", "v6-owned", "v6-watchdog", "v6-row"])
+@pytest.mark.parametrize(
+    "name", slow_after(1, ["v6-expiring", "v6-owned", "v6-watchdog", "v6-row"])
+)
 def test_holder_writes_after_its_lease_expired(name: str) -> None:
     sale_id = STEPS[name].open(5)
 

@@ -23,6 +23,7 @@ from tests.locks.steps import PATIENCE_S, Store, stopped
 from tests.locks.waiters import AT_ONCE_S
 from tests.support.proxy import FaultProxy
 from tests.support.redis_url import redis_url
+from tests.support.tiers import slow_after
 
 LEASE_MS = 2_500
 SLACK_S = 20.0
@@ -278,7 +279,7 @@ async def test_client_retry_does_not_repeat_a_script(
 # --- Lost leases ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("taken_away", ["expired", "overwritten"])
+@pytest.mark.parametrize("taken_away", slow_after(1, ["expired", "overwritten"]))
 async def test_holder_is_told_once_and_writes_no_more(
     client: AsyncRedis, redis_client: Redis, in_thread: InThread, tmp_path: Path, taken_away: str
 ) -> None:

@@ -42,6 +42,7 @@ from tests.support.orders import (
 )
 from tests.support.patience import wait_for
 from tests.support.payments import pay
+from tests.support.tiers import slow_after
 from tests.support.wsgi import Answer
 from vouchers.catalogue import public_sales
 from vouchers.catalogue.audience import EVERYBODY, Audience
@@ -125,7 +126,9 @@ CASES: list[Case] = [
     ),
 ]
 every_rule = pytest.mark.parametrize(
-    ("rule", "open_sale", "satisfy", "message"), CASES, ids=[case[0] for case in CASES]
+    ("rule", "open_sale", "satisfy", "message"),
+    slow_after(2, CASES),
+    ids=[case[0] for case in CASES],
 )
 
 

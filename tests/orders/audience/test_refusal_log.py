@@ -29,6 +29,7 @@ from seckill_site.redis.ledger_connection import ledger_connection
 from tests.support import asgi, wsgi
 from tests.support.browsers import browser_of
 from tests.support.orders import make_buyer, make_buyers, make_sale, reserved, token_for, tokens_for
+from tests.support.tiers import slow_after
 from vouchers.inventory import sold_out_cache
 from vouchers.inventory.reservations import SaleBehind
 from vouchers.models import SeckillVoucher, Work
@@ -84,7 +85,7 @@ CASES = {
 
 
 @at_both_doors
-@pytest.mark.parametrize("reason", CASES)
+@pytest.mark.parametrize("reason", slow_after(1, CASES))
 def test_refused_order_is_stored_with_its_reason(ask: Ask, reason: str) -> None:
     token = CASES[reason]()
     assert place(ask, token).status >= 400

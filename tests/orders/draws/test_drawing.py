@@ -30,6 +30,7 @@ from tests.support.draws import draw_to_the_end, end, entered_draw, listed, make
 from tests.support.inspection import assert_conserved, live_ids, pending_ids, refusals_of
 from tests.support.orders import ids, make_buyers, token_for
 from tests.support.passes import cut_after_one
+from tests.support.tiers import slow_after
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.reservations import SaleEnded
@@ -174,7 +175,7 @@ POINTS = (
 
 
 @pytest.mark.parametrize("loss", [False, True], ids=["", "and Redis is emptied"])
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", slow_after(2, POINTS))
 def test_draw_that_stops_anywhere_is_continued(point: str, loss: bool) -> None:
     sale, tokens = entered_draw(make_buyers(8), stock=3, draw_wait_s=3_600)
     if loss:

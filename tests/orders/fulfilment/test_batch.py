@@ -41,6 +41,7 @@ from tests.support.orders import (
     race,
 )
 from tests.support.patience import GENEROUS_S
+from tests.support.tiers import slow_after
 from vouchers import chain
 from vouchers.catalogue.sales import edit_sale, terms_of
 from vouchers.inventory.purchases import further_ids
@@ -208,7 +209,7 @@ def test_ended_order_bars_nobody_with_rebuy(status: OrderStatus) -> None:
     assert write(sale, [entry]).done == [entry]
 
 
-@pytest.mark.parametrize("reason", [it.value for it in RefusalReason])
+@pytest.mark.parametrize("reason", slow_after(1, [it.value for it in RefusalReason]))
 def test_refused_order_does_not_bar(reason: str) -> None:
     sale, buyer = make_sale(rebuy=False), make_buyer()
     make_order(sale, buyer, status=OrderStatus.REFUSED, reason=reason)

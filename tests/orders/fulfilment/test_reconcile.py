@@ -45,6 +45,7 @@ from tests.support.orders import (
 )
 from tests.support.passes import cut_after_one
 from tests.support.sales import change_state
+from tests.support.tiers import slow_after
 from vouchers.inventory.holdings import add_buyers
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded
 from vouchers.inventory.reservations import PendingEntry, Release, release
@@ -141,7 +142,7 @@ def test_pending_entry_without_buyer_is_a_difference(ledger: Redis) -> None:
     assert pending_ids(sale) == [token.order_id]
 
 
-@pytest.mark.parametrize("off", [-2, 2])
+@pytest.mark.parametrize("off", slow_after(1, [-2, 2]))
 def test_wrong_sold_count_is_recounted(off: int) -> None:
     sale = sale_with(ordered=3)
     SeckillVoucher.objects.filter(pk=sale.pk).update(sold=3 + off)
@@ -151,7 +152,7 @@ def test_wrong_sold_count_is_recounted(off: int) -> None:
     assert sale.sold == 3
 
 
-@pytest.mark.parametrize(("total", "off"), [(17, 3), (23, 3), (20, 0)])
+@pytest.mark.parametrize(("total", "off"), slow_after(2, [(17, 3), (23, 3), (20, 0)]))
 def test_wrong_total_is_copied_from_the_row(ledger: Redis, total: int, off: int) -> None:
     sale = sale_with(ordered=3)
     change_state(sale.pk, total=total)
@@ -160,7 +161,7 @@ def test_wrong_total_is_copied_from_the_row(ledger: Redis, total: int, off: int)
     assert snapshot(sale_id=sale.pk).terms.total == 20
 
 
-@pytest.mark.parametrize("name", ["begins_at_ms", "ends_at_ms", "limit", "paused"])
+@pytest.mark.parametrize("name", slow_after(1, ["begins_at_ms", "ends_at_ms", "limit", "paused"]))
 def test_other_wrong_term_counts_one_and_is_copied(ledger: Redis, name: str) -> None:
     sale = sale_with(ordered=1)
     key = LedgerKeys(sale.pk).sale
@@ -239,9 +240,9 @@ def sale_that_is_over() -> SeckillVoucher:
     return sale
 
 
-@pytest.mark.parametrize("kind", WRITE_AS)
+@pytest.mark.parametrize("kind", slow_after(1, WRITE_AS))
 @pytest.mark.parametrize(
-    "make", [sale_before_its_start, running_sale, sold_out_sale, sale_that_is_over]
+    "make", slow_after(2, [sale_before_its_start, running_sale, sold_out_sale, sale_that_is_over])
 )
 def test_each_key_of_a_wrong_type_is_mended_and_named_once(
     ledger: Redis, caplog: pytest.LogCaptureFixture, make: Callable[[], SeckillVoucher], kind: str
@@ -265,7 +266,7 @@ def test_each_key_of_a_wrong_type_is_mended_and_named_once(
         assert_conserved(sale)
 
 
-@pytest.mark.parametrize("off", [0, 1])
+@pytest.mark.parametrize("off", slow_after(1, [0, 1]))
 def test_keys_of_a_large_sale_are_mended_too(
     ledger: Redis, monkeypatch: pytest.MonkeyPatch, off: int
 ) -> None:
@@ -279,7 +280,7 @@ def test_keys_of_a_large_sale_are_mended_too(
     assert_conserved(sale)
 
 
-@pytest.mark.parametrize("name", ["buyers", "pending"])
+@pytest.mark.parametrize("name", slow_after(1, ["buyers", "pending"]))
 def test_wrong_type_is_no_failure_of_a_comparison(ledger: Redis, name: str) -> None:
     sale = sale_with(ordered=3)
     break_key(ledger, getattr(LedgerKeys(sale.pk), name), "string")
@@ -337,9 +338,12 @@ def cancel_one(sale: SeckillVoucher) -> None:
     release(sale_id=sale.pk, releases=[Release(entry, "cancelled")])
 
 
-@pytest.mark.parametrize("step", ["snapshots", "read_buyers", "read_pending", "_live_holdings"])
 @pytest.mark.parametrize(
-    "meanwhile", [reserve_one, fulfil_all, reserve_and_fulfil, refuse_all, cancel_one]
+    "step", slow_after(1, ["snapshots", "read_buyers", "read_pending", "_live_holdings"])
+)
+@pytest.mark.parametrize(
+    "meanwhile",
+    slow_after(2, [reserve_one, fulfil_all, reserve_and_fulfil, refuse_all, cancel_one]),
 )
 def test_change_during_comparison_is_no_difference(
     step: str,
@@ -365,7 +369,7 @@ def test_change_during_comparison_is_no_difference(
     assert_conserved(sale)
 
 
-@pytest.mark.parametrize("step", ["confirm", "release"])
+@pytest.mark.parametrize("step", slow_after(1, ["confirm", "release"]))
 def test_committed_unconfirmed_order_is_no_difference(
     step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -504,6 +508,7 @@ def test_beat_finds_differences_with_equal_counts(ledger: Redis) -> None:
     assert_conserved(sale)
 
 
+@pytest.mark.slow
 def test_cut_pass_is_continued_by_the_next(ledger: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     cut_after_one(monkeypatch)
     sales = [sale_with(ordered=1) for _ in range(3)]
@@ -518,7 +523,7 @@ def test_cut_pass_is_continued_by_the_next(ledger: Redis, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(("trusted_s", "passes"), [(600.0, 1), (0.0, 3)])
-@pytest.mark.parametrize("by_ids_up_to", [0, 10_000])
+@pytest.mark.parametrize("by_ids_up_to", slow_after(1, [0, 10_000]))
 def test_beat_leaves_an_unchanged_sale_for_a_while(
     ledger: Redis,
     monkeypatch: pytest.MonkeyPatch,
@@ -536,7 +541,7 @@ def test_beat_leaves_an_unchanged_sale_for_a_while(
     assert len(read) == passes
 
 
-@pytest.mark.parametrize("change", [a_stray_buyer, a_missing_buyer])
+@pytest.mark.parametrize("change", slow_after(1, [a_stray_buyer, a_missing_buyer]))
 def test_beat_compares_a_sale_again_once_it_has_changed(
     ledger: Redis, change: Callable[[Redis, SeckillVoucher], object]
 ) -> None:

@@ -41,6 +41,7 @@ from tests.support.orders import (
     written_orders,
 )
 from tests.support.sales import HOUR, make_waiting
+from tests.support.tiers import slow_after
 from vouchers.catalogue.sales import edit_sale, terms_of
 from vouchers.inventory import rebuild
 from vouchers.inventory.keys import LedgerKeys
@@ -200,7 +201,7 @@ IN_REDIS = [
 KEPT_BY = [*IN_REDIS, swap_buyer, make_row_wait, leave_unpaid]
 
 
-@pytest.mark.parametrize("spoil", KEPT_BY, ids=lambda it: it.__name__)
+@pytest.mark.parametrize("spoil", slow_after(2, KEPT_BY), ids=lambda it: it.__name__)
 def test_ledger_stays_while_something_needs_it(
     ledger: Redis, spoil: Callable[[SeckillVoucher, Redis], None]
 ) -> None:
@@ -214,7 +215,7 @@ def test_ledger_stays_while_something_needs_it(
     assert (set(keys_of(sale)), sale.epoch) == (kept, epoch)
 
 
-@pytest.mark.parametrize("spoil", IN_REDIS, ids=lambda it: it.__name__)
+@pytest.mark.parametrize("spoil", slow_after(2, IN_REDIS), ids=lambda it: it.__name__)
 def test_script_removes_nothing_that_is_needed(
     ledger: Redis, spoil: Callable[[SeckillVoucher, Redis], None]
 ) -> None:
@@ -303,6 +304,7 @@ def ordered(token: PurchaseToken) -> int:
     return place_order(token, finish=finish_order).order_id
 
 
+@pytest.mark.slow
 def test_late_token_gets_the_answer_that_it_would_get_anyway(
     removed: SeckillVoucher, buyers: list[User]
 ) -> None:
@@ -334,7 +336,14 @@ def edited(sale: SeckillVoucher, **changes: Any) -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
     ("changes", "is_back"),
-    [({"stock": 12}, True), ({"ends_at": timezone.now() + HOUR}, True), ({"paused": True}, False)],
+    slow_after(
+        2,
+        [
+            ({"stock": 12}, True),
+            ({"ends_at": timezone.now() + HOUR}, True),
+            ({"paused": True}, False),
+        ],
+    ),
     ids=["stock", "end", "pause"],
 )
 def test_change_of_end_or_stock_brings_it_back(
@@ -359,6 +368,7 @@ def test_staff_bring_it_back_and_nobody_else(removed: SeckillVoucher) -> None:
     assert remove_ledgers(now=timezone.now() + DAYS)
 
 
+@pytest.mark.slow
 def test_retry_brings_it_back(removed: SeckillVoucher, buyers: list[User]) -> None:
     failed = RefusalReason.FAILED
     order = make_order(removed, buyers[1], status=OrderStatus.REFUSED, reason=failed)
@@ -385,6 +395,7 @@ def restored(keys: list[str], ledger: Redis) -> None:
     ledger.set(LOOKED_ON, "another run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_guarded", [True, False], ids=["guard", "control"])
 def test_removed_ledger_that_comes_back_is_removed_again(
     ledger: Redis, monkeypatch: pytest.MonkeyPatch, is_guarded: bool
@@ -402,6 +413,7 @@ def test_removed_ledger_that_comes_back_is_removed_again(
     assert bool(keys_of(sale)) is not is_guarded
 
 
+@pytest.mark.slow
 def test_pending_entry_that_comes_back_becomes_a_row(ledger: Redis) -> None:
     buyers = make_buyers(2)
     sale = make_sale()

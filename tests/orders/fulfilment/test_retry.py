@@ -53,6 +53,7 @@ from tests.support.orders import (
     written_orders,
 )
 from tests.support.sales import change_state, reserve
+from tests.support.tiers import slow_after
 from vouchers import chain
 from vouchers.inventory.batch_journal import count_failure
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
@@ -211,14 +212,17 @@ def test_refused_retry_does_not_stop_the_rest() -> None:
 
 @pytest.mark.parametrize(
     ("status", "reason"),
-    [(OrderStatus.UNPAID, ""), (OrderStatus.CANCELLED, ""), (OrderStatus.REFUSED, "sold_out")],
+    slow_after(
+        2,
+        [(OrderStatus.UNPAID, ""), (OrderStatus.CANCELLED, ""), (OrderStatus.REFUSED, "sold_out")],
+    ),
 )
 def test_only_set_aside_orders_are_retried(status: OrderStatus, reason: str) -> None:
     order = make_order(make_sale(), make_buyer(), status=status, reason=reason)
     assert_nothing_changes(order.pk, NotSetAside)
 
 
-@pytest.mark.parametrize("order_id", [404, 0, -1, 10**30])
+@pytest.mark.parametrize("order_id", slow_after(1, [404, 0, -1, 10**30]))
 def test_retry_of_missing_order_is_refused(order_id: int) -> None:
     make_sale()
     assert_nothing_changes(order_id, VoucherOrder.DoesNotExist)

@@ -48,6 +48,7 @@ from tests.support.orders import (
 )
 from tests.support.patience import wait_for
 from tests.support.sales import change_state, lose_state, reserve
+from tests.support.tiers import slow_after
 from vouchers.inventory import rebuild, reservations
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.inventory.rebuild import FENCE_BITS, load_sale
@@ -202,7 +203,7 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, name: str) -> Iterator[None]:
             yield
 
 
-@pytest.mark.parametrize("at", ["confirm", "release"])
+@pytest.mark.parametrize("at", slow_after(1, ["confirm", "release"]))
 def test_crash_before_confirm_is_finished_by_next_pass(
     at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -367,7 +368,7 @@ def test_only_lock_of_a_dead_worker_is_outwaited(
     assert live_ids(sale) == (ids(tokens) if goes_on else [])
 
 
-@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("size", slow_after(1, [1, 2]))
 def test_lost_lock_writes_nothing_and_next_worker_writes(
     ledger: Redis, settings: Settings, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

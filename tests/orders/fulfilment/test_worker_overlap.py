@@ -24,6 +24,7 @@ from tests.support.inspection import (
     tries_of,
 )
 from tests.support.orders import ids, make_buyers, make_sale, poison, reserved
+from tests.support.tiers import slow_after
 from vouchers.inventory.batch_journal import collect_suspects
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.inventory.reservations import PendingEntry, confirm, pending_entries
@@ -126,7 +127,7 @@ def test_no_batch_is_confirmed_before_its_commit(
 
 
 @pytest.mark.parametrize("when", ["before the inserts", "after the inserts"])
-@pytest.mark.parametrize("batch_number", [1, 2, 3])
+@pytest.mark.parametrize("batch_number", slow_after(1, [1, 2, 3]))
 def test_worker_that_dies_in_a_burst_is_succeeded(
     sale: SeckillVoucher,
     burst: list[PurchaseToken],
@@ -195,7 +196,7 @@ def make_inactive(user_id: int) -> None:
         cursor.execute("UPDATE auth_user SET is_active = 0 WHERE id = %s", [user_id])
 
 
-@pytest.mark.parametrize("step", ["confirm", "pending_entries", "_lock_free"])
+@pytest.mark.parametrize("step", slow_after(1, ["confirm", "pending_entries", "_lock_free"]))
 def test_lost_ledger_in_a_transaction_blames_no_entry(
     sale: SeckillVoucher,
     burst: list[PurchaseToken],
@@ -241,7 +242,9 @@ def stop_after_the_pass(**kwargs: Any) -> None:
     raise Killed
 
 
-@pytest.mark.parametrize("late", [True, False], ids=["in the last batch", "in the next batch"])
+@pytest.mark.parametrize(
+    "late", slow_after(1, [True, False]), ids=["in the last batch", "in the next batch"]
+)
 def test_busy_buyer_delays_only_the_own_entry(
     sale: SeckillVoucher,
     burst: list[PurchaseToken],

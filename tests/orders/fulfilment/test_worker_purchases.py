@@ -47,6 +47,7 @@ from tests.support.orders import (
     reserved_purchase,
 )
 from tests.support.sales import change_state, reserve
+from tests.support.tiers import slow_after
 from vouchers.inventory import holdings
 from vouchers.inventory.batch_journal import Decision, collect_suspects, record_batch
 from vouchers.inventory.keys import LedgerKeys
@@ -105,7 +106,7 @@ guarded = pytest.mark.parametrize("is_guarded", [True, False], ids=["whole", "co
 
 
 @guarded
-@pytest.mark.parametrize("size", [1, 2, 3, 4])
+@pytest.mark.parametrize("size", slow_after(1, [1, 2, 3, 4]))
 def test_no_batch_cuts_a_purchase(
     sale: SeckillVoucher,
     batches: list[list[int]],
@@ -126,6 +127,7 @@ def test_no_batch_cuts_a_purchase(
     assert_conserved(sale)
 
 
+@pytest.mark.slow
 @guarded
 def test_halving_keeps_purchases_whole(
     sale: SeckillVoucher,
@@ -307,7 +309,8 @@ def test_closed_account_is_refused_every_unit(sale: SeckillVoucher) -> None:
 
 @pytest.mark.parametrize("all_or_none", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    "point", ["fulfill.begun", "batch.before_commit", "batch.committed", "fulfill.released"]
+    "point",
+    slow_after(1, ["fulfill.begun", "batch.before_commit", "batch.committed", "fulfill.released"]),
 )
 def test_crash_leaves_a_purchase_whole(
     point: str, all_or_none: bool, monkeypatch: pytest.MonkeyPatch

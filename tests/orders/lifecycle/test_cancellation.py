@@ -43,6 +43,7 @@ from tests.support.orders import (
 )
 from tests.support.payments import expire_all
 from tests.support.sales import reserve
+from tests.support.tiers import slow_after
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
@@ -263,7 +264,9 @@ def test_many_orders_expire_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- Whoever dies --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("point", ["end.before_commit", "end.committed", "end.released"])
+@pytest.mark.parametrize(
+    "point", slow_after(1, ["end.before_commit", "end.committed", "end.released"])
+)
 def test_crash_at_any_step_is_repaired_by_reconcile(point: str) -> None:
     sale = make_sale(stock=3)
     order_ids = won(sale, make_buyers(3))

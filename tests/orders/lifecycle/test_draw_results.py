@@ -31,6 +31,7 @@ from tests.support.notices import make_notice, make_reader
 from tests.support.orders import make_sale
 from tests.support.payments import make_unpaid_order, owner_of
 from tests.support.sales import make_waiting
+from tests.support.tiers import slow_after
 from vouchers.models import Draw, SeckillVoucher
 
 pytestmark = pytest.mark.django_db
@@ -110,6 +111,7 @@ def test_who_waits_hears_that_instead_and_then_their_turn() -> None:
     assert OUT not in told.values()
 
 
+@pytest.mark.slow
 def test_offered_before_the_mail_hears_only_of_the_turn() -> None:
     sale = drawn(2, stock=1, draw_wait_s=3_600)
     first = VoucherOrder.objects.get(seckill_voucher=sale)
@@ -121,6 +123,7 @@ def test_offered_before_the_mail_hears_only_of_the_turn() -> None:
     assert send() == {}
 
 
+@pytest.mark.slow
 def test_ended_offer_is_not_called_bad_luck() -> None:
     """All of it before the results are sent: the mails of a large draw take a while."""
     sale = drawn(2, stock=1, draw_wait_s=3_600)
@@ -154,6 +157,7 @@ def test_only_confirmed_addresses_get_results(email: bool) -> None:
     assert send() == {}
 
 
+@pytest.mark.slow
 def test_results_wait_for_the_mails_of_orders() -> None:
     drawn()
     now = timezone.now()
@@ -164,6 +168,7 @@ def test_results_wait_for_the_mails_of_orders() -> None:
     assert [it.subject.partition(": ")[2] for it in mail.outbox] == [WON, WON, OUT, OUT]
 
 
+@pytest.mark.slow
 def test_mail_that_waits_for_a_retry_holds_no_result_back() -> None:
     drawn()
     now = timezone.now()
@@ -172,6 +177,7 @@ def test_mail_that_waits_for_a_retry_holds_no_result_back() -> None:
     assert len(mail.outbox) == 2
 
 
+@pytest.mark.slow
 def test_worker_that_dies_repeats_no_result() -> None:
     drawn(6)
     tell_buyers(now=timezone.now())
@@ -191,7 +197,9 @@ def test_control_reminders_are_repeated_after_that() -> None:
     assert len(mail.outbox) == 2
 
 
-@pytest.mark.parametrize("error", [smtplib.SMTPServerDisconnected, TemporarilyRefused])
+@pytest.mark.parametrize(
+    "error", slow_after(1, [smtplib.SMTPServerDisconnected, TemporarilyRefused])
+)
 def test_result_that_is_not_accepted_is_sent_later(
     error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,7 +216,7 @@ def test_result_that_is_not_accepted_is_sent_later(
     assert list(send(in_s=90).values()) == [OUT]
 
 
-@pytest.mark.parametrize("at_once", [1, 2, 500])
+@pytest.mark.parametrize("at_once", slow_after(1, [1, 2, 500]))
 def test_losers_are_noted_in_parts_and_once(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drawing, "TOLD_AT_ONCE", at_once)
     sale = drawn(5, stock=2)

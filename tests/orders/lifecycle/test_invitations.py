@@ -29,6 +29,7 @@ from orders.web import buyer_views
 from tests.orders.audience.rules import give_code
 from tests.support.browsers import browser_of
 from tests.support.orders import at_once, make_buyer, make_sale, race
+from tests.support.tiers import slow_after
 from vouchers.models import SeckillVoucher
 
 pytestmark = pytest.mark.django_db
@@ -67,7 +68,9 @@ def test_import_skips_blank_lines_and_known_codes(sale: SeckillVoucher) -> None:
     assert InvitationCode.objects.filter(code="SPRING2026").exists()
 
 
-@pytest.mark.parametrize("line", ["SHORT", "A" * 33, "欢迎光临本店铺", "=CMD()1234", "a\x00bcdefg"])
+@pytest.mark.parametrize(
+    "line", slow_after(1, ["SHORT", "A" * 33, "欢迎光临本店铺", "=CMD()1234", "a\x00bcdefg"])
+)
 def test_line_that_is_no_code_imports_nothing(sale: SeckillVoucher, line: str) -> None:
     with pytest.raises(UnusableCode) as refused:
         import_codes(sale_id=sale.pk, lines=["WELCOME1", line])
@@ -178,6 +181,7 @@ def post_form(client: Client, sale: SeckillVoucher, code: str) -> Any:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_window_of_guesses")
 def test_wrong_code_is_said_beside_its_field(sale: SeckillVoucher, shopper: Client) -> None:
     answer = post_form(shopper, sale, "NO-SUCH-CODE")
@@ -192,7 +196,7 @@ def test_wrong_code_is_said_beside_its_field(sale: SeckillVoucher, shopper: Clie
     assert "Too many wrong codes." in answer.content.decode()
 
 
-@pytest.mark.parametrize("has_one", [False, True])
+@pytest.mark.parametrize("has_one", slow_after(1, [False, True]))
 def test_right_code_leads_back_to_its_page(
     sale: SeckillVoucher, shopper: Client, buyer: User, has_one: bool
 ) -> None:
@@ -210,14 +214,16 @@ def test_code_of_a_visitor_is_not_looked_at(sale: SeckillVoucher) -> None:
     assert owner_of(sale) is None
 
 
-@pytest.mark.parametrize("code", ["", "   ", "x" * 81])
+@pytest.mark.parametrize("code", slow_after(1, ["", "   ", "x" * 81]))
 def test_text_that_is_no_code_is_answered_400(
     sale: SeckillVoucher, shopper: Client, code: str
 ) -> None:
     assert post(shopper, sale, code=code).status_code == 400
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b'{"code": 7}', b'{"code": "\\ud800"}', b"\xff"])
+@pytest.mark.parametrize(
+    "body", slow_after(1, [b"", b"[]", b'{"code": 7}', b'{"code": "\\ud800"}', b"\xff"])
+)
 def test_malformed_code_json_is_not_a_server_error(
     sale: SeckillVoucher, shopper: Client, body: bytes
 ) -> None:

@@ -17,6 +17,7 @@ from seckill_site.failpoints import FailpointReached, armed
 from seckill_site.process_memory import forget_everything
 from tests.support.notices import make_notice, make_reader
 from tests.support.orders import make_buyer, make_order, make_sale
+from tests.support.tiers import slow_after
 from vouchers.models import SaleStage, SeckillVoucher, Voucher
 
 pytestmark = pytest.mark.django_db
@@ -88,7 +89,9 @@ def test_reminder_says_how_many_until_when_and_what_then() -> None:
     assert "过期未使用的，将自动退款。" in chinese.body
 
 
-@pytest.mark.parametrize("fields", [{"refund_unused": None}, {"refund_unused": False}], ids=str)
+@pytest.mark.parametrize(
+    "fields", slow_after(1, [{"refund_unused": None}, {"refund_unused": False}]), ids=str
+)
 def test_reminder_promises_no_refund_where_there_is_none(fields: dict[str, Any]) -> None:
     paid(sale_until(**fields))
     assert len(remind()) == 1
@@ -113,7 +116,7 @@ def test_phone_gets_a_text_if_there_is_no_mail(monkeypatch: pytest.MonkeyPatch) 
     assert sent == [("+8613800000001", text)]
 
 
-@pytest.mark.parametrize("status", sorted(set(OrderStatus) - {OrderStatus.PAID}))
+@pytest.mark.parametrize("status", slow_after(1, sorted(set(OrderStatus) - {OrderStatus.PAID})))
 def test_only_who_holds_an_unused_voucher_is_reminded(status: OrderStatus) -> None:
     reason = "sold_out" if status == OrderStatus.REFUSED else ""
     make_order(sale_until(), make_reader(), status=status, reason=reason)
@@ -131,12 +134,15 @@ def test_voucher_used_after_it_was_noted_reminds_nobody() -> None:
 
 @pytest.mark.parametrize(
     ("last_day", "fields"),
-    [
-        (None, {}),
-        (LAST_DAY + DAY, {}),
-        (LAST_DAY - 4 * DAY, {}),
-        (LAST_DAY, {"stage": SaleStage.REHEARSAL}),
-    ],
+    slow_after(
+        2,
+        [
+            (None, {}),
+            (LAST_DAY + DAY, {}),
+            (LAST_DAY - 4 * DAY, {}),
+            (LAST_DAY, {"stage": SaleStage.REHEARSAL}),
+        ],
+    ),
     ids=str,
 )
 def test_other_sales_remind_nobody(last_day: dt.date | None, fields: dict[str, Any]) -> None:
@@ -151,6 +157,7 @@ def test_buyer_without_a_confirmed_contact_gets_no_row() -> None:
     assert not Notice.objects.exists()
 
 
+@pytest.mark.slow
 def test_late_worker_reminds_until_the_last_day() -> None:
     paid(sale_until())
     assert len(remind(THE_DAY + 3 * DAY)) == 1
@@ -169,6 +176,7 @@ def test_who_buys_after_the_reminders_knows_the_day() -> None:
     assert remind(THE_DAY + DAY) == []
 
 
+@pytest.mark.slow
 def test_moved_last_day_is_reminded_of_anew() -> None:
     sale = sale_until()
     paid(sale)
@@ -181,6 +189,7 @@ def test_moved_last_day_is_reminded_of_anew() -> None:
     assert remind(THE_DAY + 20 * DAY) == []
 
 
+@pytest.mark.slow
 def test_worker_that_dies_while_noting_reminds_nobody_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

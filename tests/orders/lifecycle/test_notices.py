@@ -41,6 +41,7 @@ from tests.support.orders import at_once, make_buyer, make_sale
 from tests.support.passes import without_lock
 from tests.support.payments import make_unpaid_order
 from tests.support.sales import change_stock, make_waiting
+from tests.support.tiers import slow_after
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.reservations import SaleEnded, SalePaused
 from vouchers.inventory.waiting_list import UnitAvailable
@@ -99,13 +100,16 @@ def test_sold_out_sale_offers_to_tell_of_a_unit() -> None:
 
 @pytest.mark.parametrize(
     ("fields", "error"),
-    [
-        ({"begins_in_s": SOON_S}, TooLate),
-        ({}, UnitAvailable),
-        ({"paused": True}, SalePaused),
-        ({"begins_in_s": -60, "ends_in_s": -1}, SaleEnded),
-        ({"stage": "draft"}, SeckillVoucher.DoesNotExist),
-    ],
+    slow_after(
+        2,
+        [
+            ({"begins_in_s": SOON_S}, TooLate),
+            ({}, UnitAvailable),
+            ({"paused": True}, SalePaused),
+            ({"begins_in_s": -60, "ends_in_s": -1}, SaleEnded),
+            ({"stage": "draft"}, SeckillVoucher.DoesNotExist),
+        ],
+    ),
 )
 def test_other_sales_have_nothing_to_tell(fields: dict[str, Any], error: type[Exception]) -> None:
     sale, reader = make_sale(**fields), make_reader()
@@ -206,7 +210,9 @@ def test_start_moved_after_the_reminder_can_be_asked_for_again() -> None:
     assert send(in_s=LATER_S - SOON_S) == [address_of(reader)]
 
 
-@pytest.mark.parametrize("change", [{"paused": True}, {"stage": "draft"}, {"begins_at": None}])
+@pytest.mark.parametrize(
+    "change", slow_after(1, [{"paused": True}, {"stage": "draft"}, {"begins_at": None}])
+)
 def test_no_reminder_of_such_a_sale(change: dict[str, Any]) -> None:
     sale = make_sale(begins_in_s=SOON_S)
     make_notice(sale, make_reader())
@@ -217,7 +223,7 @@ def test_no_reminder_of_such_a_sale(change: dict[str, Any]) -> None:
     assert send() == []
 
 
-@pytest.mark.parametrize("gone", ["address", "account", "request"])
+@pytest.mark.parametrize("gone", slow_after(1, ["address", "account", "request"]))
 def test_reader_who_went_away_gets_nothing(gone: str) -> None:
     reader = make_reader()
     notice = make_notice(make_sale(begins_in_s=SOON_S), reader)

@@ -46,6 +46,7 @@ from tests.support.payments import (
     pay_all,
     use_and_undo,
 )
+from tests.support.tiers import slow_after
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.models import Merchant, Voucher
 
@@ -260,7 +261,7 @@ def test_mail_in_the_workers_log_has_no_code(settings: Any, backend: str, has_co
     assert (written_code(order.code or "") in message.text) is has_code
 
 
-@pytest.mark.parametrize("after", OrderStatus)
+@pytest.mark.parametrize("after", slow_after(1, OrderStatus))
 def test_every_status_has_a_plain_text_mail(settings: Any, after: OrderStatus) -> None:
     settings.LANGUAGE_CODE = "en"
     (user,) = buyers_with_addresses(1)
@@ -385,12 +386,15 @@ def test_unsent_mail_follows_with_the_next_call(server: type[Server]) -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [
-        smtplib.SMTPRecipientsRefused({"x": (550, b"no such user")}),
-        smtplib.SMTPDataError(554, b"no"),
-        smtplib.SMTPNotSupportedError("no SMTPUTF8"),
-        ValueError("no address"),
-    ],
+    slow_after(
+        1,
+        [
+            smtplib.SMTPRecipientsRefused({"x": (550, b"no such user")}),
+            smtplib.SMTPDataError(554, b"no"),
+            smtplib.SMTPNotSupportedError("no SMTPUTF8"),
+            ValueError("no address"),
+        ],
+    ),
 )
 def test_rejected_mail_does_not_stop_the_others(server: type[Server], error: Exception) -> None:
     first, second = orders_won(2)

@@ -39,6 +39,7 @@ from orders.payments.providers import ChargeState, Statement
 from orders.payments.refunds import note_standing
 from tests.support.inspection import rows
 from tests.support.orders import at_once, make_buyer, make_order, make_sale
+from tests.support.tiers import slow_after
 from vouchers.models import Merchant, SeckillVoucher, Voucher
 
 pytestmark = pytest.mark.django_db
@@ -69,21 +70,24 @@ def events(order: VoucherOrder) -> list[tuple[str, str, str, int | None]]:
 
 @pytest.mark.parametrize(
     "typed",
-    [
-        CODE,
-        "AB01-CDEF-0V1T-VWXY",
-        "ab01 cdef 0v1t vwxy",
-        "  aB01--CdeF 0v1t\tvwxy\n",
-        "ABO1-CDEF-OV1T-VWXY",
-        "ABOI-CDEF-OVLT-VWXY",
-        "aboi cdef oult uwxy",
-        "AB01–CDEF—0V1T−VWXY",  # the dashes of phones
-        "AB01\u00a0CDEF\u20090V1T\u3000VWXY",  # their spaces
-        "ＡＢ０１－ＣＤＥＦ－０Ｖ１Ｔ－ＶＷＸＹ",  # a Chinese keyboard's full width
-        "AB01.CDEF.0V1T.VWXY",
-        "https://shop.example/staff/redeem/?code=AB01-CDEF-0V1T-VWXY",
-        "https://shop.example/staff/redeem/#code=AB01-CDEF-0V1T-VWXY",
-    ],
+    slow_after(
+        2,
+        [
+            CODE,
+            "AB01-CDEF-0V1T-VWXY",
+            "ab01 cdef 0v1t vwxy",
+            "  aB01--CdeF 0v1t\tvwxy\n",
+            "ABO1-CDEF-OV1T-VWXY",
+            "ABOI-CDEF-OVLT-VWXY",
+            "aboi cdef oult uwxy",
+            "AB01–CDEF—0V1T−VWXY",  # the dashes of phones
+            "AB01\u00a0CDEF\u20090V1T\u3000VWXY",  # their spaces
+            "ＡＢ０１－ＣＤＥＦ－０Ｖ１Ｔ－ＶＷＸＹ",  # a Chinese keyboard's full width
+            "AB01.CDEF.0V1T.VWXY",
+            "https://shop.example/staff/redeem/?code=AB01-CDEF-0V1T-VWXY",
+            "https://shop.example/staff/redeem/#code=AB01-CDEF-0V1T-VWXY",
+        ],
+    ),
 )
 def test_code_may_be_typed_in_any_spelling(typed: str) -> None:
     assert read_code(typed) == CODE
@@ -101,7 +105,10 @@ def test_displayed_code_can_be_read() -> None:
 
 @pytest.mark.parametrize(
     "typed",
-    ["", " ", "-", "%", "_" * 16, "AB01", CODE[:-1], CODE + "0", "9" * 5000, "\0", "é🙂", "٣"],
+    slow_after(
+        1,
+        ["", " ", "-", "%", "_" * 16, "AB01", CODE[:-1], CODE + "0", "9" * 5000, "\0", "é🙂", "٣"],
+    ),
 )
 def test_malformed_code_is_unknown(typed: str) -> None:
     make_order(make_sale(loaded=False), make_buyer())  # which has no code
@@ -129,7 +136,9 @@ def test_redeeming_is_recorded_with_actor_and_time() -> None:
     assert events(order) == [("paid", "used", "staff", staff.pk)]
 
 
-@pytest.mark.parametrize("status", sorted(set(OrderStatus.values) - {"paid", "refused"}))
+@pytest.mark.parametrize(
+    "status", slow_after(1, sorted(set(OrderStatus.values) - {"paid", "refused"}))
+)
 def test_only_paid_vouchers_are_redeemed(status: str) -> None:
     with_code(status=OrderStatus(status))
     before = rows()
@@ -335,7 +344,7 @@ def test_undo_of_an_earlier_use_leaves_the_later_one() -> None:
     assert order.status == OrderStatus.USED
 
 
-@pytest.mark.parametrize("status", ["refunding", "refunded", "refund_failed"])
+@pytest.mark.parametrize("status", slow_after(1, ["refunding", "refunded", "refund_failed"]))
 def test_use_stays_once_its_money_went_back(status: str) -> None:
     order, anna = with_code(), clerk()
     used = use(by=anna)
@@ -360,6 +369,7 @@ def test_refunded_order_has_no_use_to_undo(status: str) -> None:
         take_back(used, anna)
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("row_locks")
 def test_concurrent_undos_undo_once() -> None:
@@ -372,6 +382,7 @@ def test_concurrent_undos_undo_once() -> None:
         User.objects.filter(pk=anna.pk).update(username=f"was-{order.pk}")
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("row_locks")
 def test_undo_and_refund_at_the_provider_meet_in_order() -> None:

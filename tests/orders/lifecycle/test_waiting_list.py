@@ -52,6 +52,7 @@ from tests.support.orders import (
 )
 from tests.support.payments import expire_all, pay
 from tests.support.sales import change_state, lose_state
+from tests.support.tiers import slow_after
 from vouchers.inventory.keys import STATE, LedgerKeys, LedgerUnavailable
 from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.reservations import SaleEnded
@@ -398,7 +399,7 @@ def refund_without_money(order: VoucherOrder) -> None:
 ENDS = (expire, cancel_as_buyer, cancel_as_staff, refund_money, refund_without_money)
 
 
-@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("end", slow_after(1, ENDS))
 def test_unit_given_to_the_line_sends_one_task(end: Callable[[VoucherOrder], None]) -> None:
     sale, held = sold_out()
     expected = wait_in(sale, make_buyer())
@@ -409,7 +410,7 @@ def test_unit_given_to_the_line_sends_one_task(end: Callable[[VoucherOrder], Non
     assert live_ids(sale) == [expected.order_id]
 
 
-@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("end", slow_after(1, ENDS))
 def test_returned_unit_without_a_line_sends_no_task(end: Callable[[VoucherOrder], None]) -> None:
     _, held = sold_out()
     empty_broker()
@@ -417,7 +418,7 @@ def test_returned_unit_without_a_line_sends_no_task(end: Callable[[VoucherOrder]
     assert broker_length() == 0
 
 
-@pytest.mark.parametrize("kick", ["1", "0"])
+@pytest.mark.parametrize("kick", slow_after(1, ["1", "0"]))
 def test_no_task_is_sent_beside_a_queued_or_running_one(
     monkeypatch: pytest.MonkeyPatch, kick: str
 ) -> None:

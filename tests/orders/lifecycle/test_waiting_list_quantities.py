@@ -32,6 +32,7 @@ from seckill_site.redis.ledger_connection import ledger_connection
 from tests.support.inspection import assert_conserved, live_ids
 from tests.support.notices import make_notice, make_reader
 from tests.support.orders import make_buyer, make_sale, token_for, written_orders
+from tests.support.tiers import slow_after
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.purchases import BLOCK_SIZE, is_in_block
 from vouchers.inventory.rebuild import load_sale
@@ -128,7 +129,7 @@ def test_all_or_none_waits_until_all_are_free_at_once() -> None:
     assert_conserved(sale)
 
 
-@pytest.mark.parametrize("lost", ["everything", "line"])
+@pytest.mark.parametrize("lost", slow_after(1, ["everything", "line"]))
 def test_loss_of_redis_keeps_the_rest_in_place(ledger: Redis, lost: str) -> None:
     sale, _ = sold_out()
     buyer, parent, behind = make_buyer(), make_buyer(), make_buyer()

@@ -35,6 +35,7 @@ from tests.support.stand_ins.lives import everywhere, notify, opened
 from tests.support.stand_ins.server import Fault, StandIn
 from tests.support.stand_ins.stripe import StripeStandIn
 from tests.support.stand_ins.wechat import WeChatStandIn
+from tests.support.tiers import slow_after
 from vouchers.models import Voucher
 
 pytestmark = pytest.mark.django_db
@@ -69,7 +70,7 @@ def click(order: VoucherOrder, **how: Any) -> str:
 
 
 @everywhere
-@pytest.mark.parametrize("client", ClientKind)
+@pytest.mark.parametrize("client", slow_after(1, ClientKind))
 def test_link_is_made_anew_after_its_end(at: StandIn, client: ClientKind) -> None:
     order = long_order()
     first = click(order, client=client)
@@ -153,7 +154,7 @@ CHANGES = (other_title, other_language, other_shop, other_network)
 
 @by_request
 @pytest.mark.parametrize("client", [ClientKind.DESKTOP, ClientKind.PHONE])
-@pytest.mark.parametrize("change", CHANGES, ids=lambda it: it.__name__)
+@pytest.mark.parametrize("change", slow_after(1, CHANGES), ids=lambda it: it.__name__)
 def test_lost_answer_and_a_change_still_lead_to_a_page(
     at: StandIn, change: Callable[[VoucherOrder], dict[str, Any]], client: ClientKind
 ) -> None:
@@ -199,7 +200,7 @@ def test_money_for_both_references_is_noticed(at: StandIn) -> None:
 
 
 @everywhere
-@pytest.mark.parametrize("client", [ClientKind.DESKTOP, ClientKind.PHONE])
+@pytest.mark.parametrize("client", slow_after(1, [ClientKind.DESKTOP, ClientKind.PHONE]))
 def test_title_with_special_characters_can_be_paid(at: StandIn, client: ClientKind) -> None:
     order = long_order()
     Voucher.objects.update(title="双人餐/份 1+1=2 & <茶> 🍜")

@@ -95,6 +95,7 @@ def test_cut_pass_publishes_one_task_as_beat_does() -> None:
     assert broker_length() == 0
 
 
+@pytest.mark.slow
 def test_fulfil_message_is_served_before_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is one process of one worker, and the message came while the pass was under way."""
     overdue = overdue_sale(6)

@@ -51,6 +51,7 @@ from tests.support.payments import (
 )
 from tests.support.stand_ins.lives import (
     charged,
+    each_provider,
     everywhere,
     notify,
     opened,
@@ -59,6 +60,7 @@ from tests.support.stand_ins.lives import (
     refunded_everywhere,
 )
 from tests.support.stand_ins.server import Fault, RefundMode, StandIn
+from tests.support.tiers import slow_after
 
 pytestmark = pytest.mark.django_db
 
@@ -71,7 +73,7 @@ UNANSWERED = [Fault.SILENCE, Fault.ERROR_500, Fault.LOST, Fault.HALF, Fault.GARB
 # --- As it should be ------------------------------------------------------------------------------
 
 
-@everywhere
+@each_provider
 def test_notification_pays_and_refund_returns_all(at: StandIn) -> None:
     sale = make_sale(stock=1)
     order = make_unpaid_order(sale)
@@ -114,7 +116,7 @@ def test_order_not_paid_in_time_expires(at: StandIn) -> None:
     assert status_of(order) == "expired"
 
 
-@everywhere
+@each_provider
 def test_webhook_acknowledges_over_http(at: StandIn, client: Client) -> None:
     order, payment = charged(at)
     headers, body = at.notification(payment.reference, at_s=timezone.now().timestamp())
@@ -141,7 +143,7 @@ def test_phone_gets_its_own_page(at: StandIn) -> None:
 # --- Notifications: forged, old, repeated, out of order -------------------------------------------
 
 
-@everywhere
+@each_provider
 def test_forged_notification_is_refused(at: StandIn) -> None:
     order, payment = charged(at)
     with pytest.raises(BadNotification):
@@ -150,7 +152,7 @@ def test_forged_notification_is_refused(at: StandIn) -> None:
 
 
 @over_http
-@pytest.mark.parametrize("late_s", [27 * 3600, -3600])
+@pytest.mark.parametrize("late_s", slow_after(1, [27 * 3600, -3600]))
 def test_notification_of_another_time_is_refused(at: StandIn, late_s: float) -> None:
     order, payment = charged(at)
     with pytest.raises(BadNotification, match="too far from ours"):
@@ -225,7 +227,7 @@ def test_late_payment_goes_back(at: StandIn) -> None:
 
 
 @everywhere
-@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("wrong", slow_after(1, WRONG))
 @pytest.mark.parametrize("by", ["notification", "query"])
 def test_wrong_payment_is_refunded_as_received(at: StandIn, wrong: str, by: str) -> None:
     if (at.name, wrong) == ("sandbox", "currency"):
@@ -287,7 +289,7 @@ def test_unknown_reference_changes_nothing(at: StandIn) -> None:
 
 
 @over_http
-@pytest.mark.parametrize("fault", UNANSWERED, ids=lambda it: it.value)
+@pytest.mark.parametrize("fault", slow_after(1, UNANSWERED), ids=lambda it: it.value)
 def test_failed_opening_is_repeated_without_a_second_charge(at: StandIn, fault: Fault) -> None:
     if not at.repeats_charge:
         pytest.skip("it opens a charge without a request")
@@ -304,7 +306,9 @@ def test_failed_opening_is_repeated_without_a_second_charge(at: StandIn, fault: 
 
 
 @over_http
-@pytest.mark.parametrize("fault", [*UNANSWERED, Fault.FORGED], ids=lambda it: it.value)
+@pytest.mark.parametrize(
+    "fault", slow_after(1, [*UNANSWERED, Fault.FORGED]), ids=lambda it: it.value
+)
 def test_failed_query_pays_nothing_until_repeated(at: StandIn, fault: Fault) -> None:
     order, payment = charged(at)
     at.faults.append(fault)

@@ -51,6 +51,7 @@ from tests.support.payments import (
     status_of,
     trade_state,
 )
+from tests.support.tiers import slow_after
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher, Voucher
 
@@ -142,7 +143,7 @@ def test_non_refundable_sale_lets_only_staff_refund(client: Client) -> None:
     assert_unit_is_back(sale)
 
 
-@pytest.mark.parametrize("status", sorted(set(OrderStatus) - {OrderStatus.PAID}))
+@pytest.mark.parametrize("status", slow_after(1, sorted(set(OrderStatus) - {OrderStatus.PAID})))
 def test_only_paid_orders_are_refunded(status: OrderStatus) -> None:
     reason = "sold_out" if status == OrderStatus.REFUSED else ""
     order = make_order(make_sale(), make_buyer(), status=status, reason=reason)
@@ -295,7 +296,7 @@ def repeat(order: VoucherOrder, by: Actor, sale: SeckillVoucher) -> None:
     fulfil_sale(sale_id=sale.pk)
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", slow_after(1, POINTS))
 def test_refund_survives_a_crash_at_any_step(point: str) -> None:
     sale = make_sale(stock=1)
     order = make_unpaid_order(sale)
@@ -316,7 +317,7 @@ def test_refund_survives_a_crash_at_any_step(point: str) -> None:
     assert_unit_is_back(sale)
 
 
-@pytest.mark.parametrize("point", ["refund.told", "refund.closing", "refund.closed"])
+@pytest.mark.parametrize("point", slow_after(1, ["refund.told", "refund.closing", "refund.closed"]))
 def test_late_payment_is_refunded_once_despite_a_crash(point: str, fake: FakeProvider) -> None:
     sale = make_sale(stock=1)
     order = make_unpaid_order(sale)

@@ -95,6 +95,7 @@ from tests.support.payments import (
     status_of,
     use_fake,
 )
+from tests.support.tiers import slow_after
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.models import Voucher
 
@@ -139,7 +140,7 @@ def test_order_without_deadline_can_be_paid() -> None:
     choose_outcome(make_payment(order))
 
 
-@pytest.mark.parametrize("status", sorted(set(OrderStatus) - {OrderStatus.UNPAID}))
+@pytest.mark.parametrize("status", slow_after(1, sorted(set(OrderStatus) - {OrderStatus.UNPAID})))
 def test_only_unpaid_orders_can_be_paid(status: OrderStatus) -> None:
     reason = "sold_out" if status == OrderStatus.REFUSED else ""
     order = make_order(make_sale(), make_buyer(), status=status, reason=reason)
@@ -716,7 +717,7 @@ def test_answers_count_if_time_runs_out(
 
 
 @pytest.mark.parametrize("end", [None, cancelled])
-@pytest.mark.parametrize("point", ["settle.before_commit", "settle.committed"])
+@pytest.mark.parametrize("point", slow_after(1, ["settle.before_commit", "settle.committed"]))
 def test_repeated_notification_recovers_from_a_crash(
     point: str, end: Callable[[VoucherOrder], None] | None, fake: FakeProvider
 ) -> None:
@@ -827,6 +828,7 @@ def test_concurrent_cancels_return_the_unit_once() -> None:
     assert_conserved(sale)
 
 
+@pytest.mark.slow
 @race
 def test_concurrent_expiry_returns_units_once(fake: FakeProvider) -> None:
     count = 600

@@ -633,6 +633,7 @@ def listed(first: Payment, kind: MoneyDirection, cents: int) -> Movement:
     return Movement(kind, first.reference, cents)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_day")
 def test_refund_of_a_unit_that_is_not_listed_is_named(fake: FakeProvider, settings: Any) -> None:
     settings.SECKILL_PAYMENT_PROVIDERS = settings.SECKILL_PAYMENT_PROVIDERS[:1]

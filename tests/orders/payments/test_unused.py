@@ -40,6 +40,7 @@ from tests.support.payments import (
     trade_state,
     use_and_undo,
 )
+from tests.support.tiers import slow_after
 from vouchers.models import SaleStage, SeckillVoucher, Voucher
 
 pytestmark = pytest.mark.django_db
@@ -117,7 +118,7 @@ def test_voucher_without_a_last_day_is_never_due() -> None:
     assert status_of(order) == "paid"
 
 
-@pytest.mark.parametrize("status", sorted(set(OrderStatus) - {OrderStatus.PAID}))
+@pytest.mark.parametrize("status", slow_after(1, sorted(set(OrderStatus) - {OrderStatus.PAID})))
 def test_only_what_is_paid_and_unused_is_refunded(status: OrderStatus) -> None:
     reason = "sold_out" if status == OrderStatus.REFUSED else ""
     order = make_order(sale_until(), make_buyers(1)[0], status=status, reason=reason)

@@ -18,6 +18,7 @@ from orders.proof.chain_list import ChainList
 from orders.proof.rows import check_rows, read_chain
 from tests.support.draws import make_draw
 from tests.support.orders import make_buyer, make_buyers, make_order, make_sale, written_orders
+from tests.support.tiers import slow_after
 from vouchers.chain import next_head
 from vouchers.inventory.rebuild import load_sale
 from vouchers.models import ChainLink, SeckillVoucher
@@ -168,7 +169,7 @@ TAMPERING: dict[str, tuple[Callable[[SeckillVoucher], None], str]] = {
 }
 
 
-@pytest.mark.parametrize(("tamper", "words"), TAMPERING.values(), ids=TAMPERING)
+@pytest.mark.parametrize(("tamper", "words"), slow_after(2, TAMPERING.values()), ids=TAMPERING)
 def test_tampering_is_found_out(tamper: Callable[[SeckillVoucher], None], words: str) -> None:
     sale = sold(3, 2)
     written_orders(sale, [make_inactive_buyer()])

@@ -37,6 +37,7 @@ from tests.support.orders import (
     written_orders,
 )
 from tests.support.sales import change_state, reserve
+from tests.support.tiers import slow_after
 from vouchers.inventory.holdings import BuyerHoldings, read_buyer_holdings
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.inventory.rebuild import rebuild_sale
@@ -62,7 +63,7 @@ def lost(sale: SeckillVoucher, order_id: int) -> Receipt:
     return Receipt(order_id, sale.pk, "refused", "lost")
 
 
-@pytest.mark.parametrize("status", OrderStatus.values)
+@pytest.mark.parametrize("status", slow_after(1, OrderStatus.values))
 def test_row_alone_gives_each_status(
     status: str, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:

@@ -64,6 +64,7 @@ def test_profile_shows_and_changes_the_name(ada: User) -> None:
     assert NUMBER in page
 
 
+@pytest.mark.slow
 def test_data_has_everything_of_the_buyer_alone(ada: User) -> None:
     order = make_order(make_sale(stock=2), ada)
     other = make_order(make_sale(stock=2), User.objects.create_user("eve"))

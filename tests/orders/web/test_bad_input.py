@@ -23,6 +23,7 @@ from seckill_site.redis.ledger_connection import ledger_connection
 from tests.orders.web.test_request_parsing import END, part
 from tests.support.inspection import assert_refused, everything
 from tests.support.orders import make_buyer, make_sale, reserved, token_for, tokens_for
+from tests.support.tiers import slow_after
 from tests.support.wsgi import ask
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.models import SeckillVoucher
@@ -75,21 +76,24 @@ def post(shop: Shop, body: bytes | str, content_type: str = JSON, **environ: Any
 @pytest.mark.usefixtures("unchanged")
 @pytest.mark.parametrize(
     ("body", "content_type", "status"),
-    [
-        (b"{", JSON, 400),
-        (b'{"token": ["%s"]}', JSON, 400),
-        (b'{"token": "%s", "attempt": 0}', JSON, 400),
-        (b'{"token": "%s\\u0000"}', JSON, 403),
-        (b" " * 9_000 + b'{"token": "%s"}', JSON, 413),
-        (b"token=%s&token=%s", FORM, 400),
-        (b"token=%s&attempt=0", "", 400),
-        (b"token=%s%%00", FORM, 403),
-        (b"token=%s&more=" + b"x" * 9_000, FORM, 413),
-        (part("token", b"%s")[:40], MULTIPART, 400),
-        (part("token", b"%s\0") + END, MULTIPART, 403),
-        (part("token", b"%s") + part("more", b"x" * 9_000) + END, MULTIPART, 413),
-        (b'{"token": "%s"}', "text/plain", 415),
-    ],
+    slow_after(
+        2,
+        [
+            (b"{", JSON, 400),
+            (b'{"token": ["%s"]}', JSON, 400),
+            (b'{"token": "%s", "attempt": 0}', JSON, 400),
+            (b'{"token": "%s\\u0000"}', JSON, 403),
+            (b" " * 9_000 + b'{"token": "%s"}', JSON, 413),
+            (b"token=%s&token=%s", FORM, 400),
+            (b"token=%s&attempt=0", "", 400),
+            (b"token=%s%%00", FORM, 403),
+            (b"token=%s&more=" + b"x" * 9_000, FORM, 413),
+            (part("token", b"%s")[:40], MULTIPART, 400),
+            (part("token", b"%s\0") + END, MULTIPART, 403),
+            (part("token", b"%s") + part("more", b"x" * 9_000) + END, MULTIPART, 413),
+            (b'{"token": "%s"}', "text/plain", 415),
+        ],
+    ),
 )
 def test_bad_body_is_refused(shop: Shop, body: bytes, content_type: str, status: int) -> None:
     body = body.replace(b"%s", shop.text.encode()).replace(b"%%", b"%")
@@ -114,8 +118,8 @@ LENGTHS = [
 
 
 @pytest.mark.usefixtures("unchanged")
-@pytest.mark.parametrize(("length", "status"), LENGTHS)
-@pytest.mark.parametrize("content_type", [JSON, FORM, MULTIPART])
+@pytest.mark.parametrize(("length", "status"), slow_after(2, LENGTHS))
+@pytest.mark.parametrize("content_type", slow_after(1, [JSON, FORM, MULTIPART]))
 def test_wrong_content_length_is_invalid(
     shop: Shop, content_type: str, length: str, status: int
 ) -> None:
@@ -163,16 +167,19 @@ def test_truncated_body_is_invalid(shop: Shop) -> None:
 @pytest.mark.usefixtures("unchanged")
 @pytest.mark.parametrize(
     "environ",
-    [
-        {"HTTP_ACCEPT": "\xff\xfe"},
-        {"HTTP_ACCEPT_LANGUAGE": "zz-" * 900},
-        {"HTTP_COOKIE": "sessionid=\xff; csrftoken=\x00; =; a"},
-        {"HTTP_COOKIE": "sessionid=" + "x" * 4_000},
-        {"QUERY_STRING": "token=%ff&attempt=1_000&\x00"},
-        {"HTTP_X_FORWARDED_FOR": "\xff"},
-        {"HTTP_HOST": "nowhere.example"},
-        {"HTTP_HOST": "\xff"},
-    ],
+    slow_after(
+        1,
+        [
+            {"HTTP_ACCEPT": "\xff\xfe"},
+            {"HTTP_ACCEPT_LANGUAGE": "zz-" * 900},
+            {"HTTP_COOKIE": "sessionid=\xff; csrftoken=\x00; =; a"},
+            {"HTTP_COOKIE": "sessionid=" + "x" * 4_000},
+            {"QUERY_STRING": "token=%ff&attempt=1_000&\x00"},
+            {"HTTP_X_FORWARDED_FOR": "\xff"},
+            {"HTTP_HOST": "nowhere.example"},
+            {"HTTP_HOST": "\xff"},
+        ],
+    ),
 )
 def test_odd_headers_are_no_server_error(shop: Shop, environ: dict[str, str]) -> None:
     status, answer = call(shop, b"{}", JSON, **environ)
@@ -196,7 +203,7 @@ ODD_IDS = [
 
 
 @pytest.mark.usefixtures("unchanged")
-@pytest.mark.parametrize("odd_id", ODD_IDS)
+@pytest.mark.parametrize("odd_id", slow_after(1, ODD_IDS))
 def test_malformed_id_returns_404_everywhere(shop: Shop, odd_id: str) -> None:
     client = shop.client
     client.force_login(shop.buyer)
@@ -214,7 +221,7 @@ def test_malformed_id_returns_404_everywhere(shop: Shop, odd_id: str) -> None:
 
 
 @pytest.mark.usefixtures("unchanged")
-@pytest.mark.parametrize("method", ["GET", "PUT", "OPTIONS", "CONNECT", "BREW", "É"])
+@pytest.mark.parametrize("method", slow_after(1, ["GET", "PUT", "OPTIONS", "CONNECT", "BREW", "É"]))
 def test_only_post_places_an_order(shop: Shop, method: str) -> None:
     body = json.dumps({"token": shop.text})
     response = shop.client.generic(method, shop.url, body, content_type=JSON)
@@ -235,7 +242,9 @@ def test_token_in_url_or_header_orders_nothing(shop: Shop) -> None:
 
 
 @pytest.mark.usefixtures("unchanged")
-@pytest.mark.parametrize("number", ["0", "-1", "x", "1_000", "٣", "9" * 30, "", "1.5", "%00"])
+@pytest.mark.parametrize(
+    "number", slow_after(1, ["0", "-1", "x", "1_000", "٣", "9" * 30, "", "1.5", "%00"])
+)
 def test_malformed_page_number_shows_a_page(shop: Shop, number: str) -> None:
     client = shop.client
     client.force_login(shop.buyer)

@@ -13,6 +13,7 @@ from orders.models import SandboxTrade, VoucherOrder
 from seckill_site.redis.ledger_connection import ledger_connection
 from tests.support.inspection import assert_conserved, assert_refused, everything
 from tests.support.orders import make_buyer, make_sale, token_for, written_orders
+from tests.support.tiers import slow_after
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.models import SeckillVoucher
 
@@ -106,7 +107,7 @@ def test_non_refundable_sale_refuses_refund(shopper: Client, order: VoucherOrder
 
 
 @pytest.mark.parametrize(
-    ("action", "status"), [("pay", "paid"), ("cancel", "paid"), ("refund", "unpaid")]
+    ("action", "status"), slow_after(2, [("pay", "paid"), ("cancel", "paid"), ("refund", "unpaid")])
 )
 def test_wrong_state_is_refused_and_changes_nothing(
     shopper: Client, order: VoucherOrder, action: str, status: str
@@ -117,7 +118,7 @@ def test_wrong_state_is_refused_and_changes_nothing(
     assert everything() == before
 
 
-@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("action", slow_after(1, ACTIONS))
 def test_other_buyer_gets_404(client: Client, order: VoucherOrder, action: str) -> None:
     before = everything()
     assert_refused(client.post(url(order, action)), 401, "login_required")
@@ -128,7 +129,7 @@ def test_other_buyer_gets_404(client: Client, order: VoucherOrder, action: str) 
     assert everything() == before
 
 
-@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("action", slow_after(1, ACTIONS))
 def test_page_without_session_redirects_to_login(
     client: Client, order: VoucherOrder, action: str
 ) -> None:
@@ -138,7 +139,7 @@ def test_page_without_session_redirects_to_login(
     assert answer["Location"] == f"/accounts/login/?next={receipt}"
 
 
-@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("action", slow_after(1, ACTIONS))
 def test_only_post_changes_an_order(shopper: Client, order: VoucherOrder, action: str) -> None:
     answer = shopper.get(url(order, action))
     assert_refused(answer, 405, "invalid")

@@ -35,6 +35,7 @@ from tests.support.orders import (
     reserved,
     reserved_sale,
 )
+from tests.support.tiers import slow_after
 from vouchers.models import SaleStage, SeckillVoucher
 
 pytestmark = pytest.mark.django_db
@@ -139,11 +140,14 @@ def test_page_has_no_token_after_the_end(shopper: Client) -> None:
 
 @pytest.mark.parametrize(
     ("status", "state"),
-    [
-        ("queued", "queued"),
-        ("unpaid", "yours"),
-        ("used", "already_ordered"),
-    ],
+    slow_after(
+        2,
+        [
+            ("queued", "queued"),
+            ("unpaid", "yours"),
+            ("used", "already_ordered"),
+        ],
+    ),
 )
 @pytest.mark.parametrize("loses_redis", [False, True])
 def test_page_starts_in_the_state_of_the_held_order(

@@ -20,6 +20,7 @@ from tests.support import asgi, wsgi
 from tests.support.browsers import browser_of
 from tests.support.orders import make_sale, token_for
 from tests.support.sales import redis_now_ms
+from tests.support.tiers import slow_after
 from tests.support.work import do_work
 from tests.support.wsgi import Answer
 from vouchers.models import SeckillVoucher, Work
@@ -153,7 +154,7 @@ def test_right_letters_give_a_token_that_asks_for_no_work(
     assert place(ask, sale, found[1]).status == 202
 
 
-@pytest.mark.parametrize("letters", ["", "wrong!", "ä" * 99])
+@pytest.mark.parametrize("letters", slow_after(1, ["", "wrong!", "ä" * 99]))
 def test_wrong_letters_bring_another_picture(
     sale: SeckillVoucher, shopper: Client, letters: str
 ) -> None:
@@ -212,7 +213,7 @@ def code_in(text: str) -> str:
     return found[0]
 
 
-@pytest.mark.parametrize("way", ["email", "phone"])
+@pytest.mark.parametrize("way", slow_after(1, ["email", "phone"]))
 def test_sent_code_takes_the_place_of_the_picture(
     ask: Ask,
     sale: SeckillVoucher,

@@ -12,6 +12,7 @@ from django.test import Client
 from orders.models import OrderStatus, VoucherOrder
 from tests.support.orders import make_buyer, make_order, make_sale
 from tests.support.payments import receipt_url
+from tests.support.tiers import slow_after
 from vouchers.models import Merchant, Voucher
 from vouchers.templatetags.seckill import qr
 
@@ -50,7 +51,7 @@ def test_page_shows_code_and_qr_picture(shopper: Client, buyer: User) -> None:
     assert page["Cache-Control"] == "private, no-store"
 
 
-@pytest.mark.parametrize("page", ["receipt", "code", "codes", "my orders", "sale"])
+@pytest.mark.parametrize("page", slow_after(1, ["receipt", "code", "codes", "my orders", "sale"]))
 def test_page_has_all_that_is_needed_to_use_a_voucher(
     shopper: Client, buyer: User, settings: Any, page: str
 ) -> None:
@@ -133,8 +134,10 @@ def test_picture_is_a_private_download(shopper: Client, buyer: User) -> None:
     assert picture.content.startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("status", ["unpaid", "used", "refunding", "refunded", "cancelled"])
+@pytest.mark.parametrize("path", slow_after(1, PATHS))
+@pytest.mark.parametrize(
+    "status", slow_after(1, ["unpaid", "used", "refunding", "refunded", "cancelled"])
+)
 def test_code_that_cannot_be_used_leads_to_receipt(
     shopper: Client, buyer: User, status: str, path: str
 ) -> None:

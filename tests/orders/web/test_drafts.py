@@ -14,6 +14,7 @@ from tests.support import asgi
 from tests.support.browsers import HTML, browser_of, session_cookie
 from tests.support.orders import make_buyer, make_sale
 from tests.support.staff import staff_with, words
+from tests.support.tiers import slow_after
 from vouchers.models import SaleStage
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -58,7 +59,7 @@ def answers_of(route: str, sale_id: int, user: User) -> dict[str, Any]:
     return {name: (it[0], re.sub(own, "", repr(it[1:]))) for name, it in answers.items()}
 
 
-@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("route", slow_after(1, ROUTES))
 def test_draft_is_answered_like_an_unknown_sale(route: str) -> None:
     draft, buyer = make_sale(stage=SaleStage.DRAFT), make_buyer()
     shown = answers_of(route, draft.pk, buyer)

@@ -38,6 +38,7 @@ from tests.support.inspection import redis_commands
 from tests.support.orders import make_buyer, make_buyers, make_sale, reserved, token_for, tokens_for
 from tests.support.patience import GENEROUS_S, wait_for
 from tests.support.proxy import FaultProxy, redis_server
+from tests.support.tiers import slow_after
 from tests.support.wsgi import Answer
 from vouchers.inventory import request_stats, sold_out_cache
 from vouchers.inventory.holdings import Holding, held_order_ids
@@ -121,12 +122,15 @@ def test_cached_refusal_has_arrival_and_sold_out_times(
 
 @pytest.mark.parametrize(
     ("body", "status"),
-    [
-        (b"{", 400),
-        (b'{"token": "", "attempt": 1}', 400),
-        (b'{"token": "%s", "attempt": true}', 400),
-        (b'{"token": "%sA", "attempt": 1}', 403),
-    ],
+    slow_after(
+        2,
+        [
+            (b"{", 400),
+            (b'{"token": "", "attempt": 1}', 400),
+            (b'{"token": "%s", "attempt": true}', 400),
+            (b'{"token": "%sA", "attempt": 1}', 403),
+        ],
+    ),
 )
 def test_bad_request_is_refused_before_sold_out(
     late: PurchaseToken, body: bytes, status: int
@@ -138,12 +142,15 @@ def test_bad_request_is_refused_before_sold_out(
 
 @pytest.mark.parametrize(
     "headers",
-    [
-        {"HTTP_ACCEPT_LANGUAGE": "en"},
-        {"HTTP_ACCEPT_LANGUAGE": "zh-CN,zh;q=0.9"},
-        {"HTTP_ACCEPT_LANGUAGE": ""},
-        {"HTTP_COOKIE": "sessionid=x; django_language=zh-hans; other=1"},
-    ],
+    slow_after(
+        1,
+        [
+            {"HTTP_ACCEPT_LANGUAGE": "en"},
+            {"HTTP_ACCEPT_LANGUAGE": "zh-CN,zh;q=0.9"},
+            {"HTTP_ACCEPT_LANGUAGE": ""},
+            {"HTTP_COOKIE": "sessionid=x; django_language=zh-hans; other=1"},
+        ],
+    ),
 )
 def test_cached_refusal_has_the_ledgers_words(late: PurchaseToken, headers: dict[str, Any]) -> None:
     from_gate = place_with(late, **headers)
@@ -277,7 +284,7 @@ OF_THE_MOMENT = {"server_time_ms", "arrived_at_ms", "sold_out_at_ms", "poll_afte
 
 
 @pytest.mark.parametrize("language", ["en", "zh-hans"])
-@pytest.mark.parametrize("what", ANSWERED)
+@pytest.mark.parametrize("what", slow_after(2, ANSWERED))
 def test_front_door_answers_like_django(
     what: str,
     language: str,
@@ -373,8 +380,8 @@ UNUSUAL: dict[str, Callable[[Asked], Asked]] = {
 }
 
 
-@pytest.mark.parametrize("how", UNUSUAL)
-@pytest.mark.parametrize("what", FAST)
+@pytest.mark.parametrize("how", slow_after(2, UNUSUAL))
+@pytest.mark.parametrize("what", slow_after(1, FAST))
 def test_unusual_request_gets_the_answer_of_plain_wsgi(what: str, how: str) -> None:
     method, path, options = UNUSUAL[how](FAST[what]())
     options["HTTP_ACCEPT_LANGUAGE"] = "zh-hans"

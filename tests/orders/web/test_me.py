@@ -29,6 +29,7 @@ from tests.support.inspection import redis_commands
 from tests.support.orders import make_buyer, make_buyers, make_order, make_sale, reserved
 from tests.support.patience import wait_for
 from tests.support.sales import make_waiting
+from tests.support.tiers import slow_after
 from tests.support.wsgi import Answer
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.purchases import is_in_block, purchase_of
@@ -206,7 +207,7 @@ def forget_copies(sale: SeckillVoucher) -> None:
 
 @pytest.mark.parametrize("language", ["en", "zh-hans"])
 @pytest.mark.parametrize(
-    "prepare", [_nothing, _queued, _unpaid, _paid, _barred, _waits, _not_loaded]
+    "prepare", slow_after(1, [_nothing, _queued, _unpaid, _paid, _barred, _waits, _not_loaded])
 )
 def test_front_door_answers_as_django_does(prepare: Any, language: str) -> None:
     sale, buyer = make_sale(stock=2, rebuy=False), make_buyer()

@@ -29,6 +29,7 @@ from tests.support.payments import (
     pay_all,
 )
 from tests.support.sales import make_waiting
+from tests.support.tiers import slow_after
 from vouchers.inventory.waiting_list import LinePlace, waiting_position
 
 pytestmark = pytest.mark.django_db
@@ -116,19 +117,22 @@ def test_refund_says_when_how_much_and_where_to(shopper: Client, buyer: User) ->
 
 @pytest.mark.parametrize(
     ("fields", "said"),
-    [
-        (
-            {"status": "refunding"},
-            "¥80.00 is being refunded through Payment sandbox, to the account you paid from.",
-        ),
-        ({"status": "refunding", "provider": "gone"}, "¥80.00 is being refunded."),
-        ({"status": "partly_refunded", "refunded_cents": 3_000}, "Refunded in part: ¥30.00"),
-        ({"status": "refunded", "refunded_at": None}, "Refunded: ¥80.00, to the account you"),
-        (
-            {"status": "refunding", "received_cents": 900, "received_currency": "EUR"},
-            "9.00 EUR is being refunded",
-        ),
-    ],
+    slow_after(
+        2,
+        [
+            (
+                {"status": "refunding"},
+                "¥80.00 is being refunded through Payment sandbox, to the account you paid from.",
+            ),
+            ({"status": "refunding", "provider": "gone"}, "¥80.00 is being refunded."),
+            ({"status": "partly_refunded", "refunded_cents": 3_000}, "Refunded in part: ¥30.00"),
+            ({"status": "refunded", "refunded_at": None}, "Refunded: ¥80.00, to the account you"),
+            (
+                {"status": "refunding", "received_cents": 900, "received_currency": "EUR"},
+                "9.00 EUR is being refunded",
+            ),
+        ],
+    ),
 )
 def test_money_on_its_way_is_named(
     shopper: Client, buyer: User, fields: dict[str, Any], said: str

@@ -44,6 +44,7 @@ from tests.support.orders import (
 )
 from tests.support.payments import pay
 from tests.support.sales import change_state, make_waiting, redis_now_ms
+from tests.support.tiers import slow_after
 from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
@@ -615,7 +616,7 @@ def test_order_is_accepted_while_database_is_down(
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("what", ["place", "token", "receipt", "receipt by token"])
+@pytest.mark.parametrize("what", slow_after(1, ["place", "token", "receipt", "receipt by token"]))
 def test_database_down_returns_503(lose_database: Callable[[], None], what: str) -> None:
     sale, buyer = make_sale(loaded=what != "place"), make_buyer()
     client = Client(raise_request_exception=False)

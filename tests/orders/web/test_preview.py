@@ -11,6 +11,7 @@ from django.test import Client
 from tests.support.browsers import HTML, browser_of
 from tests.support.orders import make_buyer, make_sale
 from tests.support.staff import staff_with
+from tests.support.tiers import slow_after
 from vouchers.catalogue.sales import stage_sale
 from vouchers.models import SaleStage, SeckillVoucher
 
@@ -32,7 +33,7 @@ def body_of(page: Any, *paths: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "fields", [{}, {"begins_in_s": 3_600, "ends_in_s": 7_200}, {"mode": "draw"}]
+    "fields", slow_after(1, [{}, {"begins_in_s": 3_600, "ends_in_s": 7_200}, {"mode": "draw"}])
 )
 def test_preview_is_the_page_that_buyers_get_once_it_is_public(
     reader: Client, fields: dict[str, Any]

@@ -24,6 +24,7 @@ from tests.support.draws import make_draw
 from tests.support.inspection import pending_ids
 from tests.support.orders import make_buyer, make_buyers, make_sale, token_for, written_orders
 from tests.support.sales import redis_now_ms
+from tests.support.tiers import slow_after
 from tests.support.wsgi import Answer
 from vouchers.catalogue.public_sales import KNOWN_S, revision_of
 from vouchers.inventory.rebuild import load_sale
@@ -157,7 +158,7 @@ AGREED: dict[str, Callable[[SeckillVoucher], object]] = {
 }
 
 
-@pytest.mark.parametrize("change", AGREED.values(), ids=AGREED)
+@pytest.mark.parametrize("change", slow_after(1, AGREED.values()), ids=AGREED)
 def test_revision_differs_once_a_term_does(change: Callable[[SeckillVoucher], object]) -> None:
     sale = make_sale()
     before = revision(asgi.ask, sale)

@@ -16,6 +16,7 @@ from orders.proof.publishing import PART_SIZE
 from tests.support.draws import end, make_draw
 from tests.support.inspection import assert_refused
 from tests.support.orders import make_buyers, make_sale, receipt_path, reserved, written_orders
+from tests.support.tiers import slow_after
 from vouchers.models import SaleStage, SeckillVoucher
 
 pytestmark = pytest.mark.django_db
@@ -111,7 +112,7 @@ def test_largest_usual_part_is_below_100_kb() -> None:
     assert PART_SIZE * (order + head) < 100_000  # each order in a batch of its own
 
 
-@pytest.mark.parametrize("page", ["", "list.txt", "part-1.txt"])
+@pytest.mark.parametrize("page", slow_after(1, ["", "list.txt", "part-1.txt"]))
 def test_other_sales_have_no_chain(client: Client, page: str) -> None:
     draft = make_sale(stage=SaleStage.DRAFT)
     for sale in (make_draw(), draft, SeckillVoucher(pk=999_999)):

@@ -27,6 +27,7 @@ from tests.support.payments import (
     receipt_url,
     status_of,
 )
+from tests.support.tiers import slow_after
 from vouchers.inventory.reservations import Release, release
 from vouchers.templatetags.buyer_texts import RECEIPT
 from vouchers.templatetags.seckill import qr
@@ -77,7 +78,7 @@ def forms_in(page: str, order: VoucherOrder) -> set[str]:
 
 
 @pytest.mark.parametrize("language", ["en", "zh-hans"])
-@pytest.mark.parametrize("status", OrderStatus)
+@pytest.mark.parametrize("status", slow_after(2, OrderStatus))
 def test_each_status_has_text_in_both_languages_and_no_inline_script(
     client: Client, buyer: User, status: OrderStatus, language: str
 ) -> None:
@@ -95,7 +96,7 @@ def test_each_status_has_text_in_both_languages_and_no_inline_script(
         assert words_of(page, "text") == str(words)
 
 
-@pytest.mark.parametrize("status", OrderStatus)
+@pytest.mark.parametrize("status", slow_after(1, OrderStatus))
 def test_refund_is_spoken_of_only_while_there_can_be_one(
     client: Client, buyer: User, status: OrderStatus
 ) -> None:
@@ -105,7 +106,7 @@ def test_refund_is_spoken_of_only_while_there_can_be_one(
     assert facts.get("Refund") == words
 
 
-@pytest.mark.parametrize("reason", RefusalReason)
+@pytest.mark.parametrize("reason", slow_after(1, RefusalReason))
 def test_refused_order_shows_arrival_and_no_charge(
     client: Client, buyer: User, reason: RefusalReason
 ) -> None:
@@ -135,11 +136,14 @@ def test_refusal_known_to_ledger_only_has_a_page(client: Client, buyer: User) ->
 
 @pytest.mark.parametrize(
     ("status", "forms"),
-    [
-        ("unpaid", {"pay", "cancel"}),
-        ("paid", {"refund"}),
-        *[(each, set()) for each in ("used", "cancelled", "expired", "refunding", "refunded")],
-    ],
+    slow_after(
+        2,
+        [
+            ("unpaid", {"pay", "cancel"}),
+            ("paid", {"refund"}),
+            *[(each, set()) for each in ("used", "cancelled", "expired", "refunding", "refunded")],
+        ],
+    ),
 )
 def test_each_status_offers_its_actions(
     client: Client, buyer: User, status: str, forms: set[str]
@@ -151,11 +155,14 @@ def test_each_status_offers_its_actions(
 
 @pytest.mark.parametrize(
     ("left_s", "terms", "offered", "shown"),
-    [
-        (600, {}, True, False),  # the script shows it in time
-        (110, {}, True, True),
-        (110, {"extendable": False}, False, False),
-    ],
+    slow_after(
+        2,
+        [
+            (600, {}, True, False),  # the script shows it in time
+            (110, {}, True, True),
+            (110, {"extendable": False}, False, False),
+        ],
+    ),
 )
 def test_unpaid_order_offers_more_time(
     client: Client, buyer: User, left_s: int, terms: dict[str, Any], offered: bool, shown: bool
@@ -202,13 +209,16 @@ def test_unpaid_order_shows_deadline_and_price(client: Client, buyer: User) -> N
 
 @pytest.mark.parametrize(
     ("changes", "shown", "forms"),
-    [
-        ({}, "confirming", set()),
-        ({"silent_since": 0}, "silent", set()),
-        ({"returned_at": -60}, "unconfirmed", {"pay", "cancel"}),
-        ({"found_open_at": 2}, "not_paid", {"pay", "cancel"}),
-        ({"status": "closed"}, "not_paid", {"pay", "cancel"}),
-    ],
+    slow_after(
+        2,
+        [
+            ({}, "confirming", set()),
+            ({"silent_since": 0}, "silent", set()),
+            ({"returned_at": -60}, "unconfirmed", {"pay", "cancel"}),
+            ({"found_open_at": 2}, "not_paid", {"pay", "cancel"}),
+            ({"status": "closed"}, "not_paid", {"pay", "cancel"}),
+        ],
+    ),
 )
 def test_buyer_back_from_the_provider_sees_the_payment(
     client: Client, buyer: User, changes: dict[str, Any], shown: str, forms: set[str]
@@ -286,12 +296,15 @@ def test_cancel_form_says_whether_rebuying_is_allowed(
 
 @pytest.mark.parametrize(
     ("status", "state", "words"),
-    [
-        ("expired", "refunding", "arrived too late for this order. It is being refunded"),
-        ("cancelled", "refunded", "arrived too late for this order. It has been refunded"),
-        ("paid", "refunding", "The extra payment is being refunded"),
-        ("used", "refunded", "The extra payment has been refunded"),
-    ],
+    slow_after(
+        2,
+        [
+            ("expired", "refunding", "arrived too late for this order. It is being refunded"),
+            ("cancelled", "refunded", "arrived too late for this order. It has been refunded"),
+            ("paid", "refunding", "The extra payment is being refunded"),
+            ("used", "refunded", "The extra payment has been refunded"),
+        ],
+    ),
 )
 def test_late_payment_is_shown(
     client: Client, buyer: User, status: str, state: str, words: str
@@ -338,7 +351,7 @@ def test_buyer_refunds_without_javascript(client: Client, buyer: User) -> None:
     assert words_of(page_of(client, order), "heading") in ("Refund on its way", "Refunded")
 
 
-@pytest.mark.parametrize("what", ["pay", "cancel", "refund"])
+@pytest.mark.parametrize("what", slow_after(1, ["pay", "cancel", "refund"]))
 def test_cross_site_form_changes_nothing(client: Client, buyer: User, what: str) -> None:
     order = make_unpaid_order(make_sale(), [buyer])
     if what == "refund":

@@ -27,6 +27,7 @@ from tests.support.inspection import redis_commands
 from tests.support.orders import make_buyer, make_buyers, reserved, token_for
 from tests.support.rooms import OPENED_MS, change_room, make_room
 from tests.support.sales import change_state, redis_now_ms
+from tests.support.tiers import slow_after
 from tests.support.wsgi import Answer
 from vouchers.catalogue.sales import delete_sale
 from vouchers.inventory.keys import LedgerKeys
@@ -165,7 +166,7 @@ STATES = [
 ]
 
 
-@pytest.mark.parametrize(("prepare", "status", "turn"), STATES)
+@pytest.mark.parametrize(("prepare", "status", "turn"), slow_after(2, STATES))
 def test_front_door_answers_as_django_does(
     prepare: Callable[[SeckillVoucher, User], None], status: int, turn: str | None
 ) -> None:
@@ -228,7 +229,7 @@ def test_place_before_the_start_says_when_that_is(ask: Ask) -> None:
 
 
 @both
-@pytest.mark.parametrize("cookie", ["", "sessionid=unknown", "place-1=junk"])
+@pytest.mark.parametrize("cookie", slow_after(1, ["", "sessionid=unknown", "place-1=junk"]))
 def test_visitor_who_is_not_signed_in_gets_401(ask: Ask, cookie: str) -> None:
     sent = {"HTTP_COOKIE": cookie} if cookie else {}
 
@@ -335,7 +336,7 @@ def test_polls_share_one_look_at_the_sale(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(commands.ledger) == 1
 
 
-@pytest.mark.parametrize("prepare", [_in, _expired, _holder])
+@pytest.mark.parametrize("prepare", slow_after(1, [_in, _expired, _holder]))
 def test_poll_never_takes_more_than_one_script(
     prepare: Callable[[SeckillVoucher, User], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -393,7 +394,7 @@ def test_place_left_in_a_browser_is_not_shown_to_the_next(
 
 
 @both
-@pytest.mark.parametrize("text", ["junk", "é"])
+@pytest.mark.parametrize("text", slow_after(1, ["junk", "é"]))
 def test_malformed_place_is_ignored(ask: Ask, text: str) -> None:
     sale, browser = make_room(), Browser(make_buyer(), ask)
     browser.cookies[f"place-{sale.pk}"] = text
@@ -428,7 +429,7 @@ def test_restart_of_redis_and_process_keeps_the_order(ask: Ask, ledger: Any) -> 
 
 
 @both
-@pytest.mark.parametrize("query", ["?again=1", "?again=2"])
+@pytest.mark.parametrize("query", slow_after(1, ["?again=1", "?again=2"]))
 def test_only_an_expired_place_is_given_up(ask: Ask, query: str) -> None:
     sale, browser, other = make_room(), *(Browser(it, ask) for it in make_buyers(2))
     for it in (browser, other):
@@ -565,7 +566,7 @@ def test_hidden_sale_has_no_page(ask: Ask) -> None:
     assert ask("GET", room_path(sale), accept=HTML).status == 404
 
 
-@pytest.mark.parametrize("language", ["en", "zh-hans"])
+@pytest.mark.parametrize("language", slow_after(1, ["en", "zh-hans"]))
 @pytest.mark.parametrize("kind", ["script", "form"])
 def test_page_with_all_its_parts_is_small(kind: str, language: str) -> None:
     """Raw bytes, so what is sent is less."""
@@ -661,7 +662,7 @@ NOTES = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "words"), NOTES)
+@pytest.mark.parametrize(("fields", "words"), slow_after(2, NOTES))
 def test_page_says_before_the_start_that_a_line_forms(fields: dict[str, Any], words: str) -> None:
     sale = make_room(**fields)
     SeckillVoucher.objects.filter(pk=sale.pk).update(
@@ -690,7 +691,7 @@ def test_form_joins_again_only_when_asked() -> None:
     assert f"url={form_path(sale)}?again=1" not in again
 
 
-@pytest.mark.parametrize("prepare", [_holder, _over, _closed])
+@pytest.mark.parametrize("prepare", slow_after(1, [_holder, _over, _closed]))
 def test_form_of_who_need_not_wait_is_the_sale(prepare: Any) -> None:
     sale, buyer = make_room(), make_buyer()
     prepare(sale, buyer)

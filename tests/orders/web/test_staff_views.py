@@ -21,6 +21,7 @@ from tests.orders.lifecycle.test_redemption import lose_the_cache
 from tests.support.inspection import rows
 from tests.support.orders import make_sale
 from tests.support.payments import make_unpaid_order, pay
+from tests.support.tiers import slow_after
 from vouchers.models import Merchant, SeckillVoucher, Voucher
 
 pytestmark = pytest.mark.django_db
@@ -114,7 +115,7 @@ def test_code_in_an_address_is_not_read(clerk: Client, voucher: VoucherOrder) ->
     assert facts(response) == {}
 
 
-@pytest.mark.parametrize("method", ["get", "post"])
+@pytest.mark.parametrize("method", slow_after(1, ["get", "post"]))
 def test_redeeming_is_for_staff_alone(voucher: VoucherOrder, method: str) -> None:
     """Permissions of staff are tested in ``tests/orders/test_roles.py``."""
     client = at_counter(member("other", is_staff=False))
@@ -136,7 +137,7 @@ def test_post_without_csrf_token_is_refused(voucher: VoucherOrder) -> None:
 # --- Looking -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("query", [{}, {"code": ""}, {"code": "   "}])
+@pytest.mark.parametrize("query", slow_after(1, [{}, {"code": ""}, {"code": "   "}]))
 @pytest.mark.parametrize("method", ["get", "post"])
 def test_no_code_shows_the_form(clerk: Client, method: str, query: dict[str, str]) -> None:
     response = getattr(clerk, method)(PAGE, query)
@@ -165,7 +166,7 @@ def test_lookup_shows_the_voucher_and_changes_nothing(clerk: Client, voucher: Vo
     assert response.text.count("Redeem now") == 1
 
 
-@pytest.mark.parametrize("method", ASKS)
+@pytest.mark.parametrize("method", slow_after(1, ASKS))
 def test_unredeemable_voucher_shows_its_state(
     clerk: Client, voucher: VoucherOrder, method: str
 ) -> None:
@@ -179,7 +180,7 @@ def test_unredeemable_voucher_shows_its_state(
     assert rows() == before
 
 
-@pytest.mark.parametrize("method", ASKS)
+@pytest.mark.parametrize("method", slow_after(1, ASKS))
 def test_disputed_voucher_is_not_accepted(
     clerk: Client, voucher: VoucherOrder, method: str
 ) -> None:
@@ -190,8 +191,8 @@ def test_disputed_voucher_is_not_accepted(
     assert "Redeem now" not in response.text
 
 
-@pytest.mark.parametrize("text", ["AAAA-BBBB-CCCC-DDDD", "<script>é🙂", "9" * 3000])
-@pytest.mark.parametrize("method", ASKS)
+@pytest.mark.parametrize("text", slow_after(1, ["AAAA-BBBB-CCCC-DDDD", "<script>é🙂", "9" * 3000]))
+@pytest.mark.parametrize("method", slow_after(1, ASKS))
 def test_wrong_code_is_shown_and_stays_in_the_field(clerk: Client, method: str, text: str) -> None:
     response = ASKS[method](clerk, text)
     assert verdict(response, 404) == "no_such_code"
@@ -203,12 +204,15 @@ def test_wrong_code_is_shown_and_stays_in_the_field(clerk: Client, method: str, 
 
 @pytest.mark.parametrize(
     ("code", "said"),
-    [
-        ("AB01-CDEF-0V1T-VWX", "one character short"),
-        ("AB01-CDEF-0V1T-VWXYZ", "one character too many"),
-        ("AB01", "A code has 16 letters and digits; this one does not"),
-        ("AB01-CDEF-0V1T-VWXY", "character by character"),
-    ],
+    slow_after(
+        2,
+        [
+            ("AB01-CDEF-0V1T-VWX", "one character short"),
+            ("AB01-CDEF-0V1T-VWXYZ", "one character too many"),
+            ("AB01", "A code has 16 letters and digits; this one does not"),
+            ("AB01-CDEF-0V1T-VWXY", "character by character"),
+        ],
+    ),
 )
 def test_wrong_code_is_told_by_its_length(clerk: Client, code: str, said: str) -> None:
     response = look(clerk, code)
@@ -282,7 +286,7 @@ def test_each_page_has_a_key_of_its_own(clerk: Client, voucher: VoucherOrder) ->
     assert all(len(it) >= 20 for it in keys)
 
 
-@pytest.mark.parametrize("other", ["check", "new key", "no key", "late"])
+@pytest.mark.parametrize("other", slow_after(1, ["check", "new key", "no key", "late"]))
 def test_own_use_is_never_green_again(clerk: Client, voucher: VoucherOrder, other: str) -> None:
     form = filled_in(look(clerk, code_of(voucher)))
     clerk.post(PAGE, form)
@@ -356,6 +360,7 @@ def test_who_redeemed_undoes_at_once(clerk: Client, voucher: VoucherOrder) -> No
     ]
 
 
+@pytest.mark.slow
 def test_later_or_by_others_only_an_operator_undoes(clerk: Client, voucher: VoucherOrder) -> None:
     use(clerk, code_of(voucher))
     move_back(5.1)
@@ -400,6 +405,7 @@ def test_form_that_was_undone_redeems_nothing(clerk: Client, voucher: VoucherOrd
 # --- Merchants -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_bound_cashier_is_told_the_other_merchant_alone(voucher: VoucherOrder) -> None:
     ours, theirs = (Merchant.objects.create(name=it) for it in ("Ours", "Theirs"))
     Voucher.objects.filter(sales=voucher.seckill_voucher_id).update(merchant=theirs)
@@ -450,6 +456,7 @@ def test_my_redemptions_show_the_day(clerk: Client, voucher: VoucherOrder) -> No
     assert str(voucher.pk) not in at_counter(member("ben")).get(DAY).text
 
 
+@pytest.mark.slow
 def test_another_day_is_shown_and_a_wrong_one_is_today(
     clerk: Client, voucher: VoucherOrder
 ) -> None:
@@ -461,6 +468,7 @@ def test_another_day_is_shown_and_a_wrong_one_is_today(
         assert str(voucher.pk) not in clerk.get(DAY, {"day": day}).text
 
 
+@pytest.mark.slow
 def test_operator_sees_the_redemptions_of_each_cashier(
     clerk: Client, voucher: VoucherOrder
 ) -> None:
@@ -483,6 +491,7 @@ def test_operator_who_changes_the_day_keeps_the_cashier(
     assert f'value="{pk}" selected' in shown
 
 
+@pytest.mark.slow
 def test_day_takes_a_fixed_number_of_statements(
     clerk: Client, voucher: VoucherOrder, django_assert_num_queries: Any
 ) -> None:
@@ -525,6 +534,7 @@ def test_title_and_rules_are_escaped(clerk: Client, voucher: VoucherOrder) -> No
 # --- Guessing ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_guessing_is_throttled_per_account(
     clerk: Client, voucher: VoucherOrder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from tests.support.asgi import ask
 from tests.support.browsers import browser_of
 from tests.support.inspection import Commands, redis_commands
 from tests.support.orders import make_buyer, make_sale
+from tests.support.tiers import slow_after
 from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.request_stats import count_request, flush_request_counts
 from vouchers.models import SeckillVoucher
@@ -57,7 +58,7 @@ SIGNS: dict[str, Sign] = {
 }
 
 
-@pytest.mark.parametrize("sign", SIGNS.values(), ids=SIGNS)
+@pytest.mark.parametrize("sign", slow_after(1, SIGNS.values()), ids=SIGNS)
 def test_sign_of_life_keeps_the_shop_awake(sign: Sign) -> None:
     sale = make_sale()
     assert told(lambda: sign(sale))

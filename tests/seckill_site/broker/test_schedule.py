@@ -152,6 +152,7 @@ def test_beat_notes_that_it_runs_even_if_the_broker_refuses(broker: FakeBroker) 
     assert broker.noted == [False, True]
 
 
+@pytest.mark.slow
 def test_few_different_messages_are_sent_at_both_paces(
     monkeypatch: pytest.MonkeyPatch, broker: FakeBroker
 ) -> None:

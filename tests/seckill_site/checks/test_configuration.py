@@ -38,6 +38,7 @@ from tests.fixtures.site import CLOSED_PORT
 from tests.support.patience import wait_for
 from tests.support.sentinels import Sentinel, monitor
 from tests.support.stand_ins.keys import key_pair
+from tests.support.tiers import slow_after
 from vouchers.models import SeckillVoucher
 
 GOOD_KEY = "8J2c-Qw7_nR5tYzK1mXbV4hLpD9sGfAe0uTiOoPq"
@@ -252,7 +253,7 @@ def deployed(settings, monkeypatch):
     assert ids(configuration.check_deployment) == []
 
 
-@pytest.mark.parametrize(("check", "debug", "changes", "found"), CHECKED)
+@pytest.mark.parametrize(("check", "debug", "changes", "found"), slow_after(8, CHECKED))
 def test_setting_that_strangers_could_use_is_found(
     settings, deployed, check, debug, changes, found
 ):
@@ -501,7 +502,9 @@ def test_present_database_passes_all_checks():
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("level", ["repeatable read", "read uncommitted", "serializable"])
+@pytest.mark.parametrize(
+    "level", slow_after(1, ["repeatable read", "read uncommitted", "serializable"])
+)
 def test_other_isolation_level_is_an_error(level):
     with connected_with(isolation_level=level):
         assert ids(services.check_database) == ["E020"]
@@ -510,13 +513,16 @@ def test_other_isolation_level_is_an_error(level):
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     ("statement", "found"),
-    [
-        ("sql_mode = ''", ["E021"]),
-        ("sql_mode = 'NO_ENGINE_SUBSTITUTION'", ["E021"]),
-        ("sql_mode = 'TRADITIONAL'", []),
-        ("innodb_lock_wait_timeout = 50", ["W021"]),
-        ("innodb_lock_wait_timeout = 10", []),
-    ],
+    slow_after(
+        3,
+        [
+            ("sql_mode = ''", ["E021"]),
+            ("sql_mode = 'NO_ENGINE_SUBSTITUTION'", ["E021"]),
+            ("sql_mode = 'TRADITIONAL'", []),
+            ("innodb_lock_wait_timeout = 50", ["W021"]),
+            ("innodb_lock_wait_timeout = 10", []),
+        ],
+    ),
 )
 def test_session_variables_are_checked(statement, found):
     with connected_with(init_command=f"SET SESSION innodb_lock_wait_timeout = 3, {statement}"):
@@ -565,10 +571,13 @@ def dropped(model, name):
 
 @pytest.mark.parametrize(
     ("model", "name"),
-    [
-        (VoucherOrder, "order_one_live_per_buyer_unit"),
-        (SeckillVoucher, "sale_sold_within_stock"),
-    ],
+    slow_after(
+        1,
+        [
+            (VoucherOrder, "order_one_live_per_buyer_unit"),
+            (SeckillVoucher, "sale_sold_within_stock"),
+        ],
+    ),
 )
 def test_missing_constraint_is_a_named_error(transactional_db, model, name):
     with dropped(model, name):

@@ -20,6 +20,7 @@ from seckill_site.wsgi import django
 from tests.support.asgi import answer_to, ask
 from tests.support.browsers import session_cookie
 from tests.support.orders import make_buyer, make_buyers, make_sale, token_for, tokens_for
+from tests.support.tiers import slow_after
 from tests.support.wsgi import Answer as Got
 
 pytestmark = pytest.mark.django_db
@@ -178,7 +179,7 @@ REQUESTS = [
 ]
 
 
-@pytest.mark.parametrize("make", REQUESTS)
+@pytest.mark.parametrize("make", slow_after(2, REQUESTS))
 def test_no_request_holds_the_loop(make: Callable[[], Callable[[], object]]) -> None:
     assert longest_hold_s(make()) < LONGEST_S
 

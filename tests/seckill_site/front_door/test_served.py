@@ -27,6 +27,7 @@ from tests.support.crowd import NO_ANSWER, fire, post
 from tests.support.orders import PRICE_CENTS, id_minted
 from tests.support.patience import GENEROUS_S, wait_for
 from tests.support.stack import Stack, Web
+from tests.support.tiers import slow_after
 from vouchers.models import Voucher
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
@@ -61,7 +62,7 @@ def logs(module_stack: Stack, request: pytest.FixtureRequest) -> Iterator[None]:
     add_logs(request.node, module_stack.processes)
 
 
-@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("server", slow_after(1, SERVERS))
 def test_every_server_sells_exactly_the_stock(servers: dict[str, Web], server: str) -> None:
     web, sale = servers[server], make_sale(stock=UNITS)
     history = History("", server)
@@ -232,7 +233,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("server", ["granian", "wsgi"])
-@pytest.mark.parametrize("kind", REFUSED)
+@pytest.mark.parametrize("kind", slow_after(1, REFUSED))
 def test_refused_request_writes_at_most_a_short_line(
     servers: dict[str, Web], server: str, kind: str
 ) -> None:

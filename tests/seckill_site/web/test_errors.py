@@ -16,6 +16,7 @@ from django.test import Client
 from seckill_site.static_storage import StaticStorage
 from tests.support.browsers import browser_of
 from tests.support.sales import make_sale, make_user
+from tests.support.tiers import slow_after
 
 HTML = {"Accept": "text/html"}
 ENGLISH = {**HTML, "Accept-Language": "en"}
@@ -133,17 +134,26 @@ FROM_ORDERS = {"Referer": "http://testserver/orders/"}
 
 @pytest.mark.parametrize(
     ("method", "path", "before", "words", "links"),
-    [
-        ("get", "/nowhere/", {}, "The address may be mistyped", ["/"]),
-        ("get", "/nowhere/", FROM_ORDERS, "The address may be mistyped", ["/orders/", "/"]),
-        ("get", "/faults/suspicious/", {}, "Go back, reload that page", ["/"]),
-        (
-            *("get", "/faults/forbidden/?a=1", {}, "Sign in"),
-            ["/accounts/login/?next=/faults/forbidden/%3Fa%3D1", "/"],
-        ),
-        ("get", "/faults/database/?page=2", {}, "Wait 1 second", ["/faults/database/?page=2", "/"]),
-        ("post", "/faults/database/", FROM_ORDERS, "Wait 1 second", ["/orders/", "/"]),
-    ],
+    slow_after(
+        2,
+        [
+            ("get", "/nowhere/", {}, "The address may be mistyped", ["/"]),
+            ("get", "/nowhere/", FROM_ORDERS, "The address may be mistyped", ["/orders/", "/"]),
+            ("get", "/faults/suspicious/", {}, "Go back, reload that page", ["/"]),
+            (
+                *("get", "/faults/forbidden/?a=1", {}, "Sign in"),
+                ["/accounts/login/?next=/faults/forbidden/%3Fa%3D1", "/"],
+            ),
+            (
+                "get",
+                "/faults/database/?page=2",
+                {},
+                "Wait 1 second",
+                ["/faults/database/?page=2", "/"],
+            ),
+            ("post", "/faults/database/", FROM_ORDERS, "Wait 1 second", ["/orders/", "/"]),
+        ],
+    ),
 )
 def test_error_page_says_what_to_do_and_leads_on(faulty, method, path, before, words, links):
     """A link repeats a GET, and never a POST."""
@@ -315,7 +325,8 @@ def broken(request, faulty, settings, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("path", "status"), [("/faults/crash/", 500), ("/faults/database/", 503), ("/nowhere/", 500)]
+    ("path", "status"),
+    slow_after(2, [("/faults/crash/", 500), ("/faults/database/", 503), ("/nowhere/", 500)]),
 )
 def test_broken_error_page_falls_back_to_plain_page(faulty, broken, caplog, path, status):
     response = faulty.get(path, headers=HTML)

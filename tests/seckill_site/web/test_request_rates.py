@@ -25,6 +25,7 @@ from tests.support import asgi, wsgi
 from tests.support.browsers import session_cookie
 from tests.support.orders import make_buyer, make_buyers, make_sale, tokens_for
 from tests.support.sales import make_loaded_sale
+from tests.support.tiers import slow_after
 
 pytestmark = pytest.mark.django_db
 
@@ -102,7 +103,9 @@ def test_whatever_a_thread_has_to_make_is_limited(ask: Any, path: str) -> None:
 
 
 @DOORS
-@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/static/seckill/no.css"])
+@pytest.mark.parametrize(
+    "path", slow_after(1, ["/healthz", "/readyz", "/metrics", "/static/seckill/no.css"])
+)
 def test_probes_and_static_files_are_not_limited(ask: Any, path: str) -> None:
     assert 429 not in statuses(ask, 9, path)
     assert ask("GET", "/terms/").status != 429
@@ -175,12 +178,15 @@ def test_order_over_the_limit_of_its_address_is_refused(ask: Any, settings: Sett
 
 @pytest.mark.parametrize(
     ("path", "setting"),
-    [
-        ("/accounts/signup/", "SECKILL_SIGN_UPS_PER_ADDRESS"),
-        ("/accounts/login/", "SECKILL_SIGN_INS_PER_ADDRESS"),
-        ("/admin/login/", "SECKILL_SIGN_INS_PER_ADDRESS"),
-        ("/accounts/password/reset/", "SECKILL_RESETS_PER_ADDRESS"),
-    ],
+    slow_after(
+        2,
+        [
+            ("/accounts/signup/", "SECKILL_SIGN_UPS_PER_ADDRESS"),
+            ("/accounts/login/", "SECKILL_SIGN_INS_PER_ADDRESS"),
+            ("/admin/login/", "SECKILL_SIGN_INS_PER_ADDRESS"),
+            ("/accounts/password/reset/", "SECKILL_RESETS_PER_ADDRESS"),
+        ],
+    ),
 )
 def test_attempts_of_an_address_are_limited_over_all_names(
     client: Client, settings: Settings, path: str, setting: str

@@ -5,6 +5,7 @@ A new provider adds its stand-in to ``STAND_INS``, and nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from tests.support.stand_ins.sandbox import SandboxStandIn
 from tests.support.stand_ins.server import StandIn
 from tests.support.stand_ins.stripe import StripeStandIn
 from tests.support.stand_ins.wechat import WeChatStandIn
+from tests.support.tiers import slow_after
 
 STAND_INS: tuple[type[StandIn], ...] = (
     SandboxStandIn,
@@ -29,8 +31,17 @@ STAND_INS: tuple[type[StandIn], ...] = (
 )
 OVER_HTTP = STAND_INS[1:]
 
-everywhere = pytest.mark.parametrize("at", STAND_INS, indirect=True, ids=lambda it: it.name)
-over_http = pytest.mark.parametrize("at", OVER_HTTP, indirect=True, ids=lambda it: it.name)
+
+def at_each(stand_ins: Iterable[Any]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("at", stand_ins, indirect=True, ids=lambda it: it.name)
+
+
+each_provider = at_each(STAND_INS)
+"""For the tests that show a provider itself in the default tier."""
+
+everywhere = at_each(slow_after(2, STAND_INS))
+over_http = at_each(slow_after(1, OVER_HTTP))
+"""For the others: most providers are in the slow tier."""
 
 
 def opened(at: StandIn, order: VoucherOrder, client: ClientKind = ClientKind.DESKTOP) -> Payment:

@@ -16,6 +16,7 @@ from orders.models import VoucherOrder
 from tests.support.html_forms import filled
 from tests.support.sales import HOUR, make_loaded_sale, make_sale, make_user, make_voucher, reserve
 from tests.support.spreadsheets import ENGLISH, as_csv
+from tests.support.tiers import slow_after
 from tests.vouchers.admin.test_sale import change_url, entries_of, last_change
 from tests.vouchers.admin.test_voucher import CONFIRM, key_in, upload
 from vouchers.catalogue import prices
@@ -53,7 +54,7 @@ def by_file(shop: Client, sale: SeckillVoucher) -> Any:
     return shop.post(CONFIRM, {"key": key, "why": "dearer"}, follow=True)
 
 
-doors = pytest.mark.parametrize("change_price", [by_sale, by_voucher, by_file])
+doors = pytest.mark.parametrize("change_price", slow_after(1, [by_sale, by_voucher, by_file]))
 Door = Callable[[Client, SeckillVoucher], Any]
 
 
@@ -122,7 +123,9 @@ def question_of(page: Any) -> str:
     return " ".join(re.sub("<[^>]+>", " ", found[1]).split()) if found else ""
 
 
-@pytest.mark.parametrize("change", [{"price": "95"}, {"limit": "3"}, {"price": "95", "limit": "3"}])
+@pytest.mark.parametrize(
+    "change", slow_after(1, [{"price": "95"}, {"limit": "3"}, {"price": "95", "limit": "3"}])
+)
 def test_change_of_a_running_sale_asks_first(shop: Client, change: dict[str, str]) -> None:
     sale = make_loaded_sale()
     other = make_sale(voucher=sale.voucher)
@@ -150,6 +153,7 @@ def test_change_of_a_running_sale_asks_first(shop: Client, change: dict[str, str
     assert "Reason: dearer" in last_change()
 
 
+@pytest.mark.slow
 def test_confirmation_is_one_of_these_changes_alone(shop: Client) -> None:
     sale = make_loaded_sale()
     asked = filled(shop.post(change_url(sale), entries_of(sale, price="95", why="dearer")))
@@ -161,7 +165,7 @@ def test_confirmation_is_one_of_these_changes_alone(shop: Client) -> None:
     assert Voucher.objects.get().price_cents == OLD
 
 
-@pytest.mark.parametrize("sale", [COMING, OVER, {"stage": "draft"}])
+@pytest.mark.parametrize("sale", slow_after(1, [COMING, OVER, {"stage": "draft"}]))
 def test_change_of_no_running_sale_asks_nothing(shop: Client, sale: dict[str, Any]) -> None:
     stored = make_loaded_sale(**sale)
     shop.post(change_url(stored), entries_of(stored, price="95", limit="3", stage=stored.stage))

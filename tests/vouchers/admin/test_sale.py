@@ -36,6 +36,7 @@ from tests.support.sales import (
     make_voucher,
     reserve,
 )
+from tests.support.tiers import slow_after
 from tests.vouchers.forms.test_sale import ENTRIES as FORM_ENTRIES
 from tests.vouchers.forms.test_sale import as_sent, form_class
 from vouchers.admin import sale as vouchers_admin
@@ -320,6 +321,7 @@ def test_list_has_titles_in_the_readers_language(shop, language, title):
     assert len(cells(shop.get(LIST, {"q": title}).content.decode())) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_list_cost_does_not_depend_on_sales(shop, ledger_trips):
     def cost(count):
@@ -508,7 +510,7 @@ def test_check_works_without_redis(shop, redis_gone):
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("odd", ["0", "x", "²", "-1", "9" * 5_000])
+@pytest.mark.parametrize("odd", slow_after(1, ["0", "x", "²", "-1", "9" * 5_000]))
 def test_check_of_missing_sale_returns_404(shop, odd):
     assert shop.post(CHECK, ENTRIES, query_params={"sale": odd}).status_code == 404
 
@@ -536,7 +538,9 @@ def test_warnings_are_shown_after_saving(shop):
 
 
 @committing
-@pytest.mark.parametrize("entries", [{}, {"_save": ""}, {"stage": "public"}, {"_addanother": ""}])
+@pytest.mark.parametrize(
+    "entries", slow_after(1, [{}, {"_save": ""}, {"stage": "public"}, {"_addanother": ""}])
+)
 def test_new_sale_is_a_draft_whatever_was_pressed(shop, entries):
     shop.post(ADD, {**ENTRIES, **entries})
     assert SeckillVoucher.objects.get().stage == SaleStage.DRAFT
@@ -615,6 +619,7 @@ NEEDED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_new_sale_shows_eight_fields_and_folds_the_rest(shop):
     fields, folded = shown(shop.get(ADD))
@@ -655,6 +660,7 @@ def test_form_without_stage_keeps_it(shop):
     assert "Stage" not in last_change()
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_list_is_filtered_by_state(shop):
     now = timezone.now()
@@ -709,7 +715,7 @@ def test_copy_needs_a_sale(shop):
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("value", ["", "x", "-1", "9" * 500, "²"])
+@pytest.mark.parametrize("value", slow_after(1, ["", "x", "-1", "9" * 500, "²"]))
 def test_odd_form_link_is_no_server_error(shop, value):
     fields = ("begins_at", "stock", "limit", "existing_voucher", "stage")
     assert shop.get(ADD, dict.fromkeys(fields, value)).status_code == 200
@@ -724,6 +730,7 @@ def picture(colour="tomato"):
     return SimpleUploadedFile("noodles.png", drawn.getvalue(), content_type="image/png")
 
 
+@pytest.mark.slow
 @committing
 def test_picture_is_added_kept_and_removed(shop):
     shop.post(ADD, {**ENTRIES, "picture": picture()})
@@ -757,12 +764,15 @@ NO_ANSWER = "The change was not saved: Redis did not respond. Try again."
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     ("error", "text"),
-    [
-        (BelowTaken(2), "Nothing was changed: 2 vouchers are already taken."),
-        (LimitLowered(), "Nothing was changed: the limit has been raised in the meantime."),
-        (StaysPublic(), "The sale has orders, so it has to stay public. Pause it instead."),
-        (LedgerUnavailable(), NO_ANSWER),
-    ],
+    slow_after(
+        2,
+        [
+            (BelowTaken(2), "Nothing was changed: 2 vouchers are already taken."),
+            (LimitLowered(), "Nothing was changed: the limit has been raised in the meantime."),
+            (StaysPublic(), "The sale has orders, so it has to stay public. Pause it instead."),
+            (LedgerUnavailable(), NO_ANSWER),
+        ],
+    ),
 )
 def test_edit_refused_at_the_last_moment_keeps_entries_and_picture(shop, monkeypatch, error, text):
     sale = make_loaded_sale()
@@ -857,7 +867,7 @@ def test_sale_with_reservation_cannot_be_deleted(shop):
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     ("error", "text"),
-    [(SaleHasBuyers(), "cannot be deleted"), (LedgerUnavailable(), NO_ANSWER)],
+    slow_after(1, [(SaleHasBuyers(), "cannot be deleted"), (LedgerUnavailable(), NO_ANSWER)]),
 )
 def test_delete_refused_at_the_last_moment_is_said(shop, monkeypatch, error, text):
     sale = make_loaded_sale()
@@ -889,8 +899,10 @@ def test_unloaded_sale_is_deleted(shop):
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("odd", ["404", "9" * 5_000, "_5F", "²"], ids=lambda odd: odd[:20])
-@pytest.mark.parametrize("view", ["change", "delete", "history"])
+@pytest.mark.parametrize(
+    "odd", slow_after(1, ["404", "9" * 5_000, "_5F", "²"]), ids=lambda odd: odd[:20]
+)
+@pytest.mark.parametrize("view", slow_after(1, ["change", "delete", "history"]))
 def test_missing_sale_is_no_server_error(shop, odd, view):
     for ask in (shop.get, shop.post):
         response = ask(f"{LIST}{quote(odd)}/{view}/", {"post": "yes"})
@@ -911,6 +923,7 @@ PREPARE = ("view_seckillvoucher", "add_seckillvoucher", "change_seckillvoucher")
 BEGUN = "This sale has started. Only staff who can run sales may change it now."
 
 
+@pytest.mark.slow
 @committing
 def test_preparing_staff_edits_sales_until_start(client):
     now = timezone.now()
@@ -926,6 +939,7 @@ def test_preparing_staff_edits_sales_until_start(client):
     assert client.post(change_url(running), entries_of(running)).status_code == 403
 
 
+@pytest.mark.slow
 @committing
 def test_draft_is_no_way_to_the_price_of_a_running_sale(client):
     clerk(client, *PREPARE)
@@ -1019,7 +1033,7 @@ def test_title_saved_from_a_stale_form_undoes_nothing(shop):
 
 
 @committing
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("end", slow_after(1, ["\n", "\r\n"]))
 def test_line_ends_of_a_browser_change_no_rules(shop, end):
     rules = f"One each.{end}No cash."
     sale = make_loaded_sale(voucher=make_voucher(rules=rules))
@@ -1033,7 +1047,7 @@ def test_line_ends_of_a_browser_change_no_rules(shop, end):
 
 
 @committing
-@pytest.mark.parametrize("later", ["zh-hans", "en"])
+@pytest.mark.parametrize("later", slow_after(1, ["zh-hans", "en"]))
 def test_stale_form_in_chinese_keeps_a_new_end(shop, later):
     """Its dates are written otherwise, and the language may change before it is saved."""
     sale = make_loaded_sale()
@@ -1145,6 +1159,7 @@ def twin(client):
     return other
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_picture_that_others_replaced_is_not_removed_unseen(shop):
     sale = make_sale()
@@ -1161,6 +1176,7 @@ def test_picture_that_others_replaced_is_not_removed_unseen(shop):
     assert stored(sale).voucher.picture_id is None
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_two_pictures_are_a_clash(shop):
     sale = make_sale()
@@ -1172,6 +1188,7 @@ def test_two_pictures_are_a_clash(shop):
     assert response.status_code == 302
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_typing_shows_what_others_changed(shop):
     sale = make_sale(stock=5)

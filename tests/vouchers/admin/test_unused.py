@@ -21,6 +21,7 @@ from tests.support.orders import make_buyers, make_order
 from tests.support.sales import HOUR, make_loaded_sale, make_sale
 from tests.support.spreadsheets import ENGLISH, HOTPOT, as_csv
 from tests.support.staff import staff_with
+from tests.support.tiers import slow_after
 from tests.vouchers.admin.test_prices import OVER, question_of
 from tests.vouchers.admin.test_sale import ADD, ENTRIES, change_url, entries_of, last_change
 from tests.vouchers.admin.test_voucher import CONFIRM, key_in, upload
@@ -92,7 +93,9 @@ def make_demo(_shop: Client) -> None:
     make_sales(now=timezone.now())
 
 
-@pytest.mark.parametrize("make", [make_by_command, make_by_file, make_series, make_demo])
+@pytest.mark.parametrize(
+    "make", slow_after(1, [make_by_command, make_by_file, make_series, make_demo])
+)
 def test_every_way_to_make_sales_gives_them_the_rule(
     shop: Client, make: Callable[[Client], None]
 ) -> None:
@@ -166,7 +169,7 @@ def test_earlier_last_day_in_the_form_of_a_voucher_asks(shop: Client) -> None:
     assert "Reason: the shop moves" in last_change()
 
 
-@pytest.mark.parametrize("running", [True, False])
+@pytest.mark.parametrize("running", slow_after(1, [True, False]))
 def test_earlier_last_day_in_the_form_of_a_sale_asks(shop: Client, *, running: bool) -> None:
     window = {"begins_at": timezone.now() - HOUR, "ends_at": timezone.now() + HOUR}
     sale = sold(2, **(window if running else {}))
@@ -205,7 +208,7 @@ def test_all_sales_of_the_voucher_count(shop: Client) -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"valid_until": str(days_on(60))}, {"valid_until": ""}, {"title": "Rice"}],
+    slow_after(1, [{"valid_until": str(days_on(60))}, {"valid_until": ""}, {"title": "Rice"}]),
     ids=["later", "never", "another"],
 )
 def test_other_edits_ask_nothing(shop: Client, changes: dict[str, str]) -> None:

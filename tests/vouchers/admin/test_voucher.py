@@ -16,6 +16,7 @@ from tests.support.html_forms import edit
 from tests.support.sales import make_sale, make_voucher
 from tests.support.spreadsheets import CHINESE, ENGLISH, HOTPOT, NOODLES, as_csv, as_xlsx
 from tests.support.staff import staff_with
+from tests.support.tiers import slow_after
 from tests.vouchers.admin.test_sale import said
 from vouchers.admin import voucher
 from vouchers.imports.plan import RowOutcome
@@ -96,12 +97,15 @@ def test_warnings_are_shown_in_their_row(shop: Client) -> None:
 
 @pytest.mark.parametrize(
     ("content", "why"),
-    [
-        (b"", "The submitted file is empty."),
-        (b"a" * (MOST_BYTES + 1), "The file is larger than 5 MB. Split it."),
-        (b"\xd0\xcf\x11\xe0" + b"\0" * 99, "Save it as .xlsx or CSV instead."),
-        (b"title;price\r\nx;1\r\n", "These columns are missing: face value (面值)."),
-    ],
+    slow_after(
+        2,
+        [
+            (b"", "The submitted file is empty."),
+            (b"a" * (MOST_BYTES + 1), "The file is larger than 5 MB. Split it."),
+            (b"\xd0\xcf\x11\xe0" + b"\0" * 99, "Save it as .xlsx or CSV instead."),
+            (b"title;price\r\nx;1\r\n", "These columns are missing: face value (面值)."),
+        ],
+    ),
     ids=["empty", "large", "old", "columns"],
 )
 def test_unreadable_file_is_reported_at_the_field(shop: Client, content: bytes, why: str) -> None:
@@ -170,7 +174,8 @@ def test_voucher_put_on_sale_meanwhile_keeps_its_price(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    "permissions", [["view_voucher"], ["view_voucher", "add_voucher"], ["change_voucher"]]
+    "permissions",
+    slow_after(1, [["view_voucher"], ["view_voucher", "add_voucher"], ["change_voucher"]]),
 )
 def test_import_needs_both_voucher_permissions(permissions: list[str]) -> None:
     client = staff_with(*permissions)
@@ -191,7 +196,9 @@ def test_preview_names_missing_sale_permission() -> None:
     assert key_in(upload(client, as_csv(ENGLISH, NOODLES)))
 
 
-@pytest.mark.parametrize(("language", "heading"), [("en", "face value"), ("zh-hans", "面值")])
+@pytest.mark.parametrize(
+    ("language", "heading"), slow_after(1, [("en", "face value"), ("zh-hans", "面值")])
+)
 def test_example_file_opens_in_excel_and_imports(shop: Client, language: str, heading: str) -> None:
     shop.defaults["HTTP_ACCEPT_LANGUAGE"] = language
     response = shop.get(EXAMPLE)

@@ -17,6 +17,7 @@ from seckill_site.redis.ledger_connection import ledger_connection
 from tests.support.draws import draw_to_the_end, end, entered_draw, in_redis, make_draw
 from tests.support.orders import make_buyers, make_sale, reserved
 from tests.support.sales import HOUR, make_voucher, terms
+from tests.support.tiers import slow_after
 from vouchers.catalogue.live_changes import end_sale, extend_sale, pause_sale, resize_sale
 from vouchers.catalogue.sales import (
     ListIsClosed,
@@ -90,7 +91,7 @@ def test_mode_is_settled_after_the_start() -> None:
         change(make_draw(), mode=SaleMode.FIRST_COME)
 
 
-@pytest.mark.parametrize("is_stored", [False, True])
+@pytest.mark.parametrize("is_stored", slow_after(1, [False, True]))
 def test_draw_with_entries_keeps_its_mode_and_is_not_deleted(is_stored: bool) -> None:
     sale, _ = entered_draw(make_buyers(1))
     if is_stored:
@@ -138,6 +139,7 @@ def test_closed_list_keeps_window_and_units() -> None:
     assert sale.orders.filter(live=True).count() == 2
 
 
+@pytest.mark.slow
 def test_shop_changes_a_running_draw() -> None:
     sale, tokens = entered_draw(make_buyers(2), stock=2)
     pause_sale(sale_id=sale.pk)

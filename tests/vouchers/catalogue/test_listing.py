@@ -90,6 +90,7 @@ def test_list_without_redis_uses_rows(redis_gone):
     assert (card.state, card.remaining) == (SaleState.OPEN, None)
 
 
+@pytest.mark.slow
 def test_list_costs_two_queries_and_one_round_trip(django_assert_num_queries, ledger_trips):
     now = timezone.now()
     for _ in range(10):

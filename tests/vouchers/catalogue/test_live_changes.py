@@ -22,6 +22,7 @@ from tests.support.sales import (
     reserve,
     reserve_entry,
 )
+from tests.support.tiers import slow_after
 from vouchers.catalogue import live_changes
 from vouchers.catalogue.live_changes import (
     NotLater,
@@ -100,6 +101,7 @@ def test_sale_ends_by_clock_of_redis(committed):
     assert snapshot(sale_id=sale.pk).terms == LedgerTerms.from_sale(stored(sale))
 
 
+@pytest.mark.slow
 def test_ending_keeps_pause_as_it_was(committed):
     for paused in (False, True):
         sale = make_loaded_sale(paused=paused)
@@ -159,7 +161,7 @@ def test_crash_before_commit_leaves_narrower_sale(name):
 # --- refusals -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ACTIONS)
+@pytest.mark.parametrize("name", slow_after(1, ACTIONS))
 def test_sale_that_is_over_is_not_changed(dump, name):
     sale = make_loaded_sale(begins_at=dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
                             ends_at=dt.datetime(2026, 1, 2, tzinfo=dt.UTC),
@@ -172,7 +174,7 @@ def test_sale_that_is_over_is_not_changed(dump, name):
     assert (terms_of(stored(sale)), dump()) == (terms_of(sale), before)
 
 
-@pytest.mark.parametrize("name", ACTIONS)
+@pytest.mark.parametrize("name", slow_after(1, ACTIONS))
 def test_repeated_change_is_refused(committed, dump, name):
     sale = make_loaded_sale(paused=name == "resume")
     with committed():
@@ -185,7 +187,7 @@ def test_repeated_change_is_refused(committed, dump, name):
     assert (terms_of(stored(sale)), dump()) == (terms, before)
 
 
-@pytest.mark.parametrize("name", ACTIONS)
+@pytest.mark.parametrize("name", slow_after(1, ACTIONS))
 def test_change_without_redis_is_refused(committed, redis_gone, name):
     sale = make_loaded_sale(paused=name == "resume")
 
@@ -206,7 +208,7 @@ def test_unloaded_sale_is_not_changed(name):
     assert terms_of(stored(sale)) == terms_of(sale)
 
 
-@pytest.mark.parametrize("name", ACTIONS)
+@pytest.mark.parametrize("name", slow_after(1, ACTIONS))
 def test_missing_sale_is_reported(name):
     sale = make_loaded_sale(paused=name == "resume")
     stored(sale).delete()

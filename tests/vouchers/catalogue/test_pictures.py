@@ -15,6 +15,7 @@ from tests.support.orders import at_once
 from tests.support.patience import GENEROUS_S
 from tests.support.photos import RED, film_file, image_file, noise_file, opened, saved
 from tests.support.sales import make_voucher
+from tests.support.tiers import slow_after
 from vouchers.catalogue.pictures import (
     BOX,
     LARGEST_BYTES,
@@ -63,15 +64,18 @@ def test_each_format_becomes_webp(kind):
 
 @pytest.mark.parametrize(
     ("size", "fitted"),
-    [
-        ((1920, 1080), (960, 540)),
-        ((4000, 3000), (720, 540)),
-        ((3000, 1000), (960, 320)),
-        ((1000, 4000), (135, 540)),
-        ((300, 200), (300, 200)),
-        ((8000, 1), (960, 1)),
-        ((1, 1), (1, 1)),
-    ],
+    slow_after(
+        2,
+        [
+            ((1920, 1080), (960, 540)),
+            ((4000, 3000), (720, 540)),
+            ((3000, 1000), (960, 320)),
+            ((1000, 4000), (135, 540)),
+            ((300, 200), (300, 200)),
+            ((8000, 1), (960, 1)),
+            ((1, 1), (1, 1)),
+        ],
+    ),
 )
 def test_picture_fits_box_and_keeps_ratio(size, fitted):
     webp = as_webp(content=image_file(size=size))
@@ -193,7 +197,7 @@ def test_truncated_picture_is_refused(kind, part):
         as_webp(content=whole[: int(len(whole) * part)])
 
 
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF"])
+@pytest.mark.parametrize("kind", slow_after(1, ["JPEG", "PNG", "WEBP", "GIF"]))
 def test_corrupt_byte_gives_picture_or_refusal(kind):
     whole = noise_file(kind=kind, size=(16, 12))
     for place in range(0, len(whole), 1 + len(whole) // 150):

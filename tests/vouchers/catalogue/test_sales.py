@@ -33,6 +33,7 @@ from tests.support.sales import (
     reserve,
     terms,
 )
+from tests.support.tiers import slow_after
 from vouchers.catalogue import sales
 from vouchers.catalogue.sales import (
     LimitLowered,
@@ -106,7 +107,7 @@ BROKEN_TERMS = [
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(("changes", "field"), BROKEN_TERMS)
+@pytest.mark.parametrize(("changes", "field"), slow_after(2, BROKEN_TERMS))
 def test_broken_rule_creates_neither_voucher_nor_sale(changes, field):
     with pytest.raises(ValidationError) as refused:
         create_voucher_on_sale(details=DETAILS, terms=terms(**changes))
@@ -166,7 +167,7 @@ def test_stock_is_not_lowered_without_redis(committed, redis_gone):
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("stock", [0, 1, 2])
+@pytest.mark.parametrize("stock", slow_after(1, [0, 1, 2]))
 def test_stock_never_falls_below_units_taken(committed, dump, stock):
     sale = make_loaded_sale(stock=5)
     for n in (1, 2):
@@ -237,11 +238,14 @@ def test_room_that_lets_fewer_in_reaches_redis_first(fields, changes, steps):
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
     ("fields", "changes"),
-    [
-        (OPEN_ROOM, {"room": RoomKind.OFF}),
-        (OPEN_ROOM, {"room_rate": 21}),
-        ({**OPEN_ROOM, "paused": True}, {"paused": False}),
-    ],
+    slow_after(
+        2,
+        [
+            (OPEN_ROOM, {"room": RoomKind.OFF}),
+            (OPEN_ROOM, {"room_rate": 21}),
+            ({**OPEN_ROOM, "paused": True}, {"paused": False}),
+        ],
+    ),
     ids=["closed", "faster", "resumed"],
 )
 def test_room_that_lets_more_in_reaches_redis_after_commit(fields, changes, steps, redis_gone):
@@ -324,7 +328,7 @@ KEEPS_ORDER = [
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(("fields", "changes"), REORDERS)
+@pytest.mark.parametrize(("fields", "changes"), slow_after(2, REORDERS))
 def test_order_of_a_line_is_settled_once_started(fields, changes, dump):
     sale = make_loaded_sale(**{**OPEN_ROOM, **fields})
     before = dump()
@@ -337,7 +341,7 @@ def test_order_of_a_line_is_settled_once_started(fields, changes, dump):
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(("fields", "changes"), KEEPS_ORDER)
+@pytest.mark.parametrize(("fields", "changes"), slow_after(2, KEEPS_ORDER))
 def test_other_edits_of_a_started_line_are_allowed(fields, changes):
     sale = make_loaded_sale(**{**OPEN_ROOM, **fields})
 
@@ -345,7 +349,7 @@ def test_other_edits_of_a_started_line_are_allowed(fields, changes):
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(("fields", "changes"), REORDERS)
+@pytest.mark.parametrize(("fields", "changes"), slow_after(2, REORDERS))
 def test_order_of_a_line_may_change_before_the_start(fields, changes):
     sale = make_loaded_sale(**{**OPEN_ROOM, **fields, "begins_at": timezone.now() + HOUR / 2})
 
@@ -385,7 +389,9 @@ NARROWER = [
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("changes", NARROWER, ids=lambda changes: next(iter(changes)))
+@pytest.mark.parametrize(
+    "changes", slow_after(1, NARROWER), ids=lambda changes: next(iter(changes))
+)
 def test_narrowing_reaches_redis_first_and_survives_crash(changes, steps):
     sale = make_loaded_sale(stock=5)
     narrower = changed(sale, changes)
@@ -417,7 +423,7 @@ WIDER = [
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("changes", WIDER, ids=lambda changes: next(iter(changes)))
+@pytest.mark.parametrize("changes", slow_after(1, WIDER), ids=lambda changes: next(iter(changes)))
 def test_widening_reaches_redis_after_commit(changes, steps, redis_gone):
     sale = make_loaded_sale(stock=5, paused=True, rebuy=False)
     wider = changed(sale, changes)
@@ -489,7 +495,10 @@ def test_limit_is_never_lowered(committed, dump):
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(
-    "changes", [{"limit": 21}, {"stock": MAX_STOCK + 1}, {"ends_at": timezone.now() - 2 * HOUR}]
+    "changes",
+    slow_after(
+        1, [{"limit": 21}, {"stock": MAX_STOCK + 1}, {"ends_at": timezone.now() - 2 * HOUR}]
+    ),
 )
 def test_edit_breaking_a_rule_changes_nothing(dump, changes):
     sale = make_loaded_sale()
@@ -672,11 +681,14 @@ def test_sale_with_reservation_is_not_deleted_and_sells_on():
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     "fields",
-    [
-        {},
-        {"status": OrderStatus.CANCELLED},
-        {"status": OrderStatus.REFUSED, "reason": RefusalReason.SOLD_OUT},
-    ],
+    slow_after(
+        1,
+        [
+            {},
+            {"status": OrderStatus.CANCELLED},
+            {"status": OrderStatus.REFUSED, "reason": RefusalReason.SOLD_OUT},
+        ],
+    ),
 )
 def test_sale_with_any_order_is_not_deleted(ledger, fields):
     sale = make_loaded_sale()

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from tests.support.sales import HOUR, make_sale, make_user, make_voucher
 from tests.support.spreadsheets import CHINESE, ENGLISH, HOTPOT, NOODLES, as_csv, as_xlsx
+from tests.support.tiers import slow_after
 from vouchers.catalogue.history import text_of
 from vouchers.catalogue.series import MOST_SALES
 from vouchers.imports import service as importing
@@ -104,7 +105,7 @@ def test_preview_plans_each_row_and_writes_nothing(boss: Importer) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [
+    slow_after(1, [
         as_csv(CHINESE, NOODLES, HOTPOT, encoding="gb18030", delimiter="\t"),
         as_csv(ENGLISH, NOODLES, HOTPOT, encoding="utf-8-sig", delimiter=";"),
         as_xlsx(CHINESE, NOODLES, HOTPOT),
@@ -114,7 +115,7 @@ def test_preview_plans_each_row_and_writes_nothing(boss: Importer) -> None:
             ["", "Hotpot", "", 168, 1200, 500,
              dt.datetime(2030, 1, 1, 10), dt.datetime(2030, 1, 1, 12), 2],
         ),
-    ],
+    ]),
     ids=["GBK with tabs", "UTF-8 with semicolons", "XLSX as text", "XLSX with numbers and dates"],
 )  # fmt: skip
 def test_every_file_type_gives_the_same_plan(boss: Importer, content: bytes) -> None:
@@ -248,6 +249,7 @@ def test_one_file_creates_at_most_a_hundred_sales(boss: Importer) -> None:
     assert [row.number for row in plan.rows if row.problems] == [MOST_SALES + 2]
 
 
+@pytest.mark.slow
 def test_preview_queries_do_not_depend_on_rows(boss: Importer) -> None:
     vouchers = [make_voucher(title=f"Voucher {number}") for number in range(20)]
 
@@ -354,6 +356,7 @@ ODD_CELLS = [
 CELLS = st.sampled_from(["元", "¥", "￥元"]) | st.sampled_from(ODD_CELLS) | st.text(max_size=20)
 
 
+@pytest.mark.slow
 @examples(
     max_examples=200,
     deadline=None,
@@ -412,12 +415,17 @@ def test_second_upload_warns_or_does_nothing(boss: Importer) -> None:
 
 @pytest.mark.parametrize(
     "meanwhile",
-    [
-        lambda voucher: Voucher.objects.filter(pk=voucher.pk).update(price_cents=1),
-        lambda voucher: voucher.delete(),
-        lambda voucher: make_voucher(title="Hotpot"),
-        lambda voucher: make_sale(voucher=voucher, begins_at=BEGINS_AT, ends_at=BEGINS_AT + HOUR),
-    ],
+    slow_after(
+        1,
+        [
+            lambda voucher: Voucher.objects.filter(pk=voucher.pk).update(price_cents=1),
+            lambda voucher: voucher.delete(),
+            lambda voucher: make_voucher(title="Hotpot"),
+            lambda voucher: make_sale(
+                voucher=voucher, begins_at=BEGINS_AT, ends_at=BEGINS_AT + HOUR
+            ),
+        ],
+    ),
     ids=["its price was changed", "it was deleted", "its title came up", "it was put on sale"],
 )
 def test_change_since_preview_writes_nothing(boss: Importer, meanwhile: Any) -> None:

@@ -13,6 +13,7 @@ import pytest
 from tests.fixtures.site import RedisGone
 from tests.fixtures.vouchers import Dump
 from tests.support.sales import change_state, open_ledger, reserve
+from tests.support.tiers import slow_after
 from vouchers.inventory import keys as keys_module
 from vouchers.inventory.batch_journal import (
     back_off,
@@ -167,8 +168,8 @@ BREAKS = {
 }
 
 
-@pytest.mark.parametrize("call", NEED_LEDGER)
-@pytest.mark.parametrize("broken", BREAKS)
+@pytest.mark.parametrize("call", slow_after(2, NEED_LEDGER))
+@pytest.mark.parametrize("broken", slow_after(2, BREAKS))
 def test_broken_ledger_is_not_loaded_and_nothing_is_written(
     ledger: Any, dump: Dump, call: str, broken: str
 ) -> None:

@@ -24,6 +24,7 @@ from tests.support.draws import make_draw
 from tests.support.heartbeats import note_all
 from tests.support.inspection import broker_length, ledger_contents, pending_ids
 from tests.support.orders import make_buyers, make_sale, reserved, token_for
+from tests.support.tiers import slow_after
 from vouchers.inventory import entering, rebuild, reservations, sale_state, waiting_list
 from vouchers.inventory.keys import (
     STATE,
@@ -203,7 +204,7 @@ SCRIPTS: dict[str, tuple[Callable[[SeckillVoucher], object], ModuleType, str, st
 
 
 @pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "control"])
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("name", slow_after(2, SCRIPTS))
 def test_each_script_leaves_it_alone(
     name: str, guarded: bool, ledger: Any, drop_guard: DropGuard
 ) -> None:

@@ -15,6 +15,7 @@ from seckill_site.redis.ledger_connection import ledger_connection
 from tests.fixtures.vouchers import DropGuard
 from tests.support.draws import make_draw
 from tests.support.sales import all_pending, lose_state, make_loaded_sale, open_ledger, reserve
+from tests.support.tiers import slow_after
 from tests.vouchers.inventory.test_reservations import WIN, commands_of_script
 from vouchers.catalogue.sales import edit_sale, terms_of
 from vouchers.inventory import reservations
@@ -308,7 +309,7 @@ def test_limits_cost_a_crowd_nothing_and_its_second_orders_two_commands() -> Non
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(("per_address", "accepted"), [(None, 3), (1, 1), (5, 5)])
+@pytest.mark.parametrize(("per_address", "accepted"), slow_after(2, [(None, 3), (1, 1), (5, 5)]))
 def test_sale_may_have_its_own_limit(per_address: int | None, accepted: int) -> None:
     sale = make_loaded_sale(stock=100, per_address=per_address)
 
@@ -323,6 +324,7 @@ def test_sale_without_a_limit_per_address() -> None:
         accepted_by(sale.pk)
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_own_limit_is_changed_and_removed_by_an_edit() -> None:
     sale = make_loaded_sale(stock=100, per_address=1)

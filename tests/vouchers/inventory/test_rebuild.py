@@ -39,6 +39,7 @@ from tests.support.sales import (
     reserve_entry,
     why_ended,
 )
+from tests.support.tiers import slow_after
 from vouchers.inventory import rebuild
 from vouchers.inventory.holdings import Holding, held_order_ids, read_buyers, read_pending
 from vouchers.inventory.keys import (
@@ -350,7 +351,7 @@ def test_rebuilt_waiting_list_comes_before_newcomers(
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("guarded", [True, False], ids=["guard", "control"])
-@pytest.mark.parametrize("name", ["ended", "tries", "barred", "waiting"])
+@pytest.mark.parametrize("name", slow_after(1, ["ended", "tries", "barred", "waiting"]))
 def test_nothing_is_accepted_between_reading_and_installing(
     name: str, guarded: bool, ledger: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -417,13 +418,16 @@ def given_and_refused(sale: SeckillVoucher, user: User) -> None:
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     "given",
-    [
-        given_and_pending,
-        given_and_only_among_the_buyers,
-        given_and_ordered,
-        given_and_cancelled,
-        given_and_refused,
-    ],
+    slow_after(
+        1,
+        [
+            given_and_pending,
+            given_and_only_among_the_buyers,
+            given_and_ordered,
+            given_and_cancelled,
+            given_and_refused,
+        ],
+    ),
     ids=lambda given: given.__name__,
 )
 def test_buyer_given_a_unit_is_not_restored_to_list(
@@ -473,7 +477,7 @@ def test_rebuilt_ended_ids_have_full_retention(ledger: Any) -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("name", CONTENTS)
+@pytest.mark.parametrize("name", slow_after(1, CONTENTS))
 def test_load_repairs_key_of_wrong_type(ledger: Any, name: str) -> None:
     running = RunningSale()
     key = getattr(running.keys, name)
@@ -489,7 +493,7 @@ def test_load_repairs_key_of_wrong_type(ledger: Any, name: str) -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("word", slow_after(1, WORDS))
 def test_load_repairs_lost_word(word: str) -> None:
     running = RunningSale()
     change_state(running.pk, **{word: ""})

@@ -28,6 +28,7 @@ from tests.support.passes import cut_after_one
 from tests.support.patience import wait_for
 from tests.support.proxy import FaultProxy, redis_server
 from tests.support.sales import make_loaded_sale, make_sale, make_user
+from tests.support.tiers import slow_after
 from vouchers.catalogue.sales import delete_sale
 from vouchers.inventory import request_stats as module
 from vouchers.inventory.keys import LedgerKeys
@@ -376,7 +377,7 @@ def test_unavailable_is_counted_once_redis_is_back(client: Client, redis_gone: R
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("form", ["", "yes"], ids=["json", "html"])
+@pytest.mark.parametrize("form", slow_after(1, ["", "yes"]), ids=["json", "html"])
 def test_requests_without_valid_token_create_no_key(client: Client, ledger: Any, form: str) -> None:
     """Anyone can send requests for any number of sales that do not exist."""
     sale = make_loaded_sale()
@@ -498,7 +499,7 @@ def test_late_counts_are_added_and_rows_never_shrink(count: Count) -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", slow_after(1, range(3)))
 def test_every_answer_is_counted_once_in_random_order(count: Count, seed: int) -> None:
     """Counts up to 25 s late, passes at any time, and a start that moves."""
     chance, sale, now, counted = random.Random(seed), make_noon_sale(), -300.0, 0

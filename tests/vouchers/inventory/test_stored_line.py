@@ -14,6 +14,7 @@ from seckill_site.process_memory import forget_everything
 from tests.fixtures.vouchers import DropGuard
 from tests.support.rooms import place_at, signed
 from tests.support.sales import HOUR, lose_state, make_loaded_sale, make_user, redis_now_ms
+from tests.support.tiers import slow_after
 from vouchers.inventory import rebuild
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.rebuild import drop_wrong_types, load_sale, rebuild_sale
@@ -91,14 +92,17 @@ def test_visitor_let_in_long_ago_stays_in(
 
 @pytest.mark.parametrize(
     ("text", "number", "let_in"),
-    [
-        ("2:7:0", 2, False),
-        ("2:7:9", 2, True),  # the row says less
-        ("9:7:0", 2, False),  # joined again before the build, without the signed place
-        ("9:7:9", 9, True),
-        ("junk", 2, False),
-        ("2::0", 2, False),
-    ],
+    slow_after(
+        2,
+        [
+            ("2:7:0", 2, False),
+            ("2:7:9", 2, True),  # the row says less
+            ("9:7:0", 2, False),  # joined again before the build, without the signed place
+            ("9:7:9", 9, True),
+            ("junk", 2, False),
+            ("2::0", 2, False),
+        ],
+    ),
 )
 def test_place_that_redis_has_is_replaced_by_a_better_one_only(
     ledger: Any, text: str, number: int, let_in: bool
@@ -131,13 +135,16 @@ def test_newcomers_stay_behind_a_line_that_went_back(
 
 @pytest.mark.parametrize(
     ("known", "early"),
-    [
-        ({"tail": 3}, 2),  # a copy from before the start
-        ({"tail": 3, "early": 1}, 2),  # and a visit has drawn it
-        ({"tail": 4, "early": 1}, 2),
-        ({"tail": 4, "early": 3}, 3),  # the rows know fewer
-        ({"tail": 4}, None),  # not older: the next visit draws it
-    ],
+    slow_after(
+        2,
+        [
+            ({"tail": 3}, 2),  # a copy from before the start
+            ({"tail": 3, "early": 1}, 2),  # and a visit has drawn it
+            ({"tail": 4, "early": 1}, 2),
+            ({"tail": 4, "early": 3}, 3),  # the rows know fewer
+            ({"tail": 4}, None),  # not older: the next visit draws it
+        ],
+    ),
 )
 def test_line_that_went_back_is_drawn_as_before(
     ledger: Any, known: dict[str, int], early: int | None

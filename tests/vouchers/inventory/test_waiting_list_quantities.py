@@ -13,6 +13,7 @@ import pytest
 from tests.fixtures.vouchers import DropGuard
 from tests.support.inspection import buyer_fields
 from tests.support.sales import all_pending, change_state, open_ledger, reserve, reserve_entry
+from tests.support.tiers import slow_after
 from vouchers.inventory import reservations, waiting_list
 from vouchers.inventory.holdings import held_order_ids
 from vouchers.inventory.keys import LedgerKeys
@@ -313,7 +314,7 @@ def serve(line: list[Waiting], held: Counter[int], free: int, limit: int) -> Non
             line.remove(first)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", slow_after(2, range(12)))
 def test_line_is_served_as_a_plain_list_would_be(ledger: Any, seed: int) -> None:
     rng, limit = Random(seed), 4
     sell_out(total=6, limit=limit)

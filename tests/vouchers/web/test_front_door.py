@@ -22,6 +22,7 @@ from tests.support.browsers import session_cookie
 from tests.support.inspection import redis_commands
 from tests.support.orders import make_buyer, reserved
 from tests.support.sales import HOUR, make_loaded_sale, make_sale, redis_now_ms
+from tests.support.tiers import slow_after
 from tests.support.wsgi import Answer
 from vouchers.catalogue import public_sales
 from vouchers.catalogue.public_sales import learn_sale
@@ -102,7 +103,7 @@ def test_sale_starts_between_samples(clock: list[float]) -> None:
     assert live(sale.pk).json["state"] == "open"
 
 
-@pytest.mark.parametrize("language", ["en", "zh-hans"])
+@pytest.mark.parametrize("language", slow_after(1, ["en", "zh-hans"]))
 def test_live_answers_like_django(language: str) -> None:
     path = f"/vouchers/{make_loaded_sale().pk}/live/"
     from_door = ask("GET", path, HTTP_ACCEPT_LANGUAGE=language)
@@ -124,7 +125,7 @@ def test_live_shows_public_sales_alone(way: Callable[..., Answer], stage: SaleSt
     assert (answer.status, answer.json["code"]) == (404, "not_found")
 
 
-@pytest.mark.parametrize("path", ["live/", "", "room/"])
+@pytest.mark.parametrize("path", slow_after(1, ["live/", "", "room/"]))
 @both
 def test_published_sale_is_shown_within_half_a_second(
     way: Callable[..., Answer], path: str, clock: list[float]
@@ -190,7 +191,7 @@ def page(path: str, **headers: Any) -> Answer:
     return ask("GET", path, accept="text/html", HTTP_ACCEPT_LANGUAGE="en", **headers)
 
 
-@pytest.mark.parametrize("language", ["en", "zh-hans"])
+@pytest.mark.parametrize("language", slow_after(1, ["en", "zh-hans"]))
 @pytest.mark.parametrize("path", ["/", "/vouchers/{}/"])
 def test_page_is_djangos_and_costs_nothing_twice(
     path: str,
