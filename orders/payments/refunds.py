@@ -175,11 +175,14 @@ def _end_without_money(sale_id: int, order_id: int, now: dt.datetime) -> None:
 def finish_refund(payment: Payment, *, now: dt.datetime, budget: PollBudget | None = None) -> bool:
     """Ask the provider to refund; once it has, the order ends and its unit goes back on sale.
 
-    ``budget`` counts silences and refusals. A provider that works on a refund is not silent.
+    ``budget`` counts silences and refusals. A provider that works on a refund is not silent. Of
+    several processes that have read the same payment, one asks.
     """
     refunding = Payment.objects.filter(pk=payment.pk, status=PaymentStatus.REFUNDING)
     ask_at = now + backoff(payment.asked, first_s=FIRST_PAUSE_S)
-    refunding.update(asked=payment.asked + 1, ask_at=ask_at)
+    unasked = refunding.filter(asked=payment.asked)
+    if not unasked.update(asked=payment.asked + 1, ask_at=ask_at):
+        return False
     paid_cents, gone_cents = payment.paid_cents, payment.refunded_cents
     charge = payment.charge or payment
     refund = Refund(

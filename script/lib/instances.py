@@ -26,12 +26,20 @@ HEAD = Path(__file__).with_name("nginx_head.conf").read_text()
 class Nginx:
     """nginx with that configuration, before the web servers on these ports.
 
-    ``port`` stands for that of TLS, ``plain`` for port 80, and ``http2`` speaks HTTP/2.
+    ``port`` stands for that of TLS, and ``plain`` for port 80. Only with a ``certificate`` does it
+    speak TLS; the key is beside it and ends with ``.key``.
     """
 
-    def __init__(self, directory: Path, *, orders: Sequence[int], rest: Sequence[int]) -> None:
-        self.directory = directory
-        self.port, self.plain, self.http2 = free_port(), free_port(), free_port()
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        orders: Sequence[int],
+        rest: Sequence[int],
+        certificate: Path | None = None,
+    ) -> None:
+        self.directory, self._certificate = directory, certificate
+        self.port, self.plain = free_port(), free_port()
         self._servers = {"8000": orders, "8001": rest}
 
     def prepare(self, text: str = "") -> list[str]:
@@ -56,21 +64,17 @@ class Nginx:
             assert addresses, f"no server for port {number}"
             servers = "".join(f"    server 127.0.0.1:{port}{addresses[1]}\n" for port in ports)
             text = listed.sub(servers, text)
-        text = re.sub(r"^ *ssl_certificate.*\n", "", text, flags=re.MULTILINE)
-        for default in ("", " default_server"):
-            secure = (
-                f"listen 127.0.0.1:{self.port}{default}; "
-                f"listen 127.0.0.1:{self.http2} http2{default};"
-            )
-            text = text.replace(f"listen 443 ssl http2{default};", secure)
-            text = text.replace(f"listen 80{default};", f"listen 127.0.0.1:{self.plain}{default};")
-        own = "server_name shop.example;"
-        return (
-            text.replace("ssl_reject_handshake on;", "")
-            .replace(own, "server_name shop.example 127.0.0.1 localhost;")
-            .replace("/srv/seckill/deploy", str(ROOT / "deploy"))
-            .replace("/var/cache/nginx/seckill", f"{self.directory}/cache")
-        )
+        for own, port in ((443, self.port), (80, self.plain)):
+            text = re.sub(rf"\blisten {own}\b", f"listen 127.0.0.1:{port}", text)
+        if it := self._certificate:
+            text = text.replace("/etc/ssl/shop.example.pem", str(it))
+            text = text.replace("/etc/ssl/private/shop.example.key", str(it.with_suffix(".key")))
+        else:
+            text = re.sub(r"^ *ssl_(certificate|reject).*\n", "", text, flags=re.MULTILINE)
+            names = "server_name shop.example 127.0.0.1 localhost;"
+            text = text.replace("server_name shop.example;", names).replace(" ssl http2", "")
+        text = text.replace("/srv/seckill/deploy", str(ROOT / "deploy"))
+        return text.replace("/var/cache/nginx/seckill", f"{self.directory}/cache")
 
 
 @contextmanager

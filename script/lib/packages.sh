@@ -24,6 +24,8 @@ missing_packages() {
   fi
   has redis-server || say redis-server
   has nginx || say nginx-light
+  has openssl || say openssl
+  has curl || say curl
   if [[ $browser == yes ]] && ! has chromium-headless-shell; then
     printf '%s\n' chromium-headless-shell fonts-noto-cjk
   fi

@@ -6,7 +6,7 @@ import gzip
 import http.client
 import re
 import socket
-import struct
+import ssl
 import subprocess
 import threading
 import time
@@ -18,7 +18,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
 
 import pytest
 
@@ -30,6 +29,7 @@ from tests.faults.private import script_library
 from tests.support.crowd import fire
 from tests.support.patience import running_s, wait_for
 from tests.support.stack import ROOT, Stack
+from tests.support.tls import Request, curl, make_certificate
 from vouchers.catalogue.sales import VoucherDetails, edit_sale, terms_of
 from vouchers.models import SeckillVoucher
 
@@ -43,14 +43,8 @@ ASKED: list[tuple[str, dict[str, str]]] = []
 """Paths and headers of the requests that came through nginx."""
 
 
-class Others(NamedTuple):
-    """The ports of an nginx beside its first: for plain HTTP, and for HTTP/2."""
-
-    plain: int
-    http2: int
-
-
-OTHER_PORTS: dict[int, Others] = {}
+PLAIN_PORTS: dict[int, int] = {}
+"""The port for plain HTTP of an nginx, by its first."""
 
 LIBRARY = script_library("instances")
 
@@ -89,7 +83,12 @@ def upstream(name: str) -> Iterator[int]:
 
 @contextmanager
 def started(
-    directory: Path, *, orders: Sequence[int], rest: int, text: str = CONFIGURATION
+    directory: Path,
+    *,
+    orders: Sequence[int],
+    rest: int,
+    text: str = CONFIGURATION,
+    certificate: Path | None = None,
 ) -> Iterator[int]:
     """Run a real nginx with that configuration before these servers; yields its port.
 
@@ -97,8 +96,8 @@ def started(
     """
     if len(orders) > 1:
         text = re.sub(r"^ *limit_req .*\n", "", text, flags=re.MULTILINE)
-    server = LIBRARY.Nginx(directory, orders=orders, rest=[rest])
-    OTHER_PORTS[server.port] = Others(plain=server.plain, http2=server.http2)
+    server = LIBRARY.Nginx(directory, orders=orders, rest=[rest], certificate=certificate)
+    PLAIN_PORTS[server.port] = server.plain
     process = subprocess.Popen(server.prepare(text))
     try:
         wait_for(lambda: process.poll() is not None or answers(server.port), what="nginx")
@@ -147,56 +146,20 @@ def head_of(port: int, path: str, host: str) -> http.client.HTTPResponse:
 
 @pytest.mark.parametrize("which", ["plain", "https"])
 def test_foreign_host_gets_no_answer(nginx: int, which: str) -> None:
-    port = OTHER_PORTS[nginx].plain if which == "plain" else nginx
+    port = PLAIN_PORTS[nginx] if which == "plain" else nginx
     for host in ("evil.example", "127.0.0.2", "shop.example.evil.example"):
         with pytest.raises(http.client.RemoteDisconnected):
             head_of(port, "/", host)
 
 
 def test_plain_http_leads_to_the_shop_alone(nginx: int) -> None:
-    answer = head_of(OTHER_PORTS[nginx].plain, "/vouchers/7/?a=b", "shop.example")
+    answer = head_of(PLAIN_PORTS[nginx], "/vouchers/7/?a=b", "shop.example")
     where = "https://shop.example/vouchers/7/?a=b"
     assert (answer.status, answer.headers["Location"]) == (301, where)
 
 
 def test_nginx_names_no_version(nginx: int) -> None:
     assert head_of(nginx, "/errors/none", "shop.example").headers["Server"] == "nginx"
-
-
-def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
-
-
-def http2_body(port: int, **headers: str) -> bytes:
-    """Return the body of the answer to one request over HTTP/2, whose own body never comes."""
-    pairs = [(name.replace("_", ":"), value) for name, value in headers.items()]
-    packed = b"".join(
-        b"\0" + b"".join(bytes([len(it)]) + it.encode() for it in pair) for pair in pairs
-    )
-    data, headers_of, settings, end = 0, 1, 4, 1
-    with socket.create_connection(("127.0.0.1", port), 30) as client, client.makefile("rb") as got:
-        client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(settings, 0, 0, b""))
-        client.sendall(frame(headers_of, 4, 1, packed))
-        body = b""
-        while head := got.read(9):
-            payload = got.read(int.from_bytes(head[:3]))
-            if head[3] == data:
-                body += payload
-                if head[4] & end:
-                    break
-        return body
-
-
-def test_too_large_a_body_over_http2_gets_our_answer(nginx: int) -> None:
-    body = http2_body(
-        OTHER_PORTS[nginx].http2,
-        _method="POST",
-        _scheme="http",
-        _path="/vouchers/7/orders/",
-        _authority="shop.example",
-        **{"content-length": "9999999"},
-    )
-    assert body == (ROOT / "deploy/errors/too-large.json").read_bytes()
 
 
 @pytest.mark.parametrize("unit", ["web@", "worker", "outside@", "beat"])
@@ -306,6 +269,88 @@ def test_record_of_a_draw_is_kept_compressed(tmp_path: Path) -> None:
             wait_for(lambda: ask(port, "GET", path) and len(asked) > 1, what="the next question")
         server.shutdown()
     assert asked[-1]["If-None-Match"] == 'W/"a"'
+
+
+# --- With TLS -------------------------------------------------------------------------------------
+
+VERSIONS = pytest.mark.parametrize("version", ["1.1", "2"])
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate of shop.example that this test made; its key is beside it."""
+    return make_certificate(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(scope="module")
+def secure_nginx(tmp_path_factory: pytest.TempPathFactory, certificate: Path) -> Iterator[int]:
+    """An nginx with TLS before two servers that say their names."""
+    directory = tmp_path_factory.mktemp("nginx")
+    with (
+        upstream(ORDERS) as orders,
+        upstream(REST) as rest,
+        started(directory, orders=[orders], rest=rest, certificate=certificate) as port,
+    ):
+        yield port
+
+
+@VERSIONS
+def test_requests_over_tls_reach_the_same_servers(
+    secure_nginx: int, certificate: Path, tmp_path: Path, version: str
+) -> None:
+    ASKED.clear()
+    posted = {"orders/": ['data = "token=x"']}
+    paths = ["", "live/", "token/", "orders/", "form/", "orders/123/"]
+    to = [tmp_path / str(number) for number in range(len(paths))]
+    sale = next(SALES)
+    requests = [
+        Request(f"/vouchers/{sale}/{path}", posted.get(path, ()), str(file))
+        for path, file in zip(paths, to, strict=True)
+    ]
+    said = curl(secure_nginx, requests, version=version, certificate=certificate)
+    assert {it[:2] for it in said} == {("200", version)}
+    assert [it.read_text() for it in to] == [ORDERS] * 4 + [REST] * 2
+    assert len(ASKED) == len(paths)
+    for _, headers in ASKED:
+        assert (headers["X-Forwarded-Proto"], headers["X-Forwarded-For"]) == ("https", "127.0.0.1")
+
+
+@VERSIONS
+def test_too_large_a_body_over_tls_gets_our_answer(
+    secure_nginx: int, certificate: Path, tmp_path: Path, version: str
+) -> None:
+    """Over HTTP/2 nginx compares the length again when it opens the page."""
+    (body := tmp_path / "body").write_bytes(b"x" * 2_000_000)
+    (answer := tmp_path / "answer").touch()
+    request = Request("/vouchers/7/orders/", [f'data-binary = "@{body}"'], str(answer))
+    (said,) = curl(secure_nginx, [request], version=version, certificate=certificate)
+    assert said[:2] == ("413", version)
+    assert answer.read_bytes() == (ROOT / "deploy/errors/too-large.json").read_bytes()
+
+
+def test_other_name_gets_no_handshake(secure_nginx: int, certificate: Path) -> None:
+    context = ssl.create_default_context(cafile=str(certificate))
+    for name in ("evil.example", "shop.example.evil.example", None):
+        context.check_hostname = name is not None
+        with (
+            socket.create_connection(("127.0.0.1", secure_nginx), 30) as client,
+            pytest.raises(ssl.SSLError, match="UNRECOGNIZED_NAME"),
+        ):
+            context.wrap_socket(client, server_hostname=name)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_both_versions_of_tls_negotiate_http2(
+    secure_nginx: int, certificate: Path, version: ssl.TLSVersion
+) -> None:
+    context = ssl.create_default_context(cafile=str(certificate))
+    context.minimum_version = context.maximum_version = version
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    with (
+        socket.create_connection(("127.0.0.1", secure_nginx), 30) as client,
+        context.wrap_socket(client, server_hostname="shop.example") as secure,
+    ):
+        assert secure.selected_alpn_protocol() == "h2"
 
 
 # --- Pages that are the same for everybody --------------------------------------------------------

@@ -210,16 +210,19 @@ class Stack:
             self._kill_leftovers()
 
     @contextmanager
-    def together(self) -> Iterator[None]:
-        """Let all that the block starts start at the same time; at its end they are ready."""
+    def together(self, *, wait: bool = True) -> Iterator[None]:
+        """Let all that the block starts start at the same time; at its end they are ready.
+
+        Without ``wait`` they are not: what the test runs waits for them.
+        """
         waits: list[Callable[[], None]] = []
         self._starting = waits
         try:
             yield
         finally:
             self._starting = None
-        for wait in waits:
-            wait()
+        for is_ready in waits if wait else ():
+            is_ready()
 
     def web(
         self,

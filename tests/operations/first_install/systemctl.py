@@ -167,10 +167,27 @@ def stop(name):
         shutil.rmtree(Path("/run", directory), ignore_errors=True)
 
 
+def list_units(pattern):
+    """Return the lines of the units that run."""
+    running = [it.stem for it in sorted(PIDS.glob(f"{pattern}.pid"))]
+    return [f"{it}.service loaded active running\n" for it in running]
+
+
+def show(name):
+    """Return the number of a unit's main process, the only property that is asked for."""
+    return (PIDS / f"{name}.pid").read_text()
+
+
+QUERIES = {"list-units": list_units, "show": show, "is-active": show}
+
+
 def main():
     options = [it for it in sys.argv[1:] if it.startswith("--")]
     verb, *names = [it for it in sys.argv[1:] if not it.startswith("--")]
     names = [it.removesuffix(".service") for it in names]
+    if verb in QUERIES:
+        sys.stdout.writelines(QUERIES[verb](names[-1]))
+        return
     if verb in ("daemon-reload", "set-property", "set-environment", "unset-environment"):
         return
     for name in names:

@@ -22,7 +22,7 @@ from orders.models import (
     PaymentStatus,
     VoucherOrder,
 )
-from orders.payments.providers import LONGEST_PAUSE_S, ChargeState
+from orders.payments.providers import LONGEST_PAUSE_S, ChargeState, Refund
 from orders.payments.refunds import (
     REFUNDS_AT_ONCE,
     NotRefundable,
@@ -245,22 +245,46 @@ def test_late_payments_refund_does_not_end_the_order(
 # --- Told twice ----------------------------------------------------------------------------------
 
 
-def test_refund_finished_from_stale_data_changes_nothing(fake: FakeProvider) -> None:
-    """Two workers have read the same payment; the second continues after the first has finished."""
-    sale = make_sale(stock=2)
-    order = make_unpaid_order(sale)
+@pytest.fixture
+def open_refund(fake: FakeProvider) -> Payment:
+    """A refund of which the provider has not heard."""
+    order = make_unpaid_order(make_sale(stock=2))
     payment = paid_at_fake(order)
     fake.away = True
     refund_order(order_id=order.pk, by=buyer_of(order), now=timezone.now())
     fake.away = False
-    old_look = Payment.objects.select_related("order").get(pk=payment.pk)
-    assert finish_refunds(now=timezone.now() + AN_HOUR) == 1
-    other = make_unpaid_order(sale)
-    assert finish_refund(old_look, now=timezone.now() + AN_HOUR)
-    assert history(order) == WHOLE
-    payment.refresh_from_db()
-    assert (payment.status, payment.ask_at) == ("refunded", None)
-    assert live_ids(sale) == [other.pk]
+    fake.refunds.clear()
+    return Payment.objects.select_related("order").get(pk=payment.pk)
+
+
+def test_of_two_workers_with_the_same_refund_one_asks(
+    fake: FakeProvider, open_refund: Payment
+) -> None:
+    fake.slow = True
+    same = Payment.objects.get(pk=open_refund.pk)
+    for look in (open_refund, same):
+        assert not finish_refund(look, now=timezone.now() + AN_HOUR)
+    assert fake.refunds == [open_refund.reference]
+
+
+def test_refund_that_is_finished_while_its_provider_is_asked_again_changes_nothing(
+    fake: FakeProvider, open_refund: Payment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first worker waits for so long that a second one asks, and is done before it."""
+    sale, refund, others = open_refund.order.seckill_voucher, fake.refund, list[VoucherOrder]()
+
+    def ask_again(asked: Refund) -> bool:
+        monkeypatch.setattr(fake, "refund", refund)
+        assert finish_refunds(now=timezone.now() + 2 * AN_HOUR) == 1
+        others.append(make_unpaid_order(sale))
+        return refund(asked)
+
+    monkeypatch.setattr(fake, "refund", ask_again)
+    assert finish_refund(open_refund, now=timezone.now() + AN_HOUR)
+    assert history(open_refund.order) == WHOLE
+    open_refund.refresh_from_db()
+    assert (open_refund.status, open_refund.ask_at) == ("refunded", None)
+    assert live_ids(sale) == [others[0].pk]
     assert_conserved(sale)
 
 
