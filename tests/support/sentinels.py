@@ -47,8 +47,9 @@ class Sentinel(OwnRedis):
         with self.client() as client:
             primary: dict[str, object] = client.sentinel_master(service)
             others = [*client.sentinel_slaves(service), *client.sentinel_sentinels(service)]
-        flags = [primary["flags"], *(it["flags"] for it in others)]
-        return len(others) == 2 * (MACHINES - 1) and all(len(set(it)) == 1 for it in flags)
+        troubles = ("is_sdown", "is_odown", "is_disconnected")
+        well = [it for it in (primary, *others) if not any(it[name] for name in troubles)]
+        return len(well) == 1 + 2 * (MACHINES - 1) and bool(primary["is_master"])
 
 
 def monitor(
