@@ -23,7 +23,7 @@ from redis.exceptions import RedisError
 from locks.lua_script import LuaScript, ScriptCall
 from seckill_site.broker import transport
 from seckill_site.front_door.ledger_node import close_ledger_nodes, ledger_node
-from seckill_site.redis.address import kombu_address
+from seckill_site.redis.address import address_of, kombu_address
 from seckill_site.redis.ledger_connection import ledger_connection
 from tests.concurrency.sales import TOLD_NOTHING, crowd_of, make_sale
 from tests.faults.conftest import PATIENT_MS
@@ -72,7 +72,7 @@ def use(settings: Settings) -> Callable[[str, str], None]:
 
     def use(alias: str, url: str) -> None:
         caches: dict[str, Any] = {name: dict(cache) for name, cache in settings.CACHES.items()}
-        caches[alias]["LOCATION"] = url
+        caches[alias]["LOCATION"] = address_of(url).location
         settings.CACHES = caches
 
     return use
