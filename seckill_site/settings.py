@@ -342,7 +342,7 @@ if _LEDGER.database == _CACHE.database:
         "CACHE_URL and REDIS_URL name the same database: clearing the cache would clear the sales. "
         "Give the ledger a database number of its own."
     )
-CACHES = {
+CACHES: dict[str, dict[str, Any]] = {
     "default": {
         "BACKEND": "seckill_site.redis.lossy_cache.LossyCache",
         "LOCATION": _CACHE.location,
