@@ -334,7 +334,8 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 REDIS_URL = env.str("REDIS_URL")
 CACHE_URL = env.str("CACHE_URL")
-_LEDGER, _CACHE = checked_address("REDIS_URL", REDIS_URL), checked_address("CACHE_URL", CACHE_URL)
+_LEDGER = checked_address("REDIS_URL", REDIS_URL)
+_CACHE = checked_address("CACHE_URL", CACHE_URL)
 
 if _LEDGER.database == _CACHE.database:
     # django-redis would also give both the same connections, with the cache's options.
@@ -342,7 +343,7 @@ if _LEDGER.database == _CACHE.database:
         "CACHE_URL and REDIS_URL name the same database: clearing the cache would clear the sales. "
         "Give the ledger a database number of its own."
     )
-CACHES: dict[str, dict[str, Any]] = {
+CACHES = {
     "default": {
         "BACKEND": "seckill_site.redis.lossy_cache.LossyCache",
         "LOCATION": _CACHE.location,

@@ -58,7 +58,8 @@ class Address:
         :raises ValueError: it is no address of a Redis
         """
         self.url = text
-        self.location = text.replace(",", "%2C")  # django-redis would split it into servers
+        # django-redis would take a comma for the end of one server.
+        self.location: Any = text.replace(",", "%2C")
         self.service, self._sentinels, self._first = "", list[Redis](), 0
         if "+sentinel:" in text:
             self._parse_service(text)
