@@ -85,7 +85,7 @@ def test_threads_loop_and_broker_follow_the_promotion(
     make_cluster: Callable[..., Cluster], use: Callable[[str, str], None], tmp_path: Path
 ) -> None:
     """No process of the shop, so that this is quick: each way to a service, through one death."""
-    cluster = make_cluster("ledger", down_after_ms=300)
+    cluster = make_cluster("ledger", down_after_ms=300, is_hasty=True)
     use("ledger", cluster.url("ledger"))
     transport.register()
     url, options = kombu_address(cluster.url("ledger", 2))
@@ -106,7 +106,7 @@ def test_threads_loop_and_broker_follow_the_promotion(
 
         ledger_connection().set("key", "kept")
         wait_for(lambda: all_read("kept"), what="the value for all")
-        with cluster.death("ledger"):
+        with cluster.death("ledger", comes_back=False):
             wait_for(lambda: all_read("kept"), what="the value from the new primary")
             ledger_connection().set("key", "written")
             wait_for(lambda: all_read("written"), what="a new value for all")

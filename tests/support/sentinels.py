@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from redis import Redis, RedisError
+from redis import Redis, RedisError, ResponseError
 
 from tests.faults.conftest import OwnRedis
 from tests.support.patience import wait_for
@@ -41,6 +41,12 @@ class Sentinel(OwnRedis):
         with self.client() as client:
             state: dict[str, object] = client.sentinel_master(service)
         return bool(state["is_sdown"])
+
+    def hurry(self) -> None:
+        """Ask and tell more often; versions before 7.0 cannot."""
+        with suppress(ResponseError), self.client() as client:
+            for name in ("publish-period", "info-period", "ask-period", "ping-period"):
+                client.execute_command("SENTINEL", "DEBUG", name, 100)
 
     def sees_all_of(self, service: str) -> bool:
         """Return whether it sees the other sentinels, the primary and its replicas, all well."""
@@ -148,8 +154,14 @@ class Cluster:
     """Three machines, each with a sentinel and a node of each service."""
 
     def __init__(
-        self, directory: Path, stack: ExitStack, *services: str, down_after_ms: int = 2_000
+        self,
+        directory: Path,
+        stack: ExitStack,
+        *services: str,
+        down_after_ms: int = 2_000,
+        is_hasty: bool = False,
     ) -> None:
+        """Start them; hasty sentinels ask and tell each other more often than they do in life."""
         self.services: dict[str, Service] = {}
         self.switches: list[Switch] = []
         lines: list[str] = []
@@ -167,6 +179,8 @@ class Cluster:
         for sentinel in self.sentinels:
             stack.callback(sentinel.kill)
             self._start(sentinel)
+            if is_hasty:
+                sentinel.hurry()
         self.wait_until_whole()
 
     def url(self, service: str, db: int = 0) -> str:
@@ -185,11 +199,15 @@ class Cluster:
 
     @contextmanager
     def death(
-        self, *names: str, cut_off_s: float = 0, with_sentinel: bool = False
+        self,
+        *names: str,
+        cut_off_s: float = 0,
+        with_sentinel: bool = False,
+        comes_back: bool = True,
     ) -> Iterator[float]:
-        """Kill the primaries of services, with their replicas cut off before; yield the time.
+        """Kill the primaries of services, with their replicas cut off before.
 
-        At the end of the block the services have new primaries and the machine is back.
+        Yield the time of death once there are new primaries. At the end the machine comes back.
         """
         services = [self.services[it] for it in names]
         dead = [it.primary for it in services]
@@ -206,6 +224,8 @@ class Cluster:
         for name in names:
             self._wait_for_switch(name, since=at)
         yield at
+        if not comes_back:
+            return
         for service, node in zip(services, dead, strict=True):
             node.follow(service.primary)
         for sentinel in sentinels:
