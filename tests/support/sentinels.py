@@ -178,9 +178,9 @@ class Cluster:
         ]
         for sentinel in self.sentinels:
             stack.callback(sentinel.kill)
-            self._start(sentinel)
-            if is_hasty:
-                sentinel.hurry()
+        self._start(*self.sentinels)
+        for sentinel in self.sentinels if is_hasty else []:
+            sentinel.hurry()
         self.wait_until_whole()
 
     def url(self, service: str, db: int = 0) -> str:
@@ -212,10 +212,9 @@ class Cluster:
         services = [self.services[it] for it in names]
         dead = [it.primary for it in services]
         sentinels = [self.sentinels[services[0].nodes.index(dead[0])]] if with_sentinel else []
-        if cut_off_s:
-            for service in services:
-                service.cut_replicas_off()
-            time.sleep(cut_off_s)
+        for service in services if cut_off_s else []:
+            service.cut_replicas_off()
+        time.sleep(cut_off_s)
         at = time.monotonic()
         for server in (*dead, *sentinels):
             server.kill()
@@ -224,13 +223,11 @@ class Cluster:
         for name in names:
             self._wait_for_switch(name, since=at)
         yield at
-        if not comes_back:
-            return
-        for service, node in zip(services, dead, strict=True):
-            node.follow(service.primary)
-        for sentinel in sentinels:
-            self._start(sentinel)
-        self.wait_until_whole()
+        if comes_back:
+            for service, node in zip(services, dead, strict=True):
+                node.follow(service.primary)
+            self._start(*sentinels)
+            self.wait_until_whole()
 
     def _wait_for_switch(self, name: str, *, since: float) -> None:
         service = self.services[name]
@@ -246,11 +243,13 @@ class Cluster:
         found = [it.at for it in self.switches if it.service == service and it.at > since]
         return min(found, default=0)
 
-    def _start(self, sentinel: Sentinel) -> None:
-        sentinel.start()
-        pubsub = Redis.from_url(sentinel.url(), decode_responses=True, socket_timeout=None).pubsub()
-        pubsub.subscribe("+switch-master")
-        threading.Thread(target=self._listen, args=[pubsub], daemon=True).start()
+    def _start(self, *sentinels: Sentinel) -> None:
+        for sentinel in sentinels:
+            sentinel.start()
+            client = Redis.from_url(sentinel.url(), decode_responses=True, socket_timeout=None)
+            pubsub = client.pubsub()
+            pubsub.subscribe("+switch-master")
+            threading.Thread(target=self._listen, args=[pubsub], daemon=True).start()
 
     def _listen(self, pubsub: object) -> None:
         with suppress(RedisError, OSError, ValueError):  # it has died
