@@ -43,10 +43,9 @@ class Sentinel(OwnRedis):
         return bool(state["is_sdown"])
 
     def hurry(self) -> None:
-        """Ask and tell more often; versions before 7.0 cannot."""
+        """Tell the others more often what it knows; versions before 7.0 cannot."""
         with suppress(ResponseError), self.client() as client:
-            for name in ("publish-period", "info-period", "ask-period", "ping-period"):
-                client.execute_command("SENTINEL", "DEBUG", name, 100)
+            client.execute_command("SENTINEL", "DEBUG", "publish-period", 100)
 
     def sees_all_of(self, service: str) -> bool:
         """Return whether it sees the other sentinels, the primary and its replicas, all well."""
@@ -161,7 +160,7 @@ class Cluster:
         down_after_ms: int = 2_000,
         is_hasty: bool = False,
     ) -> None:
-        """Start them; hasty sentinels ask and tell each other more often than they do in life."""
+        """Start them; hasty sentinels tell each other what they know more often than in life."""
         self.services: dict[str, Service] = {}
         self.switches: list[Switch] = []
         lines: list[str] = []
