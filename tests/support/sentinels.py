@@ -248,9 +248,10 @@ class Cluster:
             client = Redis.from_url(sentinel.url(), decode_responses=True, socket_timeout=None)
             pubsub = client.pubsub()
             pubsub.subscribe("+switch-master")
-            threading.Thread(target=self._listen, args=[pubsub], daemon=True).start()
+            # A client that nobody holds closes the connections of what it has made.
+            threading.Thread(target=self._listen, args=[client, pubsub], daemon=True).start()
 
-    def _listen(self, pubsub: object) -> None:
+    def _listen(self, _: Redis, pubsub: object) -> None:
         with suppress(RedisError, OSError, ValueError):  # it has died
             for message in pubsub.listen():  # type: ignore[attr-defined]
                 if message["type"] == "message":
