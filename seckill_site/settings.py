@@ -335,8 +335,9 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 REDIS_URL = env.str("REDIS_URL")
 CACHE_URL = env.str("CACHE_URL")
 _LEDGER = checked_address("REDIS_URL", REDIS_URL)
+_CACHE = checked_address("CACHE_URL", CACHE_URL)
 
-if checked_address("CACHE_URL", CACHE_URL).database == _LEDGER.database:
+if _LEDGER.database == _CACHE.database:
     # django-redis would also give both the same connections, with the cache's options.
     raise ImproperlyConfigured(
         "CACHE_URL and REDIS_URL name the same database: clearing the cache would clear the sales. "
@@ -345,7 +346,7 @@ if checked_address("CACHE_URL", CACHE_URL).database == _LEDGER.database:
 CACHES = {
     "default": {
         "BACKEND": "seckill_site.redis.lossy_cache.LossyCache",
-        "LOCATION": CACHE_URL,
+        "LOCATION": _CACHE.location,
         "OPTIONS": {
             "CONNECTION_FACTORY": "seckill_site.redis.address.ConnectionFactory",
             "SERIALIZER": "django_redis.serializers.json.JSONSerializer",
@@ -360,7 +361,7 @@ CACHES = {
     # turn an outage into an answer. No retries either: the callers decide whether to ask again.
     "ledger": {
         "BACKEND": "django_redis.cache.RedisCache",
-        "LOCATION": REDIS_URL,
+        "LOCATION": _LEDGER.location,
         "OPTIONS": {
             "CONNECTION_FACTORY": "seckill_site.redis.address.ConnectionFactory",
             "CONNECTION_POOL_CLASS": "seckill_site.redis.watched_connections.WatchedConnections",

@@ -57,17 +57,19 @@ class Address:
 
         :raises ValueError: it is no address of a Redis
         """
-        self.text = self.url = text
+        self.url = text
+        # django-redis would take a comma for the end of one server.
+        self.location: Any = text.replace(",", "%2C")
         self.service, self._sentinels, self._first = "", list[Redis](), 0
         if "+sentinel:" in text:
-            self._parse_service()
+            self._parse_service(text)
         parts = parse_url(self.url)  # type: ignore[no-untyped-call]
         server = parts.get("path") or (parts.get("host", "localhost"), parts.get("port", 6379))
         self.database = (self.service if self._sentinels else server), parts.get("db", 0)
         """Which database it is, however its address is written."""
 
-    def _parse_service(self) -> None:
-        found = _SERVICE.fullmatch(self.text)
+    def _parse_service(self, text: str) -> None:
+        found = _SERVICE.fullmatch(text)
         if found is None:
             raise ValueError("the form is redis+sentinel://host:26379,host:26379/service/database")
         query = dict(parse_qsl(found["query"] or ""))
@@ -80,7 +82,7 @@ class Address:
         self.url = f"{found['scheme']}://{user}{name or 'service'}/{db or 0}{options}"
         self._sentinels = [
             _client(f"{found['scheme']}://{host}{options}", ASK_S, port=26379, password=password)
-            for host in found["hosts"].split(",")
+            for host in unquote(found["hosts"]).split(",")
         ]
 
     def primary(self) -> tuple[str, int]:

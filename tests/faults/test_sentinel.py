@@ -23,7 +23,7 @@ from redis.exceptions import RedisError
 from locks.lua_script import LuaScript, ScriptCall
 from seckill_site.broker import transport
 from seckill_site.front_door.ledger_node import close_ledger_nodes, ledger_node
-from seckill_site.redis.address import kombu_address
+from seckill_site.redis.address import address_of, kombu_address
 from seckill_site.redis.ledger_connection import ledger_connection
 from tests.concurrency.sales import TOLD_NOTHING, crowd_of, make_sale
 from tests.faults.conftest import PATIENT_MS
@@ -72,7 +72,7 @@ def use(settings: Settings) -> Callable[[str, str], None]:
 
     def use(alias: str, url: str) -> None:
         caches: dict[str, Any] = {name: dict(cache) for name, cache in settings.CACHES.items()}
-        caches[alias]["LOCATION"] = url
+        caches[alias]["LOCATION"] = address_of(url).location
         settings.CACHES = caches
 
     return use
@@ -85,7 +85,7 @@ def test_threads_loop_and_broker_follow_the_promotion(
     make_cluster: Callable[..., Cluster], use: Callable[[str, str], None], tmp_path: Path
 ) -> None:
     """No process of the shop, so that this is quick: each way to a service, through one death."""
-    cluster = make_cluster("ledger", down_after_ms=300)
+    cluster = make_cluster("ledger", down_after_ms=300, is_hasty=True)
     use("ledger", cluster.url("ledger"))
     transport.register()
     url, options = kombu_address(cluster.url("ledger", 2))
@@ -106,7 +106,7 @@ def test_threads_loop_and_broker_follow_the_promotion(
 
         ledger_connection().set("key", "kept")
         wait_for(lambda: all_read("kept"), what="the value for all")
-        with cluster.death("ledger"):
+        with cluster.death("ledger", comes_back=False):
             wait_for(lambda: all_read("kept"), what="the value from the new primary")
             ledger_connection().set("key", "written")
             wait_for(lambda: all_read("written"), what="a new value for all")

@@ -59,6 +59,14 @@ def test_address_means(text: str, url: str, database: object) -> None:
 
 
 @quick
+def test_location_is_one_server_for_django_redis() -> None:
+    location = address_of(f"{THREE}/shop/3").location
+    assert "," not in location
+    again = address_of(location)
+    assert (again.url, len(again._sentinels)) == ("redis://shop/3", 3)
+
+
+@quick
 @pytest.mark.parametrize("path", ["", "/", "/0", "/12/", "?sentinel_password=x"])
 def test_address_without_a_service_says_so_when_it_connects(path: str) -> None:
     with pytest.raises(NoServiceName, match="no service"):
