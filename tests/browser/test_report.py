@@ -41,6 +41,7 @@ def report(people: Person, sale: SeckillVoucher) -> Report:
     return opened
 
 
+@pytest.mark.slow
 def test_charts_are_drawn_and_printed_in_dark_ink(report: Report) -> None:
     page = report(color_scheme="dark")
     expect(page.locator(".report canvas")).to_have_count(2)

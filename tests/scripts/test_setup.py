@@ -178,6 +178,7 @@ def test_missing_pip_and_uv_are_one_clear_line(clone: Path) -> None:
     assert "this Python has neither venv nor pip: as root, run apt-get install" in said.stderr
 
 
+@pytest.mark.slow
 def test_indexes_of_pip_are_meant_for_uv(clone: Path) -> None:
     environ = programs(clone, uv=RECORD)
     environ["PIP_CONFIG_FILE"] = str(clone / "pip.conf")
@@ -194,6 +195,7 @@ def test_indexes_of_pip_are_meant_for_uv(clone: Path) -> None:
     assert second.startswith("https://u:p@env.example/simple|")
 
 
+@pytest.mark.slow
 def test_mysqlclient_is_installed_only_where_it_is_asked_for(clone: Path) -> None:
     environ = programs(clone, uv=RECORD)
     prepare = "export ROOT; prepare requirements"

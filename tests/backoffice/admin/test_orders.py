@@ -799,6 +799,7 @@ def payments_found(client: Client, **query: str) -> list[str]:
     return sorted(it.reference for it in response.context["cl"].result_list)
 
 
+@pytest.mark.slow
 def test_payments_with_a_problem_are_found_by_one_filter(boss: Client) -> None:
     fine, wrong = (make_payment(make_unpaid_order(make_sale())) for _ in range(2))
     Payment.objects.filter(pk=wrong.pk).update(problem="99 cents arrived instead of 100")

@@ -76,6 +76,7 @@ def test_today_counts_the_entries_of_a_running_draw(admin_client: Client) -> Non
     assert re.search(r"3 entries, vouchers to win: 1 \S+ entries/s", page)
 
 
+@pytest.mark.slow
 def test_report_of_a_draw_speaks_of_entries_and_drawing(admin_client: Client) -> None:
     sale, _ = entered_draw(make_buyers(3), stock=1)
     store_entries(sale_id=sale.pk)

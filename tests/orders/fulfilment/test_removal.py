@@ -122,6 +122,7 @@ def test_ledger_that_is_over_leaves_nothing_in_redis() -> None:
     assert not remove_ledgers(now=timezone.now())
 
 
+@pytest.mark.slow
 def test_one_ledger_leaves_a_pass() -> None:
     sales = [sale_long_over([]) for _ in range(3)]
     removed = []

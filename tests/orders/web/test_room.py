@@ -445,6 +445,7 @@ def test_only_an_expired_place_is_given_up(ask: Ask, query: str) -> None:
         assert (found["turn"], found["position"]) == ("expired", None)
 
 
+@pytest.mark.slow
 def test_visitor_with_an_old_place_is_not_sent_in_circles(
     ledger: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
