@@ -125,11 +125,12 @@ class Line:
 def lost_writer(cluster: Cluster, how: str) -> Iterator[None]:
     """Take the writer away; at the end of the block it is a member again."""
     writer, *others = cluster.nodes
-    away, back = {
+    faults: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
         "killed": (writer.kill, partial(writer.start, peers=others)),
         "stopped": (writer.stop, writer.resume),
         "cut off": (writer.cut_off, partial(writer.cut_off, isolated=False)),
-    }[how]
+    }
+    away, back = faults[how]
     away()
     try:
         yield
