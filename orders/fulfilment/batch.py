@@ -146,7 +146,7 @@ def write_control(
     """
     with _sale_to_write(sale_id, fencing_token, number, lost) as sale:
         # First: a node of Galera without a binary log sends the first write of a connection to the
-        # others, although it is rolled back to a savepoint (tests/faults/test_galera.py).
+        # others although it is rolled back to a savepoint (tests/faults/test_galera_binary_log.py).
         sale.save(update_fields=["fence", "batch"])
         before = transaction.savepoint()  # noqa: TID251
         # Above all ids, so that it needs a place in the same page of the table as new orders.

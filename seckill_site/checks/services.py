@@ -45,7 +45,7 @@ LONGEST_LOCK_WAIT_SECONDS = 10
 SESSION_VARIABLES = """
 SHOW SESSION VARIABLES WHERE variable_name IN (
     'character_set_connection', 'character_set_database', 'innodb_lock_wait_timeout', 'sql_mode',
-    'transaction_isolation', 'tx_isolation', 'wsrep_on', 'log_bin'
+    'transaction_isolation', 'tx_isolation', 'wsrep_on', 'log_bin', 'log_slave_updates'
 )
 """
 
@@ -242,7 +242,8 @@ def _session(variables: dict[str, str]) -> Iterator[CheckMessage]:
         yield finding("E020", level=level)
     if not {"STRICT_TRANS_TABLES", "STRICT_ALL_TABLES"} & set(variables["sql_mode"].split(",")):
         yield finding("E021")
-    if (variables.get("wsrep_on"), variables.get("log_bin")) == ("ON", "OFF"):
+    logs = {variables.get("log_bin"), variables.get("log_slave_updates")}
+    if variables.get("wsrep_on") == "ON" and logs != {"ON"}:
         yield finding("E025")
     seconds = int(variables["innodb_lock_wait_timeout"])
     if seconds > LONGEST_LOCK_WAIT_SECONDS:

@@ -29,6 +29,7 @@ FAULTS = {
     "D1": "MariaDB is killed, read-only or full of connections; connections break; 1205, 1213",
     "D2": "a batch meets each of 41 error numbers, once or for up to 30 s",
     "D3": "one of two workers cannot reach the database",
+    "G1": "a Galera cluster loses its writer, has two, or migrates; an order is refused",
     "R1": "the ledger is killed, emptied, goes back, loses a key, or fails over",
     "R2": "a reconcile runs under load",
     "R3": "a worker is killed while it ends orders; returned units go to those who wait",

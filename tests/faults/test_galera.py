@@ -1,247 +1,426 @@
-"""A cluster of three Galera nodes: what the shop writes to one of them is on all, and nothing else.
+"""G1: Galera behind HAProxy loses its writer amid a sale, and every node has the same rows.
 
-MariaDB 10.11 without a binary log, as Debian installs it, sends rows to the other nodes that were
-rolled back to a savepoint, if the connection had changed nothing before. The next such row is
-refused there as a duplicate, the nodes vote, and the one that wrote leaves the cluster.
+The nodes are set up as ``deploy/README.md`` says, with binary logs. What happens without them:
+``test_galera_binary_log.py``.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
-import socket
-import subprocess
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import MySQLdb
 import pytest
-from django.db import IntegrityError, connection, transaction
+from django.db import OperationalError, connection, migrations, models, transaction
+from django.db.migrations.loader import MigrationLoader
+from django.utils import timezone
 
-from orders.fulfilment import batch
-from orders.fulfilment.worker import fulfil_sale
-from orders.models import Notice, VoucherOrder
+from orders.lifecycle.waiting_list import join
+from orders.models import DrawEntry, OrderStatus, RefusalReason, VoucherOrder
+from orders.placing.tokens import read_token
 from seckill_site.checks import services
-from tests.concurrency.sales import make_sale
-from tests.faults.private import START_SECONDS, database_at, make_tables, script_library
-from tests.support.orders import make_buyers, reserved
+from tests.concurrency.sales import crowd_of, sale_and_crowd
+from tests.faults.galera import CONFIGURATION, PROVIDER, Cluster, HAProxy, Node, running_cluster
+from tests.faults.history import History, Report, receipt_of
+from tests.faults.private import database_at
+from tests.faults.test_draw import ENTRIES, UNITS, assert_drawn
+from tests.faults.test_k_back_half import poisoned_table
+from tests.faults.test_r_life import (
+    OFTEN,
+    STOCK,
+    assert_is_whole,
+    let_time_pass,
+    now_ms,
+    orders_of,
+    sold_out_sale,
+    user_of,
+)
+from tests.support.draws import end, listed, make_draw
 from tests.support.patience import wait_for
-from tests.support.stack import free_port
-from vouchers.catalogue.pictures import drop_unused
-from vouchers.models import Merchant, Picture, SeckillVoucher
-
-PROVIDER = Path("/usr/lib/galera/libgalera_smm.so")
+from tests.support.stack import Stack, beat_every
+from vouchers.inventory.sale_state import snapshot
+from vouchers.models import SeckillVoucher
 
 pytestmark = [
-    pytest.mark.faults,
+    pytest.mark.cluster,
+    pytest.mark.concurrency,
+    pytest.mark.timeout(300),
     pytest.mark.usefixtures("row_locks"),
     pytest.mark.skipif(not PROVIDER.exists(), reason="apt-get install galera-4"),
+    pytest.mark.skipif(
+        not shutil.which("haproxy", path="/usr/sbin:/usr/bin"), reason="apt-get install haproxy"
+    ),
 ]
 
-JOINING = """#!/bin/sh
-# A new node has a copy of the first one's directory: it needs no data, only what came after.
-while [ $# -gt 0 ]; do
-  case $1 in --role) role=$2 ;; --address) address=$2 ;; --gtid) position=$2 ;; esac
-  shift
-done
-if [ "$role" = donor ]; then
-  echo "$position" >"$address"
-  echo "done $position"
-else
-  note={directory}/position.$$
-  echo "ready $note"
-  until [ -s "$note" ]; do sleep 0.05; done
-  cat "$note"
-fi
-"""
+ORDERS = 500
+RECOVERY_SECONDS = 15.0
+"""From the loss of the writer to the row of an order that was accepted after it."""
 
-
-class Node:
-    """A node of the cluster; the shop writes to the first."""
-
-    def __init__(self, directory: Path, number: int, *, peer: str) -> None:
-        library, self._directory, place = script_library("servers"), directory, free_ports()
-        self.address = f"127.0.0.1:{place}"
-        provider = f"gmcast.listen_addr=tcp://{self.address};ist.recv_addr=127.0.0.1:{place + 1}"
-        options = (
-            "--innodb-buffer-pool-size=32M", "--innodb-flush-log-at-trx-commit=2",
-            "--binlog-format=ROW", "--innodb-autoinc-lock-mode=2", "--wsrep-on=ON",
-            f"--wsrep-provider={PROVIDER}", "--wsrep-cluster-name=shop",
-            f"--wsrep-cluster-address=gcomm://{peer}", f"--wsrep-node-name=node{number}",
-            f"--wsrep-node-address={self.address}", "--wsrep-sst-method=copied",
-            f"--wsrep-provider-options={provider};gcache.size=32M;base_port={place}",
-            *([] if peer else ["--wsrep-new-cluster"]),
-        )  # fmt: skip
-        self.server = library.MariaDB(directory / f"node{number}", options=options)
-        self._account = library.system_user()
-        self._popen: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Start it, and wait until it is a member with all data."""
-        environ = {**os.environ, "PATH": f"{self._directory}{os.pathsep}{os.environ['PATH']}"}
-        with (self._directory / "cluster.log").open("ab") as log:
-            command = self.server.prepare()
-            self._popen = subprocess.Popen(command, stdout=log, stderr=log, env=environ)
-        wait_for(lambda: self.status("wsrep_local_state_comment") == "Synced", what="a member")
-
-    def end(self) -> None:
-        if self._popen:
-            self._popen.terminate()
-            self._popen.wait(START_SECONDS)
-
-    def rows(self, statement: str) -> list[tuple[Any, ...]]:
-        """Return what a statement returns on this node."""
-        socket = str(self.server.socket)
-        account = MySQLdb.connect(unix_socket=socket, user=self._account, autocommit=True)
-        try:
-            cursor = account.cursor()
-            cursor.execute(statement)
-            return list(cursor.fetchall())
-        finally:
-            account.close()
-
-    def status(self, name: str) -> str:
-        with suppress(MySQLdb.OperationalError):
-            return str(self.rows(f"SHOW STATUS LIKE '{name}'")[0][1])
-        return ""
-
-    def checksums(self) -> list[tuple[Any, ...]]:
-        """Return a checksum of each table of the shop."""
-        tables = [name for (name,) in self.rows("SHOW TABLES IN seckill")]
-        return self.rows(f"CHECKSUM TABLE {', '.join(f'seckill.`{it}`' for it in tables)}")
-
-
-class Cluster:
-    """Three nodes, of which two began with a copy of the first."""
-
-    def __init__(self, nodes: list[Node]) -> None:
-        self.nodes = nodes
-
-    def assert_agrees(self) -> None:
-        """Every node is a member and has the same rows, once it has caught up."""
-        first, *others = self.nodes
-        wait_for(
-            lambda: all(it.checksums() == first.checksums() for it in others),
-            what="the same rows on every node",
-            seconds=10,
-        )
-        assert [it.status("wsrep_cluster_size") for it in self.nodes] == ["3"] * 3
-        assert first.status("wsrep_ready") == "ON"
-
-
-def free_ports() -> int:
-    """Return a port that is free like the next one."""
-    while True:
-        port = free_port()
-        with suppress(OSError), ExitStack() as sockets:
-            sockets.enter_context(socket_at(port + 1))
-            return port
-
-
-@contextmanager
-def socket_at(port: int) -> Iterator[None]:
-
-    with socket.create_server(("127.0.0.1", port)):
-        yield
+SMALL: dict[str, Any] = {"SECKILL_BATCH_UNITS": "10"}
+"""Many transactions, so that each fault meets some."""
 
 
 @pytest.fixture(scope="module")
 def cluster(
     tmp_path_factory: pytest.TempPathFactory, django_db_setup: None, django_db_blocker: Any
 ) -> Iterator[Cluster]:
-    directory = tmp_path_factory.mktemp("galera")
-    script = directory / "wsrep_sst_copied"
-    script.write_text(JOINING.replace("{directory}", str(directory)))
-    script.chmod(0o700)
-    first = Node(directory, 1, peer="")
-    nodes = [first, *(Node(directory, number, peer=first.address) for number in (2, 3))]
-    with ExitStack() as running:
-        running.callback(first.end)
-        first.start()
+    with ExitStack() as stack:
         with django_db_blocker.unblock():
-            make_tables(str(first.server.url()))
-        first.end()
-        for node in nodes[1:]:
-            shutil.copytree(first.server.directory, node.server.directory)
-            (node.server.directory / "mariadb.sock").unlink(missing_ok=True)
-        for node in nodes:
-            running.callback(node.end)
-            node.start()
-        yield Cluster(nodes)
+            running = running_cluster(tmp_path_factory.mktemp("galera"), binary_log=True)
+            nodes = stack.enter_context(running)
+        yield nodes
+
+
+@pytest.fixture(scope="module")
+def haproxy(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HAProxy]:
+    with HAProxy(tmp_path_factory.mktemp("haproxy"), cluster.nodes) as proxy:
+        yield proxy
 
 
 @pytest.fixture
-def written_to(cluster: Cluster, transactional_db: None) -> Iterator[Cluster]:
-    """The cluster, while this process writes to its first node."""
-    with database_at(str(cluster.nodes[0].server.url())):
-        yield cluster
+def stack(haproxy: HAProxy, transactional_db: None, tmp_path: Path) -> Iterator[Stack]:
+    """Real processes, which use the cluster through HAProxy as this process does."""
+    with database_at(haproxy.url()), Stack(tmp_path, database="seckill") as stack:
+        yield stack
+        for process in stack.processes:
+            process.kill()
 
 
-@pytest.fixture
-def sale(written_to: Cluster) -> SeckillVoucher:
-    return make_sale(stock=50)
+class Line:
+    """Buyers who come a few at a time, while something happens to the cluster."""
+
+    def __init__(self, history: History, sale: SeckillVoucher, tokens: list[str], url: str) -> None:
+        self._history, self._sale, self._tokens, self._url = history, sale, tokens, url
+
+    def come(self, count: int) -> list[int]:
+        """Let so many buy; return their order ids."""
+        tokens = [self._tokens.pop() for _ in range(count)]
+        answers = self._history.fire(self._sale, tokens, url=self._url)
+        return [int(it.body["order_id"]) for it in answers if it.status == 202]
+
+    def come_until(self, condition: Callable[[], object], *, what: str) -> None:
+        """Let some buy now and then, until a condition holds."""
+
+        def holds() -> bool:
+            if len(self._tokens) > ORDERS // 4:
+                self.come(2)
+            time.sleep(0.05)
+            with suppress(MySQLdb.OperationalError):
+                return bool(condition())
+            return False
+
+        wait_for(holds, what=what, seconds=60)
+
+    def come_all(self) -> None:
+        self.come(len(self._tokens))
 
 
-def test_order_of_a_control_stays_on_no_node(written_to: Cluster, sale: SeckillVoucher) -> None:
-    sale.refresh_from_db()
-    for further in (1, 2):
-        connection.close()  # only the first write of a connection goes to the others
-        batch.write_control(
-            sale_id=sale.pk,
-            fencing_token=sale.fence + further,
-            number=sale.batch + further,
-            lost=lambda: False,
-        )
-    written_to.assert_agrees()
+@contextmanager
+def lost_writer(cluster: Cluster, how: str) -> Iterator[None]:
+    """Take the writer away; at the end of the block it is a member again."""
+    writer, *others = cluster.nodes
+    faults: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
+        "killed": (writer.kill, partial(writer.start, peers=others)),
+        "stopped": (writer.stop, writer.resume),
+        "cut off": (writer.cut_off, partial(writer.cut_off, isolated=False)),
+    }
+    away, back = faults[how]
+    away()
+    try:
+        yield
+    finally:
+        back()
 
 
-def test_orders_are_on_every_node(written_to: Cluster, sale: SeckillVoucher) -> None:
-    reserved(sale, make_buyers(20))
-    fulfil_sale(sale_id=sale.pk)
-    assert VoucherOrder.objects.filter(seckill_voucher=sale).count() == 20
-    written_to.assert_agrees()
+def is_whole(cluster: Cluster, haproxy: HAProxy) -> bool:
+    """Return whether all nodes are members and the first is the writer."""
+    return (
+        all(it.status("wsrep_cluster_size") == "3" and it.is_member() for it in cluster.nodes)
+        and haproxy.writer() == "node1"
+    )
 
 
-def test_refused_write_within_a_transaction_is_on_no_node(
-    written_to: Cluster, sale: SeckillVoucher
+def assert_one_writer(cluster: Cluster) -> None:
+    wait_for(
+        lambda: [it.clients() > 0 for it in cluster.nodes] == [True, False, False],
+        what="clients of the first node alone",
+    )
+
+
+# --- The writer -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["killed", "stopped", "cut off"])
+def test_g1_sale_goes_on_without_its_writer(
+    stack: Stack, cluster: Cluster, haproxy: HAProxy, report: Report, how: str
 ) -> None:
-    """A statement that fails as a whole leaves nothing to send, unlike one that is rolled back."""
-    buyer, merchant = make_buyers(1)[0], Merchant.objects.create(name="Corner shop")
-    sale.voucher.picture = Picture.objects.create(digest="a", content=b"", width=1, height=1)
-    sale.voucher.save()
-    notice = {"seckill_voucher": sale, "user": buyer, "kind": Notice.Kind.BACK}
-    Notice.objects.create(**notice, asked_at=sale.begins_at)
-    refused = [
-        lambda: Notice.objects.create(**notice, asked_at=sale.begins_at),
-        lambda: Merchant(name=merchant.name).save(force_insert=True),
-        lambda: drop_unused(digest="a"),
-    ]
-    for write in refused:
-        connection.close()
-        with transaction.atomic():
-            SeckillVoucher.objects.get(pk=sale.pk)
-            with suppress(IntegrityError), transaction.atomic():
-                write()
-    written_to.assert_agrees()
-
-
-def test_binary_log_is_asked_for(written_to: Cluster) -> None:
-    assert "seckill.E025" in [it.id for it in services.check_database()]
-
-
-def test_control_rolled_back_first_write_is_on_the_other_nodes(
-    written_to: Cluster, sale: SeckillVoucher
-) -> None:
-    """The last test of the module: the nodes differ after it."""
+    history = History("G1", f"writer {how}")
+    with stack.together():
+        web, _ = stack.web(workers=2), stack.worker("--beat", **SMALL)
+    sale, tokens = sale_and_crowd(stock=ORDERS, count=ORDERS + 50)
+    line = Line(history, sale, tokens, web.url)
+    line.come(100)
+    wait_for(VoucherOrder.objects.exists, what="a first order")
+    with lost_writer(cluster, how):
+        history.fault_is_over()
+        [later] = line.come(1)
+        row = f"SELECT 1 FROM seckill.orders_voucherorder WHERE id = {later}"
+        line.come_until(lambda: cluster.nodes[1].rows(row), what="an order on the second node")
+        history.recovered()
+        assert haproxy.writer() == "node2"
+    line.come_until(lambda: is_whole(cluster, haproxy), what="the first node as the writer")
+    history.fault_is_over()
     connection.close()
-    merchants = f"SELECT COUNT(*) FROM seckill.{Merchant._meta.db_table} WHERE name = 'rolled back'"
-    with transaction.atomic():
-        SeckillVoucher.objects.get(pk=sale.pk)
-        before = transaction.savepoint()
-        Merchant.objects.create(name="rolled back")
-        transaction.savepoint_rollback(before)
-    first, *others = written_to.nodes
-    wait_for(lambda: all(it.rows(merchants) == [(1,)] for it in others), what="rows that differ")
-    assert first.rows(merchants) == [(0,)]
+    line.come_all()
+    history.settle(sale)
+    history.ask_again(sale, url=web.url)
+    outcome = history.check(sale, recovery_seconds=RECOVERY_SECONDS)
+    assert outcome.orders == ORDERS
+    report(outcome)
+    assert_one_writer(cluster)
+    cluster.assert_agrees()
+
+
+def test_g1_waiting_list_gets_its_units_without_the_writer(
+    stack: Stack, cluster: Cluster, haproxy: HAProxy, report: Report
+) -> None:
+    history = History("G1", "writer killed, while units go to the waiting list")
+    with stack.together():
+        web = stack.web()
+        worker = stack.worker("--beat", concurrency=1, FAILPOINT="end.before_commit=stop", **OFTEN)
+    sale, losers = sold_out_sale(stack, web.url, history)
+    waiting = [
+        join(token_text=token, sale_id=sale.pk, user_id=user_of(token), now_ms=now_ms())
+        for token in losers
+    ]
+    let_time_pass(sale)
+    worker.wait_for_stopped_child()
+    with lost_writer(cluster, "killed"):
+        history.fault_is_over()
+        wait_for(lambda: haproxy.writer() == "node2", what="another writer")
+        worker.resume()
+        connection.close()
+        wait_for(lambda: orders_of(sale, OrderStatus.UNPAID) == STOCK, what="orders of the line")
+        history.recovered()
+    wait_for(lambda: is_whole(cluster, haproxy), what="the first node as the writer")
+    connection.close()
+    got = VoucherOrder.objects.filter(seckill_voucher=sale, status=OrderStatus.UNPAID)
+    assert {order.pk for order in got} == {it.order_id for it in waiting}
+    assert orders_of(sale, OrderStatus.EXPIRED) == STOCK
+    assert_is_whole(sale, left=0)
+    report(history.check(sale, may_refuse=True, recovery_seconds=RECOVERY_SECONDS))
+    cluster.assert_agrees()
+
+
+def test_g1_draw_is_drawn_without_the_writer(
+    stack: Stack, cluster: Cluster, haproxy: HAProxy, report: Report
+) -> None:
+    history = History("G1", "writer killed, while a draw draws")
+    with stack.together():
+        web = stack.web()
+        worker = stack.worker(concurrency=1, FAILPOINT="draw.before_draw=stop")
+        stack.beat(**beat_every(advance_draws=0.3))
+    sale = make_draw(stock=UNITS)
+    history.fire(sale, crowd_of(sale, count=ENTRIES), url=web.url)
+    rows = DrawEntry.objects.filter(seckill_voucher=sale)
+    wait_for(lambda: rows.count() == ENTRIES, what="rows of the entries")
+    end(sale)
+    worker.wait_for_stopped_child()
+    with lost_writer(cluster, "killed"):
+        history.fault_is_over()
+        wait_for(lambda: haproxy.writer() == "node2", what="another writer")
+        worker.resume()
+        connection.close()
+        assert_drawn(sale, history.accepted_ids(sale))
+        history.recovered()
+    wait_for(lambda: is_whole(cluster, haproxy), what="the first node as the writer")
+    connection.close()
+    assert_drawn(sale, history.accepted_ids(sale))
+    assert len(listed(sale)) == ENTRIES
+    outcome = history.check(sale, may_refuse=True, window=False, recovery_seconds=RECOVERY_SECONDS)
+    report(outcome)
+    cluster.assert_agrees()
+
+
+# --- A writer too many ----------------------------------------------------------------------------
+
+
+def test_g1_second_writer_costs_no_order(stack: Stack, cluster: Cluster, report: Report) -> None:
+    """A certification failure is error 1213 at COMMIT: the row had no lock on the other node."""
+    history = History("G1", "1213 at COMMIT: another node writes the sale's row")
+    web = stack.web(workers=2)
+    worker = stack.worker(concurrency=1, FAILPOINT="batch.before_commit=stop", **SMALL)
+    sale, tokens = sale_and_crowd(stock=ORDERS, count=ORDERS)
+    line = Line(history, sale, tokens, web.url)
+    first, second, _ = cluster.nodes
+
+    def write_there() -> None:
+        with suppress(MySQLdb.OperationalError):  # it is the one that is refused
+            second.rows(
+                "UPDATE seckill.vouchers_seckillvoucher SET created_at = created_at - "
+                f"INTERVAL 1 MICROSECOND WHERE id = {sale.pk}"
+            )
+
+    def write_before_commit() -> None:
+        before = aborted(first)
+        write_there()
+        wait_for(lambda: aborted(first) > before, what="an aborted transaction")
+
+    @transaction.atomic
+    def come_second() -> None:
+        SeckillVoucher.objects.filter(pk=sale.pk).update(created_at=timezone.now())
+        write_before_commit()
+
+    with pytest.raises(OperationalError, match="1213"):
+        come_second()
+    line.come(10)
+    worker.wait_for_stopped_child()
+    write_before_commit()
+    worker.resume()
+    before = aborted(first)
+    done = threading.Event()
+
+    def go_on() -> None:
+        while not done.wait(0.02):
+            write_there()
+
+    writing = threading.Thread(target=go_on)
+    writing.start()
+    try:
+        line.come_all()
+        wait_for(lambda: aborted(first) > before, what="further aborted batches")
+    finally:
+        done.set()
+        writing.join()
+    history.fault_is_over()
+    history.settle(sale)
+    outcome = history.check(sale, recovery_seconds=RECOVERY_SECONDS)
+    assert outcome.orders == ORDERS
+    report(outcome)
+    cluster.assert_agrees()
+
+
+def aborted(node: Node) -> int:
+    """Return how many transactions a node has aborted because another node was first."""
+    kinds = ("cert_failures", "bf_aborts")
+    return sum(int(node.status(f"wsrep_local_{it}") or 0) for it in kinds)
+
+
+# --- What the shop itself does --------------------------------------------------------------------
+
+
+def test_g1_controls_of_a_poison_order_are_on_no_node(
+    stack: Stack, cluster: Cluster, report: Report
+) -> None:
+    history = History("G1", "an order that the database refuses, so that controls are written")
+    with stack.together():
+        web, _ = stack.web(workers=2), stack.worker("--beat", **SMALL)
+    sale, tokens = sale_and_crowd(stock=ORDERS, count=ORDERS)
+    bad = read_token(tokens[ORDERS // 2], sale_id=sale.pk, now_ms=0)
+    with poisoned_table(user_id=bad.user_id):
+        history.fire(sale, tokens, url=web.url)
+        history.settle(sale)
+    outcome = history.check(sale, may_refuse=True, recovery_seconds=RECOVERY_SECONDS)
+    assert (outcome.orders, outcome.refused) == (ORDERS - 1, 1)
+    receipt = receipt_of(bad)
+    assert receipt
+    assert receipt.reason == RefusalReason.FAILED
+    assert snapshot(sale_id=sale.pk).remaining == 1
+    report(outcome)
+    cluster.assert_agrees()
+
+
+class Expansion(migrations.Migration):
+    """What a release adds to the largest table."""
+
+    operations = [
+        migrations.AddField(
+            "voucherorder", "remark", models.CharField(max_length=20, default="", db_default="")
+        ),
+        migrations.AddIndex("voucherorder", models.Index(fields=["remark"], name="by_remark")),
+    ]
+
+
+def test_g1_migration_amid_a_sale_costs_no_order(
+    stack: Stack, cluster: Cluster, report: Report
+) -> None:
+    history = History("G1", "a migration of the orders' table")
+    with stack.together():
+        web, _ = stack.web(workers=2), stack.worker("--beat", **SMALL)
+    sale, tokens = sale_and_crowd(stock=ORDERS, count=ORDERS)
+    state = MigrationLoader(connection).project_state()
+    migration = Expansion("expansion", "orders")
+    with history.buying(sale, tokens, url=web.url, at_a_time=10):
+        wait_for(VoucherOrder.objects.exists, what="a first order")
+        with connection.schema_editor() as editor:
+            migration.apply(state.clone(), editor)
+        history.fault_is_over()
+    try:
+        history.settle(sale)
+        outcome = history.check(sale, recovery_seconds=RECOVERY_SECONDS)
+        assert outcome.orders == ORDERS
+        report(outcome)
+        cluster.assert_agrees()
+    finally:
+        with connection.schema_editor() as editor:
+            migration.unapply(state.clone(), editor)
+
+
+def test_binary_logs_are_not_missed(haproxy: HAProxy, transactional_db: None) -> None:
+    with database_at(haproxy.url()):
+        assert not [it.id for it in services.check_database()]
+
+
+# --- HAProxy --------------------------------------------------------------------------------------
+
+
+def test_g1_each_line_of_haproxy_has_its_use(cluster: Cluster, tmp_path: Path) -> None:
+    """With the line, and as a control without it."""
+    first, *_ = cluster.nodes
+    lines = {
+        "the check": "    option external-check\n",
+        "the cut": " on-marked-down shutdown-sessions",
+        "the return": " on-marked-up shutdown-backup-sessions",
+    }
+    with ExitStack() as running:
+        whole = running.enter_context(HAProxy(tmp_path, cluster.nodes))
+        without = {
+            name: running.enter_context(
+                HAProxy(tmp_path, cluster.nodes, CONFIGURATION.replace(line, ""))
+            )
+            for name, line in lines.items()
+        }
+        kept, uncut = whole.connect(), without["the cut"].connect()
+        first.cut_off()
+        try:
+            wait_for(lambda: whole.writer() == "node2", what="another writer")
+            assert is_cut(kept)
+            wait_for(lambda: without["the cut"].writer() == "node2", what="another writer")
+            assert not is_cut(uncut)
+            # The handshake succeeds, and that is all.
+            assert without["the check"].states()["node1"] == "UP"
+            with pytest.raises(MySQLdb.OperationalError, match="1047"):
+                without["the check"].connect().cursor().execute("SELECT id FROM auth_user")
+            wait_for(lambda: without["the return"].writer() == "node2", what="another writer")
+            kept, uncut = whole.connect(), without["the return"].connect()
+        finally:
+            first.cut_off(isolated=False)
+        for proxy in (whole, without["the return"]):
+            wait_for(partial(is_whole, cluster, proxy), what="the first node as the writer")
+        assert is_cut(kept)
+        assert not is_cut(uncut), "a second writer"
+
+
+def is_cut(account: Any) -> bool:
+    """Return whether a connection is closed; a node without quorum executes SHOW, too."""
+    try:
+        account.cursor().execute("SHOW STATUS LIKE 'wsrep_ready'")
+    except MySQLdb.OperationalError:
+        return True
+    return False

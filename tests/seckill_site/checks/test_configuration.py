@@ -539,6 +539,24 @@ def test_database_without_binary_log_is_a_warning(settings):
 
 
 @pytest.mark.django_db
+@pytest.mark.usefixtures("row_locks")
+@pytest.mark.parametrize(
+    ("log_bin", "log_slave_updates", "found"),
+    [("ON", "ON", []), ("ON", "OFF", ["E025"]), ("OFF", "OFF", ["E025"])],
+)
+def test_node_of_galera_needs_a_log_of_all_writes(monkeypatch, log_bin, log_slave_updates, found):
+    said = {"WSREP_ON": "ON", "LOG_BIN": log_bin, "LOG_SLAVE_UPDATES": log_slave_updates}
+    values = " ".join(f"WHEN '{name}' THEN '{value}'" for name, value in said.items())
+    monkeypatch.setattr(
+        services,
+        "SESSION_VARIABLES",
+        f"SELECT LOWER(variable_name), CASE variable_name {values} ELSE variable_value END "
+        "FROM information_schema.session_variables",
+    )
+    assert ids(services.check_database) == found
+
+
+@pytest.mark.django_db
 def test_narrow_charset_is_a_warning():
     with connected_with(charset="latin1"):
         assert ids(services.check_database) == ["W022"]
