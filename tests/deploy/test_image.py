@@ -77,11 +77,20 @@ def test_image_has_no_compiler_and_is_not_root(image: Image) -> None:
 def test_compose_starts_a_shop_that_sells(image: Image, tmp_path: Path) -> None:
     described = tmp_path / "image.json"
     described.write_text(json.dumps(image.config))
-    compose = [sys.executable, Path(__file__).with_name("compose.py"), ROOT / "compose.yaml"]
+    stand_in = Path(__file__).with_name("compose.py")
     names = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
     done = subprocess.run(
-        ["unshare", *names, *compose, described, image.root, tmp_path],
+        [
+            "unshare",
+            *names,
+            sys.executable,
+            stand_in,
+            ROOT / "compose.yaml",
+            described,
+            image.root,
+            tmp_path,
+        ],
         capture_output=True,
         text=True,
         check=False,
