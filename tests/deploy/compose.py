@@ -100,7 +100,7 @@ class Shop:
             server = MariaDB(place, options=options)
             server.grants = (
                 f"CREATE USER {user}@'%' IDENTIFIED BY '{password}';\n"
-                f"GRANT ALL ON {database}.* TO {user}@'%';"
+                f"GRANT ALL ON {database}.* TO {user}@'%';\n"
             )
             command = server.prepare()
         else:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.containerfile import Buildah, ByHand, Image
+from tests.deploy.containerfile import Buildah, ByHand, Image, instructions
 from tests.support.debian import as_reached_from_here, bare_debian
 from tests.support.stack import ROOT
 
@@ -71,7 +71,9 @@ def test_image_has_no_compiler_and_is_not_root(image: Image) -> None:
     assert {"python3", "bash"} <= programs
     assert not [it for it in programs if re.fullmatch(COMPILERS, it)]
     assert image.config["User"] == "10001:10001"
-    assert not (image.root / "srv/seckill/script").exists()
+    assert not [
+        it for it in ("script", "tests", ".git") if (image.root / "srv/seckill" / it).exists()
+    ]
 
 
 def test_compose_starts_a_shop_that_sells(image: Image, tmp_path: Path) -> None:
@@ -79,18 +81,10 @@ def test_compose_starts_a_shop_that_sells(image: Image, tmp_path: Path) -> None:
     described.write_text(json.dumps(image.config))
     stand_in = Path(__file__).with_name("compose.py")
     names = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    where = [ROOT / "compose.yaml", described, image.root, tmp_path]
 
     done = subprocess.run(
-        [
-            "unshare",
-            *names,
-            sys.executable,
-            stand_in,
-            ROOT / "compose.yaml",
-            described,
-            image.root,
-            tmp_path,
-        ],
+        ["unshare", *names, sys.executable, stand_in, *where],
         capture_output=True,
         text=True,
         check=False,
@@ -110,6 +104,13 @@ def test_compose_starts_a_shop_that_sells(image: Image, tmp_path: Path) -> None:
     assert re.search(r"admin\W+\S{10,}", found["accounts"])
     assert "seckill.E018" in found["unsafe"]
     assert set(found["statuses"].values()) == {0}
+
+
+def test_each_step_of_the_image_can_be_taken_by_hand() -> None:
+    steps = {it for it, _ in instructions((ROOT / "Containerfile").read_text())}
+
+    assert len(steps) > 8
+    assert not [it for it in steps if not hasattr(ByHand, f"_{it.lower()}")]
 
 
 def test_compose_file_is_valid(tmp_path: Path) -> None:
