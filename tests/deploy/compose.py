@@ -14,6 +14,7 @@ import os
 import re
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -132,8 +133,9 @@ class Shop:
         yield f"mount -t proc proc {root}/proc"
         yield f"mount --rbind /dev {root}/dev"
         yield f"mount --bind {self.directory}/hosts {root}/etc/hosts"
-        for path in service.get("tmpfs", []):
-            yield f"mount -t tmpfs -o mode=1777 tmpfs {root}{path}"
+        for path in service.get("tmpfs", []):  # root's, with the mode of what it hides
+            mode = stat.S_IMODE(Path(f"{root}{path}").stat().st_mode)
+            yield f"mount -t tmpfs -o mode={mode:o} tmpfs {root}{path}"
         for volume in service.get("volumes", []):
             name, path, *read_only = volume.split(":")
             kept = self.directory / f"volume-{name}"
