@@ -18,6 +18,7 @@ import stat
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -68,7 +69,7 @@ class Shop:
             waiting.remove(name)
             for other, it in self.services[name].get("depends_on", {}).items():
                 self._wait(other, it["condition"])
-            self.processes[name] = self._start(name)
+            self.start(name)
         for name in self.services:
             if name != "prepare":
                 self._wait(name, "service_healthy")
@@ -76,13 +77,15 @@ class Shop:
     def _missing(self, name, waiting):
         return set(self.services[name].get("depends_on", {})) & set(waiting)
 
-    def _start(self, name):
+    def start(self, name):
         if name in self.addresses:
-            return self._start_server(name)
+            self.processes[name] = self._start_server(name)
+            return
         service, config = self.services[name], self.image
         entrypoint = service.get("entrypoint", config["Entrypoint"])
         words = [*entrypoint, *service.get("command", config["Cmd"])]
-        return subprocess.Popen(**self._container(name, words), **self._log(name))
+        how = self._container(name, words)
+        self.processes[name] = subprocess.Popen(**how, **self._log(name))
 
     def _log(self, name):
         log = (self.directory / f"{name}.log").open("ab")
@@ -91,7 +94,7 @@ class Shop:
     def _start_server(self, name):
         service, address = self.services[name], self.addresses[name]
         place = self.directory / name
-        place.mkdir()
+        place.mkdir(exist_ok=True)
         command = service["command"]
         if "mariadb" in service["image"]:
             user, password, database = (
@@ -152,7 +155,7 @@ class Shop:
             if process.returncode:
                 self.give_up(name)
         elif condition == "service_healthy":
-            until(lambda: self._is_healthy(name) or self._has_ended(name), f"{name} is healthy")
+            until(lambda: self.is_healthy(name) or self._has_ended(name), f"{name} is healthy")
 
     def _has_ended(self, name):
         return self.processes[name].poll() is not None and self.give_up(name)
@@ -161,7 +164,7 @@ class Shop:
         log = (self.directory / f"{name}.log").read_text(errors="replace")
         sys.exit(f"{name} ended:\n{log[-6000:]}")
 
-    def _is_healthy(self, name):
+    def is_healthy(self, name):
         if name in self.addresses:
             port = 3306 if "mariadb" in self.services[name]["image"] else 6379
             with socket.socket() as connection:
@@ -194,6 +197,26 @@ touch /var/lib/seckill/key 2>&1 | grep -o 'Read-only file system'
 """
 
 
+def answer_of(url):
+    """Return the status and the headers of an answer."""
+    try:
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            return answer.status, answer.headers
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers
+
+
+def without_ledger(shop, url, sale):
+    """Take the ledger away; return what the probes and buyers are told until it is back."""
+    shop.processes["ledger"].kill()
+    until(lambda: answer_of(f"{url}/readyz")[0] == 503, "the shop is not ready")
+    status, headers = answer_of(f"{url}/vouchers/{sale}/live/")
+    found = [shop.is_healthy("web"), status, "Retry-After" in headers]
+    shop.start("ledger")
+    until(lambda: answer_of(f"{url}/readyz")[0] == 200, "the shop is ready again")
+    return found
+
+
 def visit(shop):
     """Sell a voucher of a new sale; return what was found."""
     shop.up()
@@ -208,13 +231,12 @@ def visit(shop):
     )
     if bought.returncode:
         sys.exit(bought.stderr)
-    with urllib.request.urlopen(f"{url}/readyz", timeout=30) as answer:
-        ready = json.load(answer)
     unsafe = shop.run("web", "env", "SECKILL_SITE_URL=", *shop.image["Entrypoint"], "web")
     rights = shop.run("web", "bash", "-c", RIGHTS).stdout.splitlines()
     return {
         "receipt": json.loads(bought.stdout),
-        "ready": ready,
+        "ready": answer_of(f"{url}/readyz")[0],
+        "without_ledger": without_ledger(shop, url, sale),
         "rights": rights,
         "accounts": (shop.directory / "prepare.log").read_text(),
         "unsafe": unsafe.stderr,

@@ -93,7 +93,8 @@ def test_compose_starts_a_shop_that_sells(image: Image, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["receipt"]["status"] == "paid"
-    assert found["ready"]["ready"] is True
+    assert found["ready"] == 200
+    assert found["without_ledger"] == [True, 503, True]  # healthy, and says when to come back
     assert sorted(found["rights"]) == [
         "CapBnd: 0000000000000000",
         "NoNewPrivs: 1",
