@@ -41,7 +41,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
         bare_debian(root)
         as_reached_from_here(root)
         part = KEPT.with_suffix(".part")
-        subprocess.run(["tar", "-cf", part, "-C", root, "."], check=True)
+        command = ["tar", "--exclude=./var/lib/apt/lists/*", "--exclude=./var/cache/apt/*"]
+        subprocess.run([*command, "-cf", part, "-C", root, "."], check=True)
         subprocess.run(["rm", "-rf", "--one-file-system", root], check=True)
         part.rename(KEPT)
     return KEPT
