@@ -1,7 +1,9 @@
-"""The units of ``deploy/``: which of them get the processor first."""
+"""The units of ``deploy/``: which of them get the processor first, and what the image starts."""
 
 from __future__ import annotations
 
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -55,3 +57,54 @@ def test_each_unit_counts_in_a_directory_that_ends_with_it() -> None:
         counts = [it for it in lines if f"PROMETHEUS_MULTIPROC_DIR=/run/{directory}" in it]
         assert bool(counts) == (unit.name != "seckill-metrics.service")  # which only reads
     assert len(directories) == 5
+
+
+UNITS_OF_ROLES = {
+    "web": "seckill-web@.service",
+    "worker": "seckill-worker.service",
+    "outside payments": "seckill-outside@.service",
+    "beat": "seckill-beat.service",
+}
+
+
+@pytest.mark.parametrize(("role", "unit"), UNITS_OF_ROLES.items())
+def test_image_starts_what_the_units_start(role: str, unit: str, tmp_path: Path) -> None:
+    """Stand-ins for the programs print what they are given."""
+    for name in ("python", "granian", "celery"):
+        (tmp_path / name).write_text(f'#!/bin/sh\necho "{name} $*"\n')
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "mkdir").symlink_to("/bin/true")  # of the directory of counts, in /run
+    environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SECKILL_LISTEN": "10.0.0.11"}
+
+    said = subprocess.run(
+        [DEPLOY / "entrypoint", *role.split()],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert said.stdout.splitlines() == commands_of(unit)
+
+
+def commands_of(unit: str) -> list[str]:
+    """Return what a unit starts, as it is for the payments and port 8000."""
+    port_or_queue = "8000" if "web" in unit else "payments"
+    text = (DEPLOY / unit).read_text().replace("\\\n", "")
+    text = text.replace("%%", "\0").replace("%i", port_or_queue).replace("\0", "%")
+    text = text.replace("${SECKILL_LISTEN}", "10.0.0.11").replace("/srv/seckill/.venv/bin/", "")
+    return [" ".join(it.split()) for it in re.findall(r"^ExecStart(?:Pre)?=(.*)", text, re.M)]
+
+
+def test_setting_may_be_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "python").write_text('#!/bin/sh\nprintf "%s" "$SECRET_KEY$SECKILL_MAIL_URL"\n')
+    (tmp_path / "python").chmod(0o755)
+    (tmp_path / "key").write_text("a key\n")
+    environ = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    environ |= {f"{it}_FILE": str(tmp_path / "key") for it in ("SECRET_KEY", "SECKILL_MAIL_URL")}
+
+    said = subprocess.run(
+        [DEPLOY / "entrypoint", "check"], env=environ, capture_output=True, check=True
+    )
+
+    assert said.stdout.decode() == "a keya key"

@@ -9,7 +9,7 @@ import pytest
 from tests.support.stack import ROOT
 
 NAMES = ("requirements", "requirements-dev", "requirements-bench")
-LOCKS = (*NAMES, "requirements-uv")
+LOCKS = (*NAMES, "requirements-uv", "requirements-cluster")
 pytestmark = pytest.mark.quick
 PIN = re.compile(r"^([\w.-]+)(?:\[[\w,-]+\])?==([^\s;]+)", re.MULTILINE)
 

@@ -1,4 +1,4 @@
-"""A visitor of the installed shop, over HTTPS.
+"""A visitor of the installed shop, over HTTPS, or of the one at the address in ``SHOP``.
 
 ``buy SALE`` signs up, buys, pays at the sandbox and prints the receipt. ``look SALE`` asks for
 pages of both ports until ``/root/enough`` is there, and prints how often each status came.
@@ -6,6 +6,7 @@ pages of both ports until ``/root/enough`` is there, and prints how often each s
 
 import http.cookiejar
 import json
+import os
 import ssl
 import sys
 import time
@@ -15,11 +16,12 @@ import urllib.request
 from collections import Counter
 from pathlib import Path
 
-SHOP, SALE = "https://shop.example", sys.argv[2]
+SHOP, SALE = os.environ.get("SHOP", "https://shop.example"), sys.argv[2]
 PASSWORD = "first-buyer-of-the-shop"
 GIVE_UP_S = 120
 
-context = ssl.create_default_context(cafile="/etc/ssl/shop.example.pem")
+certificate = "/etc/ssl/shop.example.pem" if SHOP.startswith("https:") else None
+context = ssl.create_default_context(cafile=certificate)
 cookies = http.cookiejar.CookieJar()
 opener = urllib.request.build_opener(
     urllib.request.HTTPSHandler(context=context), urllib.request.HTTPCookieProcessor(cookies)
