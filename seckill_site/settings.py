@@ -13,12 +13,11 @@ from typing import Any
 import environ
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
-from kombu import Queue
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from seckill_site.broker.messages import publish_options
-from seckill_site.redis.address import checked_address, kombu_address
+from seckill_site.broker.messages import publish_options, task_queue
+from seckill_site.redis.address import checked_address, is_rabbitmq, kombu_address
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -463,6 +462,13 @@ CELERY_BROKER_URL = env.str("CELERY_BROKER_URL")
 _kombu_url, _kombu_options = kombu_address(CELERY_BROKER_URL)
 # Celery prefers the environment to CELERY_BROKER_URL here, but not to these.
 CELERY_BROKER_READ_URL = CELERY_BROKER_WRITE_URL = _kombu_url
+CELERY_BROKER_HEARTBEAT = 5
+"""Seconds; a worker takes RabbitMQ for gone after two of them without a word."""
+
+CELERY_BROKER_CHANNEL_ERROR_RETRY = True  # a right that is missing ends no worker
+# Its queue is named after the host, and RabbitMQ gives it to one connection alone.
+CELERY_WORKER_ENABLE_REMOTE_CONTROL = not is_rabbitmq()
+CELERY_TASK_PUBLISH_RETRY = not is_rabbitmq()  # beat tries again by itself, at all addresses
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True
@@ -482,9 +488,24 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "unacked_restore_interval": 1,  # pauses of messages end as precisely as this
     "unacked_restore_throttle": 1,
     **_kombu_options,
+    # From here on those of RabbitMQ.
+    "connect_timeout": 2,
+    "read_timeout": 5,
+    "write_timeout": 5,
+    "confirm_publish": True,
 }
 CELERY_DB_REUSE_MAX = 10**9  # ``seckill_site/celery.py`` closes connections, not Celery
-CELERY_TASK_QUEUES = [Queue(it, routing_key=it) for it in ("celery", "payments", "webhooks")]
+SECKILL_QUORUM_QUEUES = env.bool("SECKILL_QUORUM_QUEUES", default=False)
+"""Whether the queues of RabbitMQ are kept on several nodes."""
+
+if SECKILL_QUORUM_QUEUES and not is_rabbitmq():
+    raise ImproperlyConfigured(
+        "SECKILL_QUORUM_QUEUES needs an address of RabbitMQ in CELERY_BROKER_URL."
+    )
+
+CELERY_TASK_QUEUES = [
+    task_queue(it, is_quorum=SECKILL_QUORUM_QUEUES) for it in ("celery", "payments", "webhooks")
+]
 """A worker without ``--queues`` takes from all. With one for each, no server of others delays an
 order."""
 

@@ -57,12 +57,17 @@ def _send(task_name: str, arguments: dict[str, int], *, in_s: float) -> None:
     """Send a task over a connection of its own kind: with short timeouts, and no retries."""
     longest_s = settings.SECKILL_PUBLISH_TIMEOUT_MS / 1000
     connection = current_app.connection_for_write(transport_options=impatient(longest_s))
+    queue = current_app.amqp.router.route({}, task_name)["queue"].name
     with producers[connection].acquire(block=True, timeout=longest_s) as producer:
-        current_app.send_task(
-            task_name,
-            kwargs=arguments,
-            producer=producer,
-            retry=False,
-            ignore_result=True,
-            **publish_options(once=True, pause_s=in_s),
-        )
+        try:
+            current_app.send_task(
+                task_name,
+                kwargs=arguments,
+                producer=producer,
+                retry=False,
+                ignore_result=True,
+                **publish_options(once=True, pause_s=in_s, queue=queue),
+            )
+        except Exception:
+            producer.connection.collect()  # else it would wait again, for a proper end
+            raise

@@ -7,15 +7,21 @@ own clock, has let the pause pass.
 
 Note [RabbitMQ] RabbitMQ looks for no equal of a message and keeps none back. So there a message
 with ``once`` expires, by RabbitMQ's own clock: a queue without workers has an end, and beat sends
-each again. A pause is Celery's: the worker that takes the message waits, by its own clock.
+each again. With classic queues a pause is Celery's: the worker that takes the message waits, by its
+own clock. With quorum queues it is RabbitMQ's: the message expires in a queue for pauses of this
+length, from where RabbitMQ moves it to its own (``docs/adr/0056``).
 """
 
 import json
 import uuid
 from collections.abc import Mapping
+from math import ceil
 from typing import Any
 
-from seckill_site.redis.address import is_rabbitmq
+from django.conf import settings
+from kombu import Queue
+
+from seckill_site.redis.address import broker_addresses, is_rabbitmq
 
 ONCE, PAUSE_S, FORMAT = "once", "pause_s", "format"
 
@@ -34,32 +40,67 @@ Message = dict[str, Any]
 """A message as the broker stores it."""
 
 
-def publish_options(*, once: bool = False, pause_s: float = 0) -> dict[str, Any]:
+def publish_options(
+    *, once: bool = False, pause_s: float = 0, queue: str = "celery"
+) -> dict[str, Any]:
     """Return options for ``send_task``: wait at most once, and only after a pause.
 
-    That is for our transport: Note [RabbitMQ].
+    That is for our transport, and for classic queues of RabbitMQ: Note [RabbitMQ].
     """
     headers = {ONCE: once, FORMAT: MESSAGE_FORMAT} | ({PAUSE_S: pause_s} if pause_s else {})
     options: dict[str, Any] = {"headers": headers}
-    if is_rabbitmq():
+    if is_rabbitmq() and pause_s and settings.SECKILL_QUORUM_QUEUES:
+        options |= {"queue": pause_queue(queue, pause_s=pause_s)}
+    elif is_rabbitmq():
         options |= {"expiration": LIFE_S} if once else {}
         options |= {"countdown": pause_s} if pause_s else {}
     return options
 
 
+def task_queue(name: str, *, is_quorum: bool) -> Queue:
+    """Return a queue of tasks, of RabbitMQ's quorum type or of the usual one.
+
+    What RabbitMQ moves here after a pause has no end of its own any more, so the queue gives one.
+    """
+    return _quorum_queue(name, ttl_s=LIFE_S) if is_quorum else Queue(name, routing_key=name)
+
+
+def pause_queue(queue: str, *, pause_s: float) -> Queue:
+    """Return the queue in which messages of RabbitMQ wait before they come to this one.
+
+    A pause is of whole seconds, so that few lengths, and few queues, are in use.
+    """
+    seconds = max(1, ceil(pause_s))
+    arguments = {
+        # Kombu declares what expires with each message, even if somebody has deleted it.
+        "x-expires": (seconds + LIFE_S) * 1000,
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": queue,
+        "x-dead-letter-strategy": "at-least-once",
+        "x-overflow": "reject-publish",  # as that strategy wants
+    }
+    return _quorum_queue(f"{queue}.after-{seconds}-s", ttl_s=seconds, **arguments)
+
+
+def _quorum_queue(name: str, *, ttl_s: int, **arguments: Any) -> Queue:
+    arguments |= {"x-queue-type": "quorum", "x-message-ttl": ttl_s * 1000}
+    return Queue(name, routing_key=name, queue_arguments=arguments)
+
+
 def impatient(timeout_s: float, *, connect_s: float | None = None) -> dict[str, float]:
-    """Return options for a connection that waits no longer than this and tries once.
+    """Return options for a connection that waits no longer than this and tries each address once.
 
     The first are those of Redis, then those of RabbitMQ. Without a limit Kombu retries for ever.
     """
-    connect_s = connect_s or timeout_s
+    addresses = broker_addresses()
+    connect_s = (connect_s or timeout_s) / addresses
     return {
         "socket_timeout": timeout_s,
         "socket_connect_timeout": connect_s,
         "read_timeout": timeout_s,
         "write_timeout": timeout_s,
         "connect_timeout": connect_s,
-        "max_retries": 0,
+        "max_retries": addresses - 1,
     }
 
 

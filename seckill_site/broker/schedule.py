@@ -3,6 +3,7 @@
 import logging
 import time
 from collections import defaultdict
+from functools import cached_property
 from typing import Any
 
 from celery.beat import Scheduler
@@ -84,7 +85,11 @@ class MonotonicScheduler(Scheduler):
             self._wakes = True
             return True
 
+    @cached_property
+    def connection(self) -> Any:
+        """The connection to the broker; RabbitMQ notices by its heartbeat if beat is gone."""
+        return self.app.connection_for_write(heartbeat=self.app.conf.broker_heartbeat)
+
     def _ensure_connected(self) -> Any:
-        """Connect once; ``tick`` tries again."""
-        self.connection.connect()
-        return self.connection
+        """Try each address; ``tick`` tries again."""
+        return self.connection.ensure_connection(max_retries=len(self.connection.alt) or 1)

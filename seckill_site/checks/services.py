@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from amqp.exceptions import PreconditionFailed
 from django.apps import apps
 from django.conf import settings
 from django.core.checks import CheckMessage, register
@@ -16,9 +17,11 @@ from django.db import NotSupportedError, connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.executor import MigrationExecutor
 from django.db.models import BaseConstraint, CheckConstraint, Model, UniqueConstraint
+from kombu.exceptions import OperationalError
 from redis import RedisError
 from redis.exceptions import NoPermissionError, ResponseError
 
+from seckill_site.broker.messages import impatient
 from seckill_site.celery import app
 from seckill_site.checks.findings import finding
 from seckill_site.checks.ledger_commands import may_use_channel, refused_commands
@@ -30,6 +33,7 @@ from seckill_site.redis.address import (
     NoServiceName,
     NoSuchService,
     address_of,
+    is_rabbitmq,
     is_redis,
 )
 from seckill_site.redis.ledger_connection import ledger_connection
@@ -40,6 +44,7 @@ Check = Callable[..., Iterable[CheckMessage]]
 SERVICES = "services"
 
 OLDEST_REDIS = (6, 2)
+OLDEST_RABBITMQ = (3, 10)
 LONGEST_LOCK_WAIT_SECONDS = 10
 
 SESSION_VARIABLES = """
@@ -172,6 +177,29 @@ def _database_of(client: Any) -> tuple[Any, ...]:
     if info.get("redis_mode") == "sentinel":
         raise ResponseError("It is one of the Sentinel instances.")
     return info.get("run_id", client), client.get_connection_kwargs().get("db", 0)
+
+
+# --- RabbitMQ -------------------------------------------------------------------------------------
+
+
+@register(SERVICES, deploy=True)
+def check_rabbitmq(**_: Any) -> Iterator[CheckMessage]:
+    """Find a RabbitMQ that is too old for quorum queues, and queues of another type."""
+    if not is_rabbitmq():
+        return
+    broker: Any = app.connection_for_write(transport_options=impatient(1, connect_s=0.5))
+    try:
+        with broker:
+            number = broker.default_channel.connection.server_properties["version"]
+            if settings.SECKILL_QUORUM_QUEUES and numbers(number) < OLDEST_RABBITMQ:
+                yield finding("E036", number=number, oldest=dotted(OLDEST_RABBITMQ))
+                return
+            for queue in app.conf.task_queues:
+                queue(broker.default_channel).declare()
+    except PreconditionFailed as error:
+        yield finding("E037", error=error)
+    except (*broker.connection_errors, *broker.channel_errors, OperationalError) as error:
+        yield finding("W025", error=error)
 
 
 # --- The database ---------------------------------------------------------------------------------

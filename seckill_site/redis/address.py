@@ -207,6 +207,11 @@ def is_rabbitmq() -> bool:
     return os.environ.get("CELERY_BROKER_URL", "").startswith(("amqp://", "amqps://", "pyamqp://"))
 
 
+def broker_addresses() -> int:
+    """Return how many addresses the broker has; those of RabbitMQ are separated by semicolons."""
+    return 1 + os.environ.get("CELERY_BROKER_URL", "").count(";")
+
+
 def is_redis(text: str) -> bool:
     """Return whether an address is one of Redis."""
     return text.startswith(("redis", "unix"))

@@ -54,6 +54,7 @@ PARTS = {
         honcho.manager:Manager._system_print ba8828cb
     """,
     "seckill_site/broker/consumer.py": """
+        celery.worker.consumer.consumer:Consumer.Blueprint 4e66e379
         celery.worker.consumer.consumer:Consumer.create_task_handler 292c5a68
         celery.worker.consumer.consumer:Consumer.on_decode_error e3538c58
         celery.worker.consumer.consumer:Consumer.ensure_connected 3f79cf3b

@@ -187,9 +187,10 @@ def test_missing_required_setting_is_named(monkeypatch, name):
         ("SECKILL_LEDGER_DAYS", "a week"),
         ("SECKILL_LEDGER_DAYS", "7.5"),
         ("SECKILL_LEDGER_DAYS", "9999999999"),
+        ("SECKILL_QUORUM_QUEUES", "true"),  # with Redis as the broker
     ],
 )
-def test_impossible_number_is_refused(monkeypatch, name, value):
+def test_impossible_value_is_refused(monkeypatch, name, value):
     monkeypatch.setenv(name, value)
 
     with pytest.raises(ImproperlyConfigured, match=name):

@@ -782,7 +782,7 @@ def test_every_check_is_registered():
         for module in modules
         for name in re.findall(r"^def (check_\w+)\(\*\*_", inspect.getsource(module), re.MULTILINE)
     }
-    assert len(checks) == 17
+    assert len(checks) == 18
     assert set(checks) <= registered
     assert keys.check_shared_keys not in plain
     assert not plain & {check for check, module in checks.items() if module is services}
