@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 
 from backoffice.buyers import create_buyers
 from orders.models import VoucherOrder
@@ -61,16 +62,22 @@ class Host:
     calls: list[str] = field(default_factory=list)
 
     def release(
-        self, *options: str, running: Sequence[str] = tuple(sorted(ORDER)), broken: str = ""
+        self,
+        *options: str,
+        running: Sequence[str] = tuple(sorted(ORDER)),
+        broken: str = "",
+        broker: str = "redis://127.0.0.1/2",
     ) -> subprocess.CompletedProcess[str]:
-        noted, settings = self.directory / "calls", self.directory / "env"
+        noted, file = self.directory / "calls", self.directory / "env"
         for name in ("systemctl", "curl", "celery", "sleep"):
             (self.directory / name).write_text(STAND_IN)
             (self.directory / name).chmod(0o755)
-        settings.write_text("ALLOWED_HOSTS='.shop.example,other.example'\n")
+        file.write_text(
+            f"ALLOWED_HOSTS='.shop.example,other.example'\nCELERY_BROKER_URL='{broker}'\n"
+        )
         own = {"CALLS": str(noted), "RUNNING": " ".join(running), "BROKEN": broken}
         done = subprocess.run(
-            [str(ROOT / "deploy/release"), "--env", str(settings), *options],
+            [str(ROOT / "deploy/release"), "--env", str(file), *options],
             env={**os.environ, **own, "PATH": f"{self.directory}:{os.environ['PATH']}"},
             capture_output=True,
             text=True,
@@ -128,6 +135,15 @@ def test_first_unit_that_is_not_ready_is_named_and_the_last(
 
 
 @pytest.mark.quick
+def test_workers_of_rabbitmq_are_asked_for_no_ping(host: Host) -> None:
+    broken = "systemctl is-active seckill-worker"
+    done = host.release("--within", "0", broken=broken, broker="amqp://rabbit//")
+    assert "seckill-worker is not ready" in done.stderr
+    assert not any(it.startswith("celery ") for it in host.calls)
+    assert host.release(broker="amqp://rabbit//").returncode == 0
+
+
+@pytest.mark.quick
 def test_only_the_units_that_are_named_restart(host: Host) -> None:
     assert host.release(f"{OTHER_WEB}.service", "seckill-beat").returncode == 0
     assert host.restarted() == [OTHER_WEB, "seckill-beat"]
@@ -173,7 +189,8 @@ class RunningHost:
         self.starts["seckill-beat"] = stack.beat
         with stack.together():
             self.units = {name: start() for name, start in self.starts.items()}
-        (directory / "env").write_text(f"ALLOWED_HOSTS='{SHOP}'\n")
+        broker = settings.CELERY_BROKER_URL
+        (directory / "env").write_text(f"ALLOWED_HOSTS='{SHOP}'\nCELERY_BROKER_URL='{broker}'\n")
 
     @contextmanager
     def systemctl(self) -> Iterator[Path]:
