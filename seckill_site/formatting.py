@@ -2,7 +2,6 @@
 
 import datetime as dt
 from collections.abc import Iterable
-from decimal import Decimal
 
 from django.utils import timezone
 from django.utils.formats import date_format
@@ -24,7 +23,10 @@ NO_VALUE = "–"
 
 def money(cents: int) -> str:
     """Return an amount with its cents: ``128050`` is ``¥1,280.50``."""
-    return f"{'-' if cents < 0 else ''}¥{_amount(abs(cents), OURS):,}"
+    # Integers only: a float would round somebody's money.
+    sign = "-" if cents < 0 else ""
+    yuan, rest = divmod(abs(cents), 100)
+    return f"{sign}¥{yuan:,}.{rest:02d}"
 
 
 def decimals_of(currency: str) -> int:
@@ -39,7 +41,10 @@ def money_in(cents: int | None, currency: str) -> str:
     """
     if cents is None:
         return NO_VALUE
-    return money(cents) if currency in ("", OURS) else f"{_amount(cents, currency):,} {currency}"
+    if currency in ("", OURS):
+        return money(cents)
+    whole, point, rest = plain_money(cents, currency).partition(".")
+    return f"{int(whole):,}{point}{rest} {currency}"
 
 
 def short_money(cents: int) -> str:
@@ -49,11 +54,9 @@ def short_money(cents: int) -> str:
 
 def plain_money(cents: int, currency: str = OURS) -> str:
     """Return an amount as a spreadsheet takes it: ``128050`` is ``1280.50``, in JPY ``128050``."""
-    return str(_amount(cents, currency))
-
-
-def _amount(cents: int, currency: str) -> Decimal:
-    return Decimal(cents).scaleb(-decimals_of(currency))
+    sign, decimals = "-" if cents < 0 else "", decimals_of(currency)
+    whole, rest = divmod(abs(cents), 10**decimals)
+    return f"{sign}{whole}.{rest:0{decimals}d}" if decimals else f"{sign}{whole}"
 
 
 def listed(texts: Iterable[str]) -> str:
