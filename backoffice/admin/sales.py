@@ -122,11 +122,16 @@ def reconcile_and_tell(request: HttpRequest, sale: SeckillVoucher) -> None:
 
 
 def _add_up(sales: Iterable[SeckillVoucher]) -> None:
-    """Set the balance of each loaded sale; the sales must have their cards."""
+    """Set the balance of each loaded sale; the sales must have their cards.
+
+    Where the ledger was removed, nothing is left to compare: the row says what was sold.
+    """
     loaded = {it.pk: it for it in sales if it.card.remaining is not None}  # type: ignore[attr-defined]
     live = Count("orders", filter=Q(orders__live=True))
-    rows = SeckillVoucher.objects.filter(pk__in=loaded).annotate(live_orders=live)
-    for pk, stock, live_orders in rows.values_list("pk", "stock", "live_orders"):
+    compared = SeckillVoucher.objects.filter(pk__in=loaded, ledger_removed_at=None)
+    counted = compared.annotate(live_orders=live).values_list("pk", "stock", "live_orders")
+    removed = [(it.pk, it.stock, it.sold) for it in loaded.values() if it.ledger_removed_at]
+    for pk, stock, live_orders in (*counted, *removed):
         card: SaleCard = loaded[pk].card  # type: ignore[attr-defined]
         if card.remaining is not None and card.pending is not None:
             balance = SaleSum(stock, card.remaining, card.pending, live_orders)

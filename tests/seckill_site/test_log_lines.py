@@ -19,7 +19,7 @@ from celery import shared_task
 from celery.signals import setup_logging
 from django.conf import settings
 from django.core.exceptions import DisallowedHost
-from django.db import InterfaceError, OperationalError
+from django.db import InterfaceError, OperationalError, connections
 
 from seckill_site import log_lines
 from seckill_site.log_lines import MOST_LINES, JsonLine, LogLine
@@ -120,7 +120,8 @@ def test_task_that_an_outage_ends_writes_one_line(
     ended = shared_task(name=f"tests.ended_by_{type(error).__name__}")(fail)
 
     logging.config.dictConfig(settings.LOGGING)
-    with mock.patch("time.sleep"):  # a process without a database pauses
+    connected = mock.patch.object(connections, "all", return_value=[])  # by an earlier test
+    with connected, mock.patch("time.sleep"):  # a process without a database pauses
         ended.apply()
 
     lines = capsys.readouterr().err.splitlines()
