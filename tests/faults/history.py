@@ -198,12 +198,12 @@ class History:
         with self._guard:
             self.others.append(answer)
 
-    def ask_again(self, sale: SeckillVoucher, *, url: str) -> None:
+    def ask_again(self, sale: SeckillVoucher, *, url: str, **wants: int) -> None:
         """Let everyone who knows nothing yet ask until they are told, as a buyer's page does."""
 
         def everyone_is_told() -> bool:
             if tokens := self.not_told(sale):
-                self.fire(sale, tokens, url=url)
+                self.fire(sale, tokens, url=url, **wants)
             return not self.not_told(sale)
 
         wait_for(everyone_is_told, what="an answer for everyone")
