@@ -35,14 +35,7 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef, QuerySet
 
 from orders.lifecycle.cancellation import end_locked, end_orders, give_back, user_lock
-from orders.lifecycle.transitions import (
-    PROVIDER,
-    SYSTEM,
-    Actor,
-    Change,
-    WrongState,
-    change_order,
-)
+from orders.lifecycle.transitions import PROVIDER, SYSTEM, Actor, Change, WrongState, change_order
 from orders.lock_objects import lock_order, lock_payment
 from orders.models import (
     FOR_STAFF,

@@ -25,13 +25,7 @@ from seckill_site.web.form_keys import make_once
 from seckill_site.web.url_converters import LARGEST_ID
 from vouchers.admin.sale_list import list_of
 from vouchers.catalogue.audience import SALE_RULES
-from vouchers.catalogue.series import (
-    MOST_SALES,
-    PlannedSale,
-    create_sales,
-    digest,
-    plan_copies,
-)
+from vouchers.catalogue.series import MOST_SALES, PlannedSale, create_sales, digest, plan_copies
 from vouchers.catalogue.staff_texts import StaffRefusal
 from vouchers.forms.series import SeriesForm, series_like
 from vouchers.models import SeckillVoucher
