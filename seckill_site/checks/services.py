@@ -167,7 +167,8 @@ def _lost(setting: str, error: RedisError) -> CheckMessage | None:
     """Return what is wrong with an address that leads to no Redis, unless that is just silent."""
     if isinstance(error, NoPrimary):
         return finding(_WITHOUT_PRIMARY[type(error)], setting=setting, error=error)
-    is_sentinel = re.search(r"SELECT|Sentinel instances", str(error))  # it has no databases
+    # A sentinel has no databases; a cluster node knows SELECT and refuses it.
+    is_sentinel = re.search("unknown command .?SELECT|Sentinel instances", str(error))
     return finding("E035", setting=setting) if is_sentinel else None
 
 
