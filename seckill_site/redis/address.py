@@ -194,7 +194,7 @@ class ConnectionFactory(pool.ConnectionFactory):  # type: ignore[misc]
 def checked_address(name: str, text: str) -> Address:
     """Return the address in a setting.
 
-    :raises ImproperlyConfigured: it is none
+    :raises ImproperlyConfigured: the text is not an address of a Redis
     """
     try:
         return address_of(text)

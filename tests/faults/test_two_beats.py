@@ -53,7 +53,7 @@ MANY, FEW = 30, 2
 
 
 Due = dict[str, dict[str, float]]
-"""What became due, and when: by its kind, and by who or what it is for."""
+"""When each task became due, by kind and by the person or row that it concerns."""
 
 
 @dataclass
